@@ -41,8 +41,10 @@ from bot.gateway.channels import RunningChannels
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, Policy
 from bot.identity.zone import local_zone
-from bot.memory.memory import Memory
+from bot.memory import selftest
+from bot.memory.memory import INDEX, Memory
 from bot.memory.search import Searcher
+from bot.memory.selftest import SelfTest
 from bot.memory.transcripts import TranscriptFeed
 from bot.memory.versions import Versions
 from bot.metrics import Metrics
@@ -333,6 +335,15 @@ class App:
         self._spawn(_clear_stage(self._config.now.storage.folder))
         if self._config.now.backup.folder is not None:
             self._keep_backups(ground)
+        asks = SelfTest(
+            memory,
+            ground.database,
+            clock,
+            local_zone(self._config.now),
+            lambda: backend.coordination.owns(INDEX),
+        )
+        first, pause = selftest.FIRST_SECONDS, selftest.LOOK_SECONDS
+        self._scheduler.every("selftest", pause, asks.look, first=first)
         first = urgent.FIRST_SECONDS
         self._scheduler.every("urgent", urgent.LOOK_SECONDS, self.urgent.look, first=first)
         self._spawn(self._scheduler.start())

@@ -15,11 +15,13 @@ from bot.commands.info import last_save
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.memory import layout, markdown
+from bot.identity.view import is_owners_own
+from bot.memory import layout, markdown, selftest
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Building, Findings, Hit, Why
+from bot.memory.selftest import Asked
 from bot.sessions import forgetting
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
@@ -114,7 +116,9 @@ class MemoryCommands:
         lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            told = [*lines, last_save(call, unit)]
+            mine = selftest.of_space(unit.tx, call.view.space)
+            others = selftest.of_others(unit.tx) if is_owners_own(call.view) else None
+            told = [*lines, last_save(call, unit), *asked_lines(call.language, mine, others)]
             return Answer("\n".join(f"- {line}" for line in told))
 
         return apply
@@ -245,6 +249,20 @@ def mode_of(language: str, found: Findings) -> str:
     """What a search had to do without; empty when it looked for words and for what they mean."""
     name = {"keyword": "words", "vector": "meaning", "none": "neither"}.get(found.mode)
     return text(language, f"memory.by.{name}") if name else ""
+
+
+def asked_lines(language: str, mine: Asked | None, others: Asked | None) -> list[str]:
+    """What came of asking memory in other words: whoever looks sees the places of their own."""
+    lines: list[str] = []
+    if mine is not None:
+        told = {"share": mine.share, "found": mine.found, "asked": mine.asked}
+        lines.append(text(language, "memory.asked", **told))
+        if mine.never:
+            where = ", ".join(f"{each.path}:{each.line}" for each in mine.never)
+            lines.append(text(language, "memory.never_found", where=where))
+    if others is not None:
+        lines.append(text(language, "memory.asked_others", share=others.share))
+    return lines
 
 
 def how_far(language: str, building: Building) -> str:

@@ -102,7 +102,7 @@ def server_of(
             ways,
             conversations,
             MemoryPages(memory),
-            MemoryBrowser(visits, memory, clock),
+            MemoryBrowser(visits, memory, database, clock),
             MemorySearching(visits, lookup),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),

@@ -10,16 +10,19 @@ from bot.config import Config
 from bot.doctor.setup import Setup
 from bot.errors import ConfidantError, EmbedderError, StorageNotMade
 from bot.id_migration import short_folders
-from bot.memory import embed
+from bot.identity.view import MAIN_SPACE
+from bot.memory import embed, selftest
 from bot.memory.index import health
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
 from bot.memory.memory import INDEX_FOLDER, store_of
 
+FOUND_WELL = 70  # of a hundred notes that were asked for in other words
+
 
 async def check(setup: Setup) -> Sequence[Finding]:
     """How memory is searched, and which folders of it are nobody's."""
-    found = [await _embedder(setup.config)]
+    found = [await _embedder(setup.config), *await _asked(setup)]
     if setup.is_shared:
         return [*found, *await _pgvector(setup)]
     if setup.config.workspace.is_dir():
@@ -46,6 +49,26 @@ async def _embedder(config: Config) -> Finding:
         finally:
             await asked.close()
     return Finding.of("ok", "memory.vectors", provider=embedder.provider)
+
+
+async def _asked(setup: Setup) -> Sequence[Finding]:
+    """What came of asking notes in other words: the owner's, and the share of everybody else's."""
+    try:
+        async with setup.opened() as database:
+            mine = await database.read(lambda tx: selftest.of_space(tx, MAIN_SPACE))
+            others = await database.read(selftest.of_others)
+    except ConfidantError:  # said of the storage
+        return []
+    found: list[Finding] = []
+    for name, asked in (("asked", mine), ("asked_others", others)):
+        if asked is not None:
+            level = "ok" if asked.share >= FOUND_WELL else "warning"
+            key = name if level == "ok" else f"{name}_poorly"
+            share, never = asked.share, len(asked.never)
+            found.append(
+                Finding.of(level, f"memory.{key}", share=share, asked=asked.asked, never=never)
+            )
+    return found
 
 
 def _index(setup: Setup) -> list[Finding]:

@@ -26,6 +26,7 @@ from bot.sessions.journal_records import ERASED, Record
 from bot.storage import Transaction, fulltext, journal
 from bot.storage.meta import keep
 
+ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
 _QUOTING = frozenset({"heard", "reply", "before", "carried", "mixed", "unknown"})
 
@@ -86,6 +87,8 @@ def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
         if gone:
             told[table] = len(gone)
     _leave_inbox(tx, found)
+    for space in found.spaces:
+        tx.execute("DELETE FROM meta WHERE key = ?", (f"{ASKED}{space}",))
     where, values = belongings.within("session_id", found.sessions)
     tx.execute(f"DELETE FROM ahead WHERE {where}", values)
     _leave_journal(tx, found)

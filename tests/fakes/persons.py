@@ -11,6 +11,7 @@ import apsw
 
 from bot.channel import Inbound
 from bot.identity.view import folder_name
+from bot.sessions.erasing import ASKED
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME
 from bot.storage.journal import file_of
@@ -27,6 +28,11 @@ async def live(folder: Path) -> None:
     async with running(folder, channels=OPEN_ROOMS) as engine:
         await talk(engine)
     database = folder / DATABASE_NAME
+    connection = apsw.Connection(str(database))
+    SqliteTransaction(connection).execute(
+        "INSERT INTO meta VALUES (?, '{}', 1)", (f"{ASKED}{space_of('ada')}",)
+    )
+    connection.close()
     backup.make(database, 7, NOON)
     backup.make(database, 7, NOON + 86_400_000)
     backup.keep(database, 12)

@@ -222,6 +222,18 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     assert serious(found) == {}
 
 
+def test_what_memory_found_of_itself_at_night_is_said_without_anybodys_places(data):
+    connection = apsw.Connection(str(data / DATABASE_NAME))
+    for space, found in (("main", 19), ("people/ada", 2)):
+        value = f'{{"at":1,"asked":20,"found":{found},"missed":[["zqsecret.md",3,2]]}}'
+        connection.execute("INSERT INTO meta VALUES (?, ?, 1)", (f"asked:{space}", value))
+    connection.close()
+    told = said()
+    assert "✓ of 20 of your notes 95 % were found in other words last night; 1 never are" in told
+    assert "! of 20 notes of everybody else only 10 % were found" in told
+    assert "zqsecret" not in told
+
+
 def test_an_erasing_that_is_not_complete_is_found_and_nothing_else_looks(data):
     (data / ERASING).write_text("{}")
     found = asked("doctor", code=1)

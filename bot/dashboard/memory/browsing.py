@@ -15,17 +15,18 @@ from cachetools import LRUCache
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
-from bot.commands.memory import MAX_WORDS, WHY, how_far
+from bot.commands.memory import MAX_WORDS, WHY, asked_lines, how_far
 from bot.dashboard import pages
 from bot.dashboard.memory import drawing, week
 from bot.dashboard.visits import Visits
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import layout
+from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
+from bot.memory import layout, selftest
 from bot.memory.files import Listed
 from bot.memory.memory import Memory, Overview
+from bot.storage import Database, Transaction
 
 FILES = "/memory"
 FILE = "/memory/file"
@@ -57,9 +58,10 @@ class Row:
 class MemoryBrowser:
     """Files of the visitor's own space, and of what is shared with everyone."""
 
-    def __init__(self, visits: Visits, memory: Memory, clock: Clock) -> None:
+    def __init__(self, visits: Visits, memory: Memory, database: Database, clock: Clock) -> None:
         self._visits = visits
         self._memory = memory
+        self._database = database
         self._clock = clock
         # Each view's files in the order of the list, and after which edit of the notes.
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
@@ -86,7 +88,7 @@ class MemoryBrowser:
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
             days=[] if first else await self._of_late(who, ordered, now),
-            health=_health(language, overview, now),
+            health=_health(language, overview, now, await self._asked(who.view, language)),
             link=link_to,
             shares=visitor_of(request).is_owner,
             at=FILES,
@@ -124,6 +126,16 @@ class MemoryBrowser:
             query=urlencode({"path": path}),
             saved=_saved(request),
         )
+
+    async def _asked(self, view: MemoryView, language: str) -> Sequence[str]:
+        """What came of the nightly questions, in words: of a view's own space, and its share."""
+        sees_others = is_owners_own(view)
+
+        def work(tx: Transaction) -> Sequence[str]:
+            others = selftest.of_others(tx) if sees_others else None
+            return asked_lines(language, selftest.of_space(tx, view.space), others)
+
+        return await self._database.read(work)
 
     async def _ordered(self, view: MemoryView) -> Sequence[Listed]:
         """A view's files, ordered; they are looked through again only when one was edited."""
@@ -226,7 +238,7 @@ def _day(language: str, day: date) -> str:
     return f"{weekday} {day:%Y-%m-%d}"
 
 
-def _health(language: str, found: Overview, now: int) -> Mapping[str, Any]:
+def _health(language: str, found: Overview, now: int, asked: Sequence[str]) -> Mapping[str, Any]:
     """How the index is doing, in words."""
     told = [
         text(language, "memory.files", files=found.files, chunks=found.chunks),
@@ -235,6 +247,7 @@ def _health(language: str, found: Overview, now: int) -> Mapping[str, Any]:
     ]
     if found.synced_at:
         told.append(text(language, "memory.synced", seconds=max(0, now - found.synced_at) // 1000))
+    told += asked
     trouble = [text(language, "memory.degraded", part=part) for part in found.degraded]
     building = found.building and {
         "words": how_far(language, found.building),
