@@ -204,7 +204,7 @@ def test_an_extension_that_is_not_there_is_named(postgres_url):
 @pytest.fixture
 def roles(postgres_admin_url: str) -> Iterator[tuple[str, str, str]]:
     """Two roles and their database, made to the letter of the docs: URLs, and the admin's there."""
-    page = (ROOT / "docs/operating.md").read_text()
+    page = (ROOT / "docs/cluster.md").read_text()
     blocks = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     name = f"confidant_{secrets.token_hex(4)}"
     first, then = (re.sub(r"\bconfidant", name, block) for block in blocks)
