@@ -186,6 +186,10 @@ def restore(
     )
 
 
+ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")]
+SenderArgument = Annotated[
+    str, typer.Argument(metavar="SENDER", help="Their id there; `pairing list` shows it.")
+]
 PersonArgument = Annotated[
     str,
     typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".'),
@@ -242,7 +246,10 @@ def usage(
 
 
 @cli.command()
-def login(name: str, config: ConfigOption = None) -> None:
+def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help='Whoever it is for; "owner" is you.')],
+    config: ConfigOption = None,
+) -> None:
     """Print a link that lets NAME in to the page, once; "owner" is you."""
     from bot.cli import login
 
@@ -267,8 +274,8 @@ def pairing_list(config: ConfigOption = None) -> None:
 
 @of_pairing.command()
 def approve(
-    channel: str,
-    code: str,
+    channel: ChannelArgument,
+    code: Annotated[str, typer.Argument(metavar="CODE", help="What they were given.")],
     me: Annotated[
         bool | None,
         typer.Option(
@@ -285,7 +292,7 @@ def approve(
 
 
 @of_pairing.command()
-def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
+def revoke(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
     """Take a person's permission away again; SENDER is their id."""
     from bot.cli import pairing
 
@@ -293,7 +300,7 @@ def revoke(channel: str, sender: str, config: ConfigOption = None) -> None:
 
 
 @of_pairing.command()
-def block(channel: str, sender: str, config: ConfigOption = None) -> None:
+def block(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
     """Give somebody no answer and no code any more; SENDER is their id."""
     from bot.cli import pairing
 
@@ -301,7 +308,7 @@ def block(channel: str, sender: str, config: ConfigOption = None) -> None:
 
 
 @of_pairing.command()
-def unblock(channel: str, sender: str, config: ConfigOption = None) -> None:
+def unblock(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
     """Let somebody who was blocked ask again; SENDER is their id."""
     from bot.cli import pairing
 
@@ -317,7 +324,10 @@ def sessions_list(config: ConfigOption = None) -> None:
 
 
 @of_sessions.command("show")
-def sessions_show(session_id: str, config: ConfigOption = None) -> None:
+def sessions_show(
+    session_id: Annotated[str, typer.Argument(metavar="ID", help="As `sessions list` shows it.")],
+    config: ConfigOption = None,
+) -> None:
     """Show what was said in a conversation."""
     from bot.cli import sessions
 

@@ -56,3 +56,13 @@ def test_groups_are_shown_in_the_order_of_what_is_done():
     seen = CliRunner().invoke(cli, ["--help"], env={"COLUMNS": str(WIDTH)}).stdout
     panels = list(dict.fromkeys(shown.panel for shown in COMMANDS.values() if shown.panel))
     assert re.findall(r"╭─ ([^─]+) ─", seen) == ["Options", *panels]
+
+
+def test_every_argument_and_option_says_what_it_is():
+    def silent(command: click.Command, path: str) -> list[str]:
+        if isinstance(command, click.Group):
+            below = command.commands.items()
+            return [each for name, found in below for each in silent(found, f"{path} {name}")]
+        return [f"{path} {each.name}" for each in command.params if not getattr(each, "help", "")]
+
+    assert silent(ROOT, "") == []
