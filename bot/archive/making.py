@@ -25,7 +25,7 @@ import apsw
 
 from bot.archive import container, seal
 from bot.archive.container import Head, Manifest, Writer
-from bot.archive.work import Advance, in_thread, unheard
+from bot.archive.work import Advance, Copying, in_thread, nobody, unheard
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
@@ -144,10 +144,12 @@ async def make(
     clock: Clock,
     begin: Callable[[int], object] = unheard,
     advance: Advance = unheard,
+    copying: Copying = nobody,
 ) -> Made:
     """Write a backup of everything there is now; programs may run meanwhile.
 
-    `begin` hears about how many bytes there are, once that is known, and `advance` of each.
+    `begin` hears about how many bytes there are, once that is known, and `advance` of each;
+    `copying` how far the copy of a server's database is, which comes first.
 
     Raises:
         ArchiveError: it could not be made; nothing is left of it.
@@ -161,7 +163,7 @@ async def make(
             from bot.archive import server  # noqa: PLC0415 - its packages are an extra
 
             head = Head(clock(), "server")
-            await server.copied(url, config.storage.cluster, place, clock)
+            await server.copied(url, config.storage.cluster, place, clock, copying)
             content = Content(place / DATABASE_NAME, place / container.WORKSPACE, None, settings)
         else:
             head = Head(clock(), "folder")

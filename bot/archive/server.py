@@ -20,7 +20,7 @@ from bot.archive import container, forgotten
 from bot.archive.forgotten import Forgotten
 from bot.archive.making import stage
 from bot.archive.restore import Done, Passphrase, Since, Unpacked, settle, unpack
-from bot.archive.work import Advance, unheard
+from bot.archive.work import Advance, Copying, nobody, unheard
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.cluster import census
@@ -54,15 +54,19 @@ _BEGIN = """BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
     SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0"""
 
 
-async def copied(url: str, cluster: str, folder: Path, clock: Clock) -> None:
+async def copied(
+    url: str, cluster: str, folder: Path, clock: Clock, copying: Copying = nobody
+) -> None:
     """Make an empty folder a storage folder with everything that a server has, notes as files.
+
+    `copying` hears how far that is.
 
     Raises:
         StorageError: the server cannot be used, or the disk does not take it.
         ConfidantError: a note cannot be written.
     """
     async with _now(url, cluster) as source, places.new_folder(folder) as target:
-        await Move(source, target, clock, lambda _told: None).run()
+        await Move(source, target, clock, lambda _told: None, copying).run()
         # It is nothing that was moved, but what was there.
         await target.database.write(
             lambda tx: tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(MOVE), MOVE))
@@ -78,8 +82,11 @@ async def restore(
     clock: Clock,
     since: Since | None = None,
     advance: Advance = unheard,
+    copying: Copying = nobody,
 ) -> Done | None:
     """Put what a backup holds into an empty database, or go on with that; None if it is there.
+
+    `advance` hears of what is read of the archive, then `copying` how far the database is.
 
     `since` finds out what was forgotten where people talk now. Until all is in the database nothing
     runs on it.
@@ -102,7 +109,8 @@ async def restore(
             places.old_folder(scratch, workspace) as source,
             places.server(url, config.storage.node_timeout) as target,
         ):
-            move = Move(replace(source, name=name), target, clock, lambda _told: None)
+            named = replace(source, name=name)
+            move = Move(named, target, clock, lambda _told: None, copying)
             moved = await move.run()
     if moved.was_done:
         return None

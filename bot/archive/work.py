@@ -15,12 +15,20 @@ Advance = Callable[[int], object]
 """Hears how many bytes more were read or written; what it raises ends the work."""
 
 
+Copying = Callable[[int, int], None]
+"""Hears how many steps of a copy are done, and of how many."""
+
+
 class Stopped(ArchiveError):
     """It was not done: the program ended meanwhile."""
 
 
 def unheard(_size: int) -> None:
     """Nobody is told how far it is."""
+
+
+def nobody(_done: int, _total: int) -> None:
+    """Nobody is told how far a copy is."""
 
 
 async def in_thread(work: Callable[[Advance], T], advance: Advance = unheard) -> T:

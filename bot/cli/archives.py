@@ -14,11 +14,10 @@ from bot.archive import restore as restoring
 from bot.archive.container import WORKSPACE
 from bot.archive.forgotten import Forgotten
 from bot.archive.restore import Done, Passphrase, Unpacked
-from bot.archive.work import Advance
 from bot.channel import reveal
 from bot.cli.common import load, local_time
 from bot.cli.move import how_to_run, is_url
-from bot.cli.progress import BYTES, progress
+from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
@@ -34,7 +33,10 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
     passphrase = passphrase or reveal(loaded.config.backup.passphrase) or None
     shown, target = settings.show(loaded), target.expanduser()
-    with progress("Backing up", unit=BYTES, quiet=quiet) as bar:
+    with (
+        progress("Copying", unit="steps", quiet=quiet) as copying,
+        progress("Backing up", unit=BYTES, quiet=quiet) as bar,
+    ):
         begin = partial(bar.at, 0)
         made = asyncio.run(
             making.make(
@@ -42,6 +44,7 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
                 clock=system_clock,
                 begin=begin,
                 advance=bar.advance,
+                copying=copying.at,
             )
         )
     typer.echo(
@@ -84,11 +87,12 @@ def _restore(
     loaded = load(config, quiet=True)
     if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")
-    with progress("Restoring", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
+    with (
+        progress("Copying", unit="steps", quiet=quiet) as copying,
+        progress("Restoring", total=_size(archive), unit=BYTES, quiet=quiet) as bar,
+    ):
         asked = _passphrase(archive, words, loaded.config)
-        done = asyncio.run(
-            _restored(archive.expanduser(), loaded.config, asked, to, advance=bar.advance)
-        )
+        done = asyncio.run(_restored(archive.expanduser(), loaded.config, asked, to, bar, copying))
     if done is None:
         typer.echo(f"Everything of {archive.name} was restored there before. Nothing was changed.")
         return
@@ -113,9 +117,13 @@ def _restore(
 
 
 async def _restored(
-    archive: Path, config: Config, asked: Passphrase, to: str, *, advance: Advance
+    archive: Path, config: Config, asked: Passphrase, to: str, *bars: Progress
 ) -> Done | None:
-    """Restore a backup; None when it was restored there before."""
+    """Restore a backup; None when it was restored there before.
+
+    `bars` show how much of the file is read, and how far a server is.
+    """
+    bar, copying = bars
     url = reveal(config.storage.url)
 
     async def forgotten_here(found: Unpacked, place: Path) -> Forgotten:
@@ -131,7 +139,11 @@ async def _restored(
         from bot.archive import server  # noqa: PLC0415 - the same
 
         return await server.restore(
-            *(archive, to or url, config, asked), clock=system_clock, since=since, advance=advance
+            *(archive, to or url, config, asked),
+            clock=system_clock,
+            since=since,
+            advance=bar.advance,
+            copying=copying.at,
         )
     elsewhere = to and await asyncio.to_thread(Path(to).expanduser)
     where = (
@@ -140,7 +152,7 @@ async def _restored(
         else (config.storage.folder, config.workspace)
     )
     return await restoring.restore(
-        *(archive, *where, asked), clock=system_clock, since=since, advance=advance
+        *(archive, *where, asked), clock=system_clock, since=since, advance=bar.advance
     )
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.archive import keeping, rehearsal, server
+from bot.archive import keeping, making, rehearsal, server
 from bot.archive.schedule import Backups
 from bot.cli.main import cli
 from bot.clock import Clock
@@ -220,13 +220,15 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
         pass
 
     class Dying(Move):
-        def __init__(self, source: Place, target: Place, clock: Clock, tell: Any) -> None:
+        def __init__(
+            self, source: Place, target: Place, clock: Clock, tell: Any, advance: Any
+        ) -> None:
             def die(what: Told) -> None:
                 told.append(what.what)
                 if len(told) in {1, 12, 30}:
                     raise Killed
 
-            super().__init__(source, target, clock, die)
+            super().__init__(source, target, clock, die, advance)
 
     monkeypatch.setattr(server, "Move", Dying)
     config, _ = make_config(tmp_path / "n", storage=at(url))
@@ -241,6 +243,25 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
     assert "Everything is as it was" in await ran(tmp_path / "n", "restore", str(another), url=url)
     assert await shown(tmp_path / "n", url) == before
     assert not list((tmp_path / "n" / "backups").rglob("*"))[1:]
+
+
+async def test_how_far_a_copy_is_is_told(tmp_path, url):
+    home, made, steps = tmp_path / "home", tmp_path / "x.backup", list[tuple[int, int]]()
+    async with running(home) as engine:
+        await talk(engine)
+    await ran(home, "backup", str(made))
+    config, _ = make_config(home, storage=at(url))
+
+    def copying(done: int, total: int) -> None:
+        steps.append((done, total))
+
+    done = await server.restore(made, url, config, str, clock=FakeClock(), copying=copying)
+    assert done is not None
+    assert steps[-1][0] == steps[-1][1] > 10
+    steps.clear()
+    target = tmp_path / "y.backup"
+    await making.make(config, target, None, "", clock=FakeClock(), copying=copying)
+    assert steps[-1][0] == steps[-1][1] > 10
 
 
 async def test_what_is_no_empty_server_is_refused_and_left(tmp_path, url):
