@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bot.channel import Finding
@@ -29,11 +29,10 @@ from bot.errors import ConfidantError
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that is looked at; `needs_database` where that has to be sound for it."""
+    """Something that is looked at."""
 
     name: str
     look: Callable[[Setup], Awaitable[Sequence[Finding]]]
-    needs_database: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,17 @@ class Found:
 
 CHECKS: Final = (
     Check("storage", storage.check),
-    Check("backups", backups.check, needs_database=True),
-    Check("clock", clock.check, needs_database=True),
+    Check("backups", backups.check),
+    Check("clock", clock.check),
     Check("limits", limits.check),
     Check("page", page.check),
     Check("model", models.check),
-    Check("memory", memory.check, needs_database=True),
+    Check("memory", memory.check),
     Check("tools", tools.check),
     Check("speech", speech.check),
     Check("tokens", tokens.check),
-    Check("messages", left_over.check, needs_database=True),
-    Check("connections", urgent.check, needs_database=True),
+    Check("messages", left_over.check),
+    Check("connections", urgent.check),
     Check("web", web.check),
 )
 
@@ -71,13 +70,10 @@ async def examine(setup: Setup, channel: str = "") -> AsyncIterator[Found]:
         name = channels.named(channel, setup.plugins)
         yield Found(name, await channels.examine(setup, name))
         return
-    is_usable = True
     for check in CHECKS:
-        if check.needs_database and not is_usable:
-            continue
         findings = await _looked(check, setup)
-        if check.look is storage.check:
-            is_usable = not any(each.id in storage.BLOCKING for each in findings)
+        if any(each.id in storage.BLOCKING for each in findings):
+            setup = replace(setup, is_usable=False)
         yield Found(check.name, findings)
     names = channels.set_up(setup)
     if not names:

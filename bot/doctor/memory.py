@@ -22,7 +22,10 @@ FOUND_WELL = 70  # of a hundred notes that were asked for in other words
 
 async def check(setup: Setup) -> Sequence[Finding]:
     """How memory is searched, and which folders of it are nobody's."""
-    found = [await _embedder(setup.config), *await _asked(setup)]
+    found = [await _embedder(setup.config)]
+    if not setup.is_usable:
+        return found
+    found += await _asked(setup)
     if setup.is_shared:
         return [*found, *await _pgvector(setup)]
     if setup.config.workspace.is_dir():

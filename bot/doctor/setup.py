@@ -19,9 +19,11 @@ class Setup:
     """A configuration and what it names.
 
     Attributes:
-        opened: the database, for as long as an `async with`; its tables are never changed here
-            before it is known that they are those of this version.
+        opened: the database, for as long as an `async with`; only where it `has_database`, as
+            tables of another version would be changed.
         secrets: the files that hold keys and tokens, there or not.
+        is_usable: False once it is known that the database is damaged, half of something, or of
+            another version: then nothing opens it, nor what belongs to it.
     """
 
     config: Config
@@ -29,6 +31,7 @@ class Setup:
     clock: Clock
     opened: Callable[[], AbstractAsyncContextManager[Database]]
     secrets: tuple[Path, ...] = ()
+    is_usable: bool = True
 
     @property
     def is_shared(self) -> bool:
@@ -37,5 +40,6 @@ class Setup:
 
     @property
     def has_database(self) -> bool:
-        """False before the bot was started for the first time."""
-        return self.is_shared or (self.config.storage.folder / DATABASE_NAME).exists()
+        """True when it may be opened; false before the bot was started for the first time."""
+        path = self.config.storage.folder / DATABASE_NAME
+        return self.is_usable and (self.is_shared or path.exists())

@@ -215,7 +215,9 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     found = asked("doctor", code=1)
     assert serious(found) == {"storage.restoring": "restore"}
     # Nothing else looked into what is half of it.
-    assert not any(each["check"] in {"memory", "messages"} for each in found["findings"])
+    assert not any(each["check"] in {"backups", "messages"} for each in found["findings"])
+    assert not any(each["id"].startswith("memory.index") for each in found["findings"])
+    assert "clock.zone" in {each["id"] for each in found["findings"]}
     found = asked("doctor", "--fix")
     assert found["mended"] == [mended("restore", "storage")]
     assert (data / "workspace" / "MEMORY.md").read_text() == "- the bike is blue\n"
@@ -238,7 +240,9 @@ def test_an_erasing_that_is_not_complete_is_found_and_nothing_else_looks(data):
     (data / ERASING).write_text("{}")
     found = asked("doctor", code=1)
     assert serious(found) == {"storage.erasing": ""}
-    assert not any(each["check"] in {"memory", "messages"} for each in found["findings"])
+    assert not any(each["check"] in {"backups", "messages"} for each in found["findings"])
+    assert not any(each["id"].startswith("memory.index") for each in found["findings"])
+    assert "clock.zone" in {each["id"] for each in found["findings"]}
 
 
 def test_late_backups_are_found_by_when_something_was_last_written(data):
