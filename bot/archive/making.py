@@ -89,7 +89,8 @@ async def stage(folder: Path) -> AsyncGenerator[Path]:
 def _locked(place: Path) -> int:
     """Make a folder, unless it is there, and lock it."""
     try:
-        place.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=_MODE, parents=True, exist_ok=True)  # parents get another mode
+        place.mkdir(mode=_MODE, exist_ok=True)
         lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as exc:
         raise ArchiveError(f"{place} cannot be used: {exc.strerror}.") from exc
