@@ -186,6 +186,7 @@ def _copy(folder: Path, target: Path, advance: Advance) -> None:
     """
     database = folder / DATABASE_NAME
     files.must_not_be_restoring(folder)
+    files.must_not_be_erasing(folder)
     if not database.exists():
         raise ArchiveError(f"There is no database in {folder}: nothing can be backed up.")
     try:

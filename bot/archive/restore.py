@@ -95,6 +95,7 @@ async def restore(
             stack.callback(swap.remove_empty, folder)
         stack.enter_context(DataDirLock(folder))
         files.must_not_be_restoring(folder)
+        files.must_not_be_erasing(folder)
         place.must_be_movable()
         place.clear()
         stack.callback(place.clear)

@@ -22,7 +22,7 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
 from bot.storage import backup
-from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_restoring
+from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, must_not_be_restoring
 
 _LONGEST = 4_096  # characters of a passphrase
 
@@ -173,6 +173,7 @@ def _put_back(copy: Path, config: Path | None, *, check: bool) -> None:
         return
     with DataDirLock(folder):
         must_not_be_restoring(folder)
+        must_not_be_erasing(folder)
         aside = backup.put_back(folder / DATABASE_NAME, copy, system_clock())
     typer.echo(f"The database is {copy} now. What was said since then is read back at the start.")
     if aside is not None:

@@ -24,7 +24,7 @@ from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
-from bot.storage import Database, Transaction, journal, months, schema
+from bot.storage import Database, Transaction, files, journal, months, schema
 from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.months import Stored
 from bot.storage.sqlite import SqliteDatabase
@@ -102,6 +102,7 @@ async def old_folder(folder: Path, workspace: Path) -> AsyncGenerator[Place]:
         StorageError: there is nothing in it, or not as this version leaves it.
     """
     with _undisturbed(folder):
+        files.must_not_be_erasing(folder)
         database = _StillDatabase(folder / DATABASE_NAME)
         try:
             yield Place(_named(folder), database, Files(workspace), is_shared=False)

@@ -21,7 +21,7 @@ from bot.sessions import belongings
 from bot.sessions.belongings import Belongings
 from bot.storage import backup_state
 from bot.storage.backup_state import BackupState
-from bot.storage.files import DataDirLock
+from bot.storage.files import ERASING, DataDirLock
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.persons import ADA, BO, OPEN_ROOMS, holding, live, space_of
@@ -193,6 +193,29 @@ async def come_back(folder: Path) -> None:
         space = folder / "workspace" / space_of("ada")
         space.mkdir(parents=True)
         (space / "MEMORY.md").write_text("- again\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("backup", "{0}/x.backup"),
+        ("restore", "{0}/before.backup"),
+        ("export", "memory:bo", "{0}/bo.zip"),
+        ("sessions", "list"),
+        ("move", "--to", "{0}/moved"),
+        ("erase", "memory:bo", "--yes"),
+    ],
+)
+def test_nothing_else_is_done_while_somebody_is_half_erased(
+    folder: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    assert invoke(folder, "backup", str(tmp_path / "before.backup")).exit_code == 0
+    (folder / ERASING).write_text("{}")
+    before = digests(folder)
+    result = invoke(folder, *(word.format(tmp_path) for word in words))
+    assert "confidant erase --finish" in str(result.exception), result.output
+    assert digests(folder) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "before.backup"}
 
 
 def test_not_while_the_bot_runs(folder: Path) -> None:
