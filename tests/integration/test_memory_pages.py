@@ -21,6 +21,9 @@ from bot.identity.view import MemoryView, folder_name
 from bot.memory.files import Listed, SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.search import Building, Status
+from bot.sessions.erasing import ASKED
+from bot.storage.meta import keep
+from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
@@ -154,6 +157,29 @@ async def test_a_visitor_sees_their_own_files_and_what_is_shared(
                 assert (await owner.get("memory/file", path=path))[0] == 404
                 assert (await ada.get("memory/file", path=path))[0] == 404
             assert (await ada.get("memory/file", path="memory/owners.md"))[0] == 404
+
+
+async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it:
+        it.write(f"{ADA}/memory/adas.md", "- hers\n")
+        database = await SqliteDatabase.open(tmp_path / "confidant.db")
+        for space, name in (("main", "owners.md"), (ADA, "adas.md")):
+            value = f'{{"at":1,"asked":4,"found":3,"missed":[["memory/{name}",7,2]]}}'
+            await database.write(
+                lambda tx, key=f"{ASKED}{space}", value=value: keep(tx, key, value, 1)
+            )
+        await database.close()
+        async with it.browser() as owner, it.browser("ada") as ada:
+            shown, hers = await owner.seen("memory"), await ada.seen("memory")
+            assert "3 of 4 notes found (75 %)" in shown
+            assert "memory/owners.md:7" in shown
+            assert "notes 75 % are found like that" in shown
+            assert "memory/adas.md:7" not in shown
+            assert "memory/adas.md:7" in hers
+            assert "owners.md:7" not in hers
+            assert "everybody else" not in hers
 
 
 async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(
