@@ -15,7 +15,6 @@ import apsw
 from bot import housekeeping
 from bot.channel import Finding
 from bot.config import Config
-from bot.doctor import server
 from bot.doctor.setup import Setup
 from bot.errors import StorageCorrupt, StorageError
 from bot.storage import backup, files, schema
@@ -40,6 +39,8 @@ LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
 async def check(setup: Setup) -> Sequence[Finding]:
     """What there is to say of where everything is kept."""
     if setup.is_shared:
+        from bot.doctor import server  # noqa: PLC0415 - the running bot needs nothing of it
+
         kept = await server.check(setup)
     else:
         kept = await asyncio.to_thread(_folder, setup)
