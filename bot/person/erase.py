@@ -242,7 +242,8 @@ def _copies(database: Path, now: int) -> None:
         for each in backup.newest_first(database, now):
             if each != newest:
                 each.unlink()
-    shutil.rmtree(database.parent / backup.BEFORE_UPGRADE, ignore_errors=True)
+    if (before := database.parent / backup.BEFORE_UPGRADE).is_dir():
+        shutil.rmtree(before)
     files.sync_folder(database.parent)
 
 

@@ -180,7 +180,9 @@ def is_about(found: Belongings, line: bytes) -> bool:
     """True when a line of the journal is about somebody, or may be: it is none, and names them."""
     record = journal_records.parse(line)
     if record is None:
-        return any(orjson.dumps(each)[1:-1] in line for each in _told(found))
+        quoted = (*found.names, *(sender for _, sender in found.seats))
+        is_named = any(orjson.dumps(each) in line for each in quoted)
+        return is_named or any(each.encode() in line for each in found.sessions)
     return _is_about(found, record)
 
 
@@ -202,10 +204,6 @@ def _is_theirs(found: Belongings, packed: str) -> bool:
         return MessageOrigin(**orjson.loads(packed)).seat in found.seats
     except (TypeError, ValueError):
         return False
-
-
-def _told(found: Belongings) -> tuple[str, ...]:
-    return (*found.names, *found.sessions, *(sender for _, sender in found.seats if sender))
 
 
 # --- rooms ----------------------------------------------------------------------------------------
