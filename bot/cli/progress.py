@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Annotated, TextIO
+from typing import TextIO
 
 import typer
 
@@ -29,10 +29,6 @@ BYTES = "bytes"
 _WIDEST = 30  # columns of a bar alone
 _NARROWEST = 5
 _ERASE = "\r\x1b[K"
-
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress, only what came of it.")
-]
 
 
 class Progress:
