@@ -102,7 +102,11 @@ def _leave_inbox(tx: Transaction, found: Belongings) -> None:
     where, values = belongings.within("channel", [channel for channel, _ in found.seats])
     rows = tx.execute(f"SELECT id, channel, body FROM inbox WHERE body <> '' AND {where}", values)
     for id_, channel, body in rows:
-        if (str(channel), str(orjson.loads(body).get("sender"))) in found.seats:
+        try:
+            sender = str(orjson.loads(body).get("sender"))
+        except (AttributeError, ValueError):  # it is no message any more, and never answered
+            sender = next((s for c, s in found.seats if c == channel and s in str(body)), "")
+        if (str(channel), sender) in found.seats:
             tx.execute("DELETE FROM inbox WHERE id = ?", (id_,))
 
 

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import apsw
 import orjson
 import pytest
 from typer.testing import CliRunner, Result
@@ -24,6 +25,7 @@ from bot.storage.backup_state import BackupState
 from bot.storage.files import ERASING, DataDirLock
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite_sql import SqliteTransaction
 from tests.fakes.persons import ADA, BO, OPEN_ROOMS, holding, live, space_of
 from tests.support import NOON, running
 
@@ -222,6 +224,50 @@ def test_not_while_the_bot_runs(folder: Path) -> None:
     with DataDirLock(folder):
         result = invoke(folder, "erase", "memory:ada", "--yes")
     assert "already runs" in str(result.exception)
+
+
+def test_a_row_of_theirs_in_any_table_goes(folder: Path) -> None:
+    """Also what the two of them never came to: logins, files, links, blocks."""
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    tx = SqliteTransaction(connection)
+    ((session,),) = tx.execute("SELECT id FROM sessions WHERE person = 'memory:ada' LIMIT 1")
+    ((seq,),) = tx.execute("SELECT max(seq) FROM entries WHERE session_id = ?", (session,))
+    theirs = {
+        "person": "memory:ada",
+        "channel": "memory",
+        "account": "default",
+        "chat": "ada",
+        "sender": "ada",
+        "session_id": session,
+        "seq": seq,
+        "space": space_of("ada"),
+        "root_channel": "discord",
+        "root_sender": "77",
+        "origin": "{}",
+        "repeat": 900,
+    }
+    made = 0
+    for table in tables.known():
+        if table.name in belongings.NOBODYS | {"entries", "sessions", "conversations"}:
+            continue
+        row = {name: theirs.get(name, ADA) for name in table.columns}
+        if table.name in {"page_logins", "page_links"}:
+            row["person"] = "ada-page"
+        if table.name == "page_people":
+            row["name"] = "ada-page"
+        if table.serial:
+            row[table.serial] = 900
+        if table.name == "hidden":
+            row["block"] = 9
+        marks = ", ".join("?" * len(row))
+        sql = f"INSERT OR IGNORE INTO {table.name}({', '.join(row)}) VALUES ({marks})"
+        tx.execute(sql, tuple(row.values()))
+        made += connection.changes()
+    connection.close()
+    assert made > 20
+    done = invoke(folder, "erase", "discord:77", "--yes")  # what that one is linked to
+    assert done.exit_code == 0, done.exception
+    assert not holding(folder, *NAMES, "ada-page", "discord:77")
 
 
 def test_every_table_is_somebodys_or_said_to_be_nobodys() -> None:
