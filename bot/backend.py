@@ -94,6 +94,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     with needing_extra():
+        from bot.cluster.census import mark_of  # noqa: PLC0415 - the same
         from bot.cluster.node import Node  # noqa: PLC0415 - its packages are an extra
         from bot.cluster.retention import Retention  # noqa: PLC0415
         from bot.cluster.tables import prune_lanes  # noqa: PLC0415
@@ -109,6 +110,12 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
     node = await Node.open(url, clock, storage.node_timeout, direct=direct, cluster=storage.cluster)
     stack.push_async_callback(node.close)
     retention = Retention(url, node.database, storage.keep_months)
+
+    def configure(config: Config) -> None:
+        retention.configure(config)
+        node.page_token = mark_of(reveal(config.dashboard.token))
+
+    node.page_token = mark_of(reveal(config.dashboard.token))
     return Backend(
         node.database,
         node,
@@ -122,5 +129,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
         node.standing,
-        retention.configure,
+        configure,
     )

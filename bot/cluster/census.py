@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -41,11 +42,13 @@ class NodeFacts:
         clock_ahead: by how much the database's clock is ahead of the node's own.
         database: how long the database took to answer.
         loop: how long one round of the node's event loop took.
+        page_token: a mark of the token of its page (`mark_of`), 0 where it tells none.
     """
 
     clock_ahead: float = 0
     database: float = 0
     loop: float = 0
+    page_token: float = 0
 
     @classmethod
     def parse(cls, facts: Mapping[str, object]) -> NodeFacts:
@@ -54,8 +57,11 @@ class NodeFacts:
         return cls(**{name: n for name, n in told.items() if isinstance(n, int | float)})
 
     def told(self) -> str:
-        """As JSON."""
-        return orjson.dumps(asdict(self)).decode()
+        """As JSON; of a page without a token nothing is told."""
+        facts = asdict(self)
+        if not self.page_token:
+            del facts["page_token"]
+        return orjson.dumps(facts).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,23 @@ def waiting(row: Row) -> tuple[int, int]:
     """What `JOBS` answers: how many turns wait, and for how long the first one has, in ms."""
     jobs, oldest = row
     return int(jobs), max(0, int(oldest))
+
+
+def mark_of(token: str) -> int:
+    """A number that nodes with the same token of the page have in common.
+
+    It has 12 bits, so nobody finds a token by it; one pair in 4 096 of different ones is not told.
+    Without a token it is 0: such a page is opened on its own machine alone.
+    """
+    digest = hmac.digest(token.encode(), b"confidant page of a node v1", "sha256")
+    return 4096 + int.from_bytes(digest[:2]) % 4096 if token else 0
+
+
+def differing(found: Census, within: float) -> tuple[str, ...]:
+    """The nodes of the last `within` seconds, if their pages do not all have the same token."""
+    there = [node for node in found.nodes if node.silent < within * 1000 and node.facts.page_token]
+    marks = {node.facts.page_token for node in there}
+    return tuple(node.name for node in there) if len(marks) > 1 else ()
 
 
 def alive(tx: Transaction, within: float) -> int:

@@ -99,6 +99,7 @@ class Node:
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
         self._wanted = asyncio.Event()
         self._facts = census.NodeFacts()
+        self.page_token = 0  # what the others may know of it; see `census.mark_of`
         self._is_connected = False
         self._nodes = self._jobs = self._oldest_job = self._takeovers = 0
         self._hears = False
@@ -320,6 +321,7 @@ class Node:
             clock_ahead=self._ahead,
             database=round((answered - began) * 1000, 1),
             loop=round((time.monotonic() - answered) * 1000, 1),
+            page_token=self.page_token,
         )
 
     async def _register(self) -> None:

@@ -10,8 +10,10 @@ import aiohttp
 from yarl import URL
 
 from bot.channel import Finding, reveal
+from bot.cluster import census
 from bot.config import DashboardConfig, is_loopback
 from bot.doctor.setup import Setup
+from bot.errors import StorageError
 from bot.storage import files
 
 TIMEOUT: Final = 5.0  # seconds for one answer
@@ -26,7 +28,7 @@ Answer = Literal["alive", "other", "silent", "none"]
 async def check(setup: Setup) -> Sequence[Finding]:
     """Whether the page can be opened, by whom, and through what."""
     page = setup.config.dashboard
-    found = [*_token(page), *_origins(page)]
+    found = [*_token(page), *_origins(page), *await _nodes(setup)]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
         is_alive = False
         if page.port:
@@ -50,6 +52,19 @@ def _token(page: DashboardConfig) -> Iterator[Finding]:
         yield Finding.of("ok", "page.no_token_needed")
     else:
         yield Finding.of("error", "page.no_token", host=page.host)
+
+
+async def _nodes(setup: Setup) -> Sequence[Finding]:
+    """Whether all nodes let in whoever one of them does."""
+    if not setup.is_shared:
+        return ()
+    try:
+        async with setup.opened() as database:
+            found = await database.read(census.take)
+    except StorageError:  # said of the storage
+        return ()
+    differ = census.differing(found, setup.config.storage.node_timeout)
+    return [Finding.of("warning", "page.tokens_differ", nodes=", ".join(differ))] if differ else ()
 
 
 def _origins(page: DashboardConfig) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ class PageNodes:
     service: PushService
 
     @asynccontextmanager
-    async def browser(self) -> AsyncIterator[Pages]:
+    async def browser(self) -> AsyncGenerator[Pages]:
         jar = aiohttp.CookieJar(unsafe=True)
         async with browser(self.one, jar=jar) as here, browser(self.other, jar=jar) as there:
             yield Pages(here, there)
@@ -87,7 +87,7 @@ class PageNodes:
 
 
 @asynccontextmanager
-async def page_nodes(url: str, folder: Path, service: PushService) -> AsyncIterator[PageNodes]:
+async def page_nodes(url: str, folder: Path, service: PushService) -> AsyncGenerator[PageNodes]:
     """Start them and stop them at the end."""
     model = ScriptedModel()
     nodes: list[Engine] = []
@@ -96,11 +96,12 @@ async def page_nodes(url: str, folder: Path, service: PushService) -> AsyncItera
             text, endpoints = on_postgres(url), service.endpoints
             node = await both.enter_async_context(page_node(folder / name, text, model, endpoints))
             nodes.append(node)
-        yield PageNodes(*nodes, model, service)
+        one, other = nodes
+        yield PageNodes(one, other, model, service)
 
 
 @asynccontextmanager
-async def page_from_files(folder: Path) -> AsyncIterator[Engine]:
+async def page_from_files(folder: Path) -> AsyncGenerator[Engine]:
     """The same program alone, with a folder for its database."""
     async with page_node(folder, FILE.format(storage=""), ScriptedModel(), PUBLIC) as engine:
         yield engine
@@ -108,12 +109,12 @@ async def page_from_files(folder: Path) -> AsyncIterator[Engine]:
 
 @asynccontextmanager
 async def page_node(
-    folder: Path, text: str, model: ScriptedModel, endpoints: Endpoints
-) -> AsyncIterator[Engine]:
+    folder: Path, text: str, model: ScriptedModel, endpoints: Endpoints, token: str = TOKEN
+) -> AsyncGenerator[Engine]:
     """One program with its page, configured by this text."""
     (folder / "data").mkdir(parents=True)
     (folder / "confidant.toml").write_text(text)
-    (folder / "data" / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={TOKEN}\n")
+    (folder / "data" / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={token}\n")
     memory = InMemoryChannel()
     plugins = {
         "memory": ChannelPlugin("memory", OpenConfig, lambda _config: InMemoryChannel()),
