@@ -17,13 +17,14 @@ from pathlib import PurePosixPath
 from bot.context import tokens
 from bot.memory import dates, layout, markdown
 
-VERSION = 2  # part of the index's identity: raise it when the pieces come out differently
+VERSION = 3  # part of the index's identity: raise it when the pieces come out differently
 CHUNK_TOKENS = 400
 OVERLAP_TOKENS = 80
 WINDOW_TOKENS = 80  # a few turns of a conversation; measured in bench/locomo
 MAX_HEADINGS = 6
 MAX_HEADING_CHARACTERS = 200
 
+_ENTRY = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s")  # of a list, not one inside another entry
 _SEPARATORS = re.compile(r"[-_./]+")
 
 
@@ -153,7 +154,7 @@ def windows(text: str, *, size: int = WINDOW_TOKENS) -> list[Window]:
     found: list[Window] = []
     start = 0
     while start < len(pieces):
-        end = _fill(pieces, start, size)
+        end = _entry_end(pieces, start, _fill(pieces, start, size))
         part = pieces[start:end]
         joined = "\n".join(piece.text for piece in part)
         if joined.strip():
@@ -192,6 +193,11 @@ def _fill(pieces: Sequence[_Piece], start: int, size: int) -> int:
         used += pieces[end].cost
         end += 1
     return end
+
+
+def _entry_end(pieces: Sequence[_Piece], start: int, end: int) -> int:
+    """Where a window from `start` ends: before the next entry of a list, or at `end`."""
+    return next((at for at in range(start + 1, end) if _ENTRY.match(pieces[at].text)), end)
 
 
 def _step_back(pieces: Sequence[_Piece], start: int, end: int, size: int, overlap: int) -> int:

@@ -227,3 +227,17 @@ def test_a_heading_of_spaces_and_marks_takes_no_time():
     assert [chunk.text for chunk in split(f"{line}\nwords")][-1] == "words"
     assert chunking.heading_of(f"## Tea  ## {' ' * 4_000}") == (2, "Tea")
     assert time.thread_time() - begun < 5
+
+
+def test_each_entry_of_a_list_has_a_window_of_its_own_and_what_belongs_to_it_is_in_it():
+    text = (
+        "some words\nabove\n- one\n  and more of it\n  - inside\n* two\n\n12. three\n3) four\n-five"
+    )
+    found = [window.text for window in chunking.windows(text)]
+    assert found == [
+        "some words\nabove",
+        "- one\n  and more of it\n  - inside",
+        "* two\n",
+        "12. three",
+        "3) four\n-five",
+    ]
