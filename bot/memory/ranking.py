@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, dates, words
+from bot.memory import chunking, dates, speakers, words
 from bot.memory.chunking import Unit
 from bot.memory.search import Hit, Why
 from bot.memory.vectors import Vectors, np
@@ -32,6 +32,10 @@ WINDOW_SHARE = 0.25
 LINE_SHARE = 0.25
 PAIR_SHARE = 0.1
 DATE_SHARE = 0.1
+# Beside words and meaning together, which count one.
+NAMED = 0.15  # a name that was asked for stands there
+SAID = 0.22  # what the best line has of the rest, among those of who was asked for
+FIRST = 0.04  # and that it speaks in the first person
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
 UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
@@ -111,6 +115,7 @@ class Scored:
     text: float = 0.0
     vector: float = 0.0
     score: float = 0.0
+    speech: float = 0.0  # what it says of who was asked for, at most NAMED + SAID + FIRST
     unit_scores: list[float] = field(default_factory=list[float])
     cosines: list[float] = field(default_factory=list[float])
 
@@ -133,7 +138,7 @@ def answer(
     if like is not None and found.known is not None and not found.late:
         refined = _fused(scored, request, config)[: request.limit * REFINED]
         with suppress(EmbedderError):  # the words themselves have been found
-            score_words(refined, found.query, found.known, like)
+            score_words(refined, found.query, found.known, tokenize, like)
     return hits(scored, request, config, found)
 
 
@@ -190,7 +195,8 @@ def score(
 ) -> list[Scored]:
     """How well each chunk answers a query: by its words and, given a vector, by meaning."""
     scored = [Scored(c, words.prepare(c.text, c.heading, tokenize)) for c in candidates]
-    score_words(scored, query, known or words.statistics([s.prepared for s in scored], query))
+    known = known or words.statistics([s.prepared for s in scored], query)
+    score_words(scored, query, known, tokenize)
     for each in scored:
         rows = each.candidate.vectors
         if vector is not None and rows is not None and len(rows):  # the nearest window counts
@@ -203,6 +209,7 @@ def score_words(
     scored: Sequence[Scored],
     query: words.Query,
     known: Statistics,
+    tokenize: words.Tokenize,
     like: Likeness | None = None,
 ) -> None:
     """Set the text scores of candidates; with `like`, words of like meaning count too."""
@@ -229,6 +236,25 @@ def score_words(
             + WINDOW_SHARE * float(windows[number])
             + LINE_SHARE * float(lines[number])
             + PAIR_SHARE * found.pairs[number]
+        )
+    who = speakers.Speakers(texts, query, tokenize)
+    if who.are_known:
+        _score_speech(scored, who, found, shares)
+
+
+def _score_speech(
+    scored: Sequence[Scored], who: speakers.Speakers, found: Matches, shares: Matrix
+) -> None:
+    """Set what candidates say of who was asked for."""
+    texts = [each.prepared for each in scored]
+    said, best = who.said(texts, found, shares)
+    named = who.named(found)
+    for number, (each, text) in enumerate(zip(scored, texts, strict=True)):
+        line = text.units[best[number] - text.first].text
+        each.speech = (
+            NAMED * float(named[number])
+            + SAID * float(said[number])
+            + FIRST * speakers.is_first_person(line)
         )
 
 
@@ -293,12 +319,17 @@ def fuse(scored: Sequence[Scored], query: str, weights: Weights, *, today: date)
     """
     wanted = dates.named(query)
     best = max((each.text for each in scored), default=0.0)
-    by_words = weights.text * min(1.0, best / SURE) if weights.vector else weights.text
+    sure = min(1.0, best / SURE) if weights.text else 0.0
+    # Only where some of it was written down as a conversation.
+    talk = sure if any(each.speech for each in scored) else 0.0
+    by_words = weights.text * sure if weights.vector else weights.text
     whole = (by_words + weights.vector) or 1.0
     for each in scored:
         found = (by_words * each.text + weights.vector * each.vector) / whole
         if found > 0 and wanted:
             found += DATE_SHARE * dates.nearness(wanted, each.candidate.day)
+        if found > 0:
+            found = (found + talk * each.speech) / (1 + talk * (NAMED + SAID + FIRST))
         each.score = min(1.0, found * _freshness(each.candidate.day, weights, today))
     return sorted(scored, key=lambda each: (-each.score, each.candidate.key))
 
