@@ -20,7 +20,7 @@ done
 for name in python3.14 python3; do
     if fits "$name" 'sys.version_info > (3, 13)'; then
         echo "$("$name" -V 2>&1) is newer than some packages are built for: memory will be searched" \
-            'by words alone, not by meaning. For that install Python 3.13, then: make clean run' >&2
+            'by the multilingual model, which is slower. Or install Python 3.13, then: make clean run' >&2
         echo "$name"
         exit 0
     fi

@@ -126,3 +126,9 @@ def logs_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("bot.logs.configure", lambda _config: None)
     with capture_logs():
         yield
+
+
+@pytest.fixture(scope="session")
+def embedder_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the multilingual model keeps its table, which takes a second to make."""
+    return tmp_path_factory.mktemp("embedder")

@@ -18,6 +18,7 @@ from bot.memory.index.shared_rows import MEND
 from bot.memory.memory import INDEX_FOLDER, store_of
 
 FOUND_WELL = 70  # of a hundred notes that were asked for in other words
+MUCH_CHINESE = 0.2  # of the characters of what the index holds; Chinese takes fewer than English
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -42,7 +43,7 @@ async def _embedder(config: Config) -> Finding:
     if embedder.provider == "none" or not config.memory.vector_weight:
         return Finding.of("ok", "memory.words")
     if embedder.provider == "openai":
-        asked = embed.make(embedder)
+        asked = embed.make(embedder, config.storage.folder / INDEX_FOLDER)
         try:
             async with asyncio.timeout(embedder.timeout):
                 await asked.embed(["hello"])
@@ -85,9 +86,12 @@ def _index(setup: Setup) -> list[Finding]:
         return [Finding.of("error", "memory.index_damaged", repair="index")]
     if found.state != "ready":
         return [Finding.of("ok", f"memory.index_{found.state}")]
+    provider = setup.config.memory.embedder.provider
+    is_foreign = provider == "local" and found.chinese > MUCH_CHINESE
+    better = [Finding.of("warning", "memory.chinese")] if is_foreign else []
     if found.behind:
-        return [Finding.of("warning", "memory.index_behind", count=found.behind)]
-    return [Finding.of("ok", "memory.index_ready")]
+        return [Finding.of("warning", "memory.index_behind", count=found.behind), *better]
+    return [Finding.of("ok", "memory.index_ready"), *better]
 
 
 async def _pgvector(setup: Setup) -> Sequence[Finding]:

