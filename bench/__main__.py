@@ -25,6 +25,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "journey": ("What one message passes in the code", ("--messages", "1")),
     "tokens": ("How far the estimate of tokens is off", ()),
     "chinese": ("How much is found in Chinese", ()),
+    "facts": ("How much is found in other words", ()),
     "fits": ("Whether a search can tell that nothing fits", ()),
     "locomo": ("How much is found of long conversations", ("--mode", "fused")),
 }

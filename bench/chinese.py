@@ -8,6 +8,7 @@ other way round (`ACROSS`).
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
@@ -142,7 +143,7 @@ async def ask(
 ) -> dict[str, list[float]]:
     """The reciprocal rank of every question's note, by kind and for all."""
     config = MemoryConfig.model_validate({"watch": False, "max_results": 10, **options})
-    embedder = LocalEmbedder()
+    embedder = embed.make(config.embedder, folder / "index")
     index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
     )
@@ -164,12 +165,17 @@ async def ask(
 def main() -> int:
     """Measure and print."""
     quiet.logs()
+    parser = argparse.ArgumentParser(prog="python -m bench chinese")
+    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
+    embedder = {"provider": parser.parse_args().embedder}
     print("| mode | questions | asked | R@1 | MRR |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         asked = write_notes(folder / "workspace")
         for mode, options in MODES.items():
-            for kind, ranks in asyncio.run(ask(folder, asked, options)).items():
+            for kind, ranks in asyncio.run(
+                ask(folder, asked, {**options, "embedder": embedder})
+            ).items():
                 first = sum(rank == 1.0 for rank in ranks) / len(ranks)
                 mean = sum(ranks) / len(ranks)
                 print(f"| {mode} | {kind} | {len(ranks)} | {first:.3f} | {mean:.3f} |")

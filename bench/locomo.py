@@ -30,7 +30,7 @@ from typing import Any
 from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 
@@ -140,7 +140,8 @@ def _write_sessions(stem: str, data: dict[str, Any], workspace: Path) -> dict[st
 @asynccontextmanager
 async def indexed(folder: Path, config: MemoryConfig, url: str) -> AsyncGenerator[MemoryIndex]:
     """An index of the notes: a file, or rows in the database that is named."""
-    embedder, notes = LocalEmbedder(), FolderNotes(folder / "workspace")
+    embedder = embed.make(config.embedder, folder / "index")
+    notes = FolderNotes(folder / "workspace")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(embedder.close)
         given = (embedder, system_clock)
@@ -205,6 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench locomo")
     parser.add_argument("folder", nargs="?", default=os.environ.get("CONFIDANT_LOCOMO", ""))
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
+    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     parser.add_argument(
         "--postgres", nargs="?", const="", metavar="URL", help="ask the index in PostgreSQL too"
     )
@@ -221,7 +223,8 @@ def main() -> int:
         for mode, changes in chosen.items():
             by_file: Tally | None = None
             for engine, url in asked.items():
-                tallies = asyncio.run(ask(Path(folder), questions, changes, url))
+                given = {**changes, "embedder": {"provider": options.embedder}}
+                tallies = asyncio.run(ask(Path(folder), questions, given, url))
                 for name, tally in tallies.items():
                     print(f"| {engine} | {mode} | {name} | " + " | ".join(tally.row()) + " |")
                 found = tallies["all"]
