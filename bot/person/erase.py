@@ -163,8 +163,7 @@ async def _is_untouched(folder: Path, plan: Plan) -> bool:
     """True when the database still has what is first removed there, and so all of it."""
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
     try:
-        marks = await database.read(erasing.marks)
-        return not any(all(map(mark.is_of, plan.names)) for mark in marks)
+        return not await database.read(lambda tx: erasing.is_marked(tx, plan.names, plan.at))
     finally:
         await database.close()
 
@@ -201,7 +200,7 @@ async def _database(folder: Path, plan: Plan, clock: Clock, step: Step) -> None:
     step("database")
     database = await SqliteDatabase.open(path)
     try:
-        await database.write(lambda tx: erasing.erase(tx, plan.theirs, clock()))
+        await database.write(lambda tx: erasing.erase_for_good(tx, plan.theirs, plan.at, clock()))
         step("journal")
         await database.read(lambda tx: journal.write_anew(tx, journal.file_of(path)))
     finally:

@@ -36,7 +36,7 @@ async def erase(database: Database, plan: Plan, clock: Clock) -> None:
 
 def _erase(tx: Transaction, plan: Plan, now: int) -> None:
     theirs = plan.theirs
-    erasing.erase(tx, theirs, now)
+    erasing.erase_for_good(tx, theirs, plan.at, now)
     leave_rows(tx, plan.partitions)
     where, spaces = belongings.within("space", theirs.spaces)
     tx.execute(f"DELETE FROM notes WHERE {where}", spaces)

@@ -73,8 +73,25 @@ def preview(tx: Transaction, found: Belongings) -> tuple[dict[str, int], int]:
     return belongings.counts(tx, found), said
 
 
+def erase_for_good(tx: Transaction, found: Belongings, at: int, now: int) -> Erased:
+    """Remove everything of somebody, and keep a mark of them.
+
+    `at` is when that was asked for: done again it leaves no other mark, and another time it does,
+    for the copies that were made since.
+    """
+    done = erase(tx, found, now)
+    if not is_marked(tx, found.names, at):
+        put_mark(tx, Mark.of(found, at))
+    return done
+
+
+def is_marked(tx: Transaction, names: Sequence[str], at: int) -> bool:
+    """True when the erasing that was asked for then has removed its rows."""
+    return any(mark.at == at and all(map(mark.is_of, names)) for mark in marks(tx))
+
+
 def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
-    """Remove everything of somebody, and keep a mark of them."""
+    """Remove everything of somebody."""
     in_rooms = _leave_rooms(tx, found, now)
     for key in belongings.channel_keys(tx, found):
         tx.execute("DELETE FROM meta WHERE key = ?", (key,))
@@ -92,8 +109,6 @@ def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
     where, values = belongings.within("session_id", found.sessions)
     tx.execute(f"DELETE FROM ahead WHERE {where}", values)
     _leave_journal(tx, found)
-    if not any(all(map(mark.is_of, found.names)) for mark in marks(tx)):
-        put_mark(tx, Mark.of(found, now))
     return Erased(found, told, in_rooms)
 
 

@@ -189,6 +189,17 @@ def test_who_comes_back_is_kept_by_a_backup_of_then(folder: Path, tmp_path: Path
     assert (folder / "workspace" / space_of("ada") / "MEMORY.md").exists()
 
 
+def test_who_is_erased_a_second_time_stays_so(folder: Path, tmp_path: Path) -> None:
+    assert invoke(folder, "erase", "memory:ada", "--yes").exit_code == 0
+    asyncio.run(come_back(folder))
+    archive = tmp_path / "between.backup"
+    assert invoke(folder, "backup", str(archive)).exit_code == 0
+    assert invoke(folder, "erase", "memory:ada", "--yes").exit_code == 0
+    assert not holding(folder, "zqagain", *NAMES)
+    assert invoke(folder, "restore", str(archive)).exit_code == 0
+    assert not holding(folder, "zqagain", *NAMES)
+
+
 async def come_back(folder: Path) -> None:
     async with running(folder, channels=OPEN_ROOMS) as engine:
         await engine.ask("zqagain hello", sender="ada")
