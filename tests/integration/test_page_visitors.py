@@ -39,6 +39,7 @@ ROUTES = {
     "GET /assets/icon-maskable.png": "anyone",
     "GET /manifest.webmanifest": "visitor",
     "GET /sw.js": "visitor",
+    "GET /assets/fresh.js": "visitor",
     "GET /assets/memory.css": "visitor",
     "GET /assets/charts.css": "visitor",
     "GET /api/ways": "visitor",
