@@ -459,7 +459,7 @@ async def test_a_folder_on_which_a_program_runs_is_refused(folder, tmp_path, pos
 async def test_a_folder_of_another_version_is_refused(folder, postgres_url, version, words):
     connection = apsw.Connection(str(folder / "confidant.db"))
     if version > schema.VERSION:
-        connection.execute("INSERT INTO schema_versions VALUES (?, '')", (version,))
+        connection.execute("INSERT INTO schema_versions VALUES (?, '', '')", (version,))
     else:
         connection.execute("DELETE FROM schema_versions WHERE version > ?", (version,))
     connection.close()
