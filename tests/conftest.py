@@ -128,6 +128,13 @@ def logs_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _logging_is_nobodys() -> Iterator[None]:
+    """A test that sets up logging for good takes the logs from all that come after it: it fails."""
+    yield
+    assert not structlog.get_config()["cache_logger_on_first_use"], "logging was set up: logs_stay"
+
+
 @pytest.fixture(scope="session")
 def embedder_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the multilingual model keeps its table, which takes a second to make."""

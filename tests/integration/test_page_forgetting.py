@@ -54,6 +54,7 @@ async def in_a_terminal(owner: Browser, folder: Path) -> None:
 WAYS = [in_the_chat, in_the_page, in_a_terminal]
 
 
+@pytest.mark.usefixtures("logs_stay")
 @pytest.mark.parametrize("forget", WAYS)
 async def test_no_open_page_shows_what_was_forgotten(
     tmp_path: Path,

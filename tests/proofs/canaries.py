@@ -491,7 +491,7 @@ class World:
         patch.setattr(composition, "TranscriptFeed", feed_of)
         if self.setting.embedder == "hash":
 
-            def embedder(_config: object) -> HashEmbedder:
+            def embedder(*_given: object) -> HashEmbedder:
                 return HashEmbedder()
 
             patch.setattr("bot.memory.embed.make", embedder)
