@@ -54,7 +54,7 @@ def title_of(changelog: str, version: str) -> str:
     Raises:
         ReleaseError: it has none, or there is nothing in it.
     """
-    pattern = rf"^## {re.escape(version)}(?: .*)?$(?=\n+- )"
+    pattern = rf"^## {re.escape(version)}(?: .*)?$(?=\n+(?!## )\S)"
     if (found := re.search(pattern, changelog, re.MULTILINE)) is None:
         raise ReleaseError(f"CHANGELOG.md has no section “## {version}” that says what is new.")
     return found[0].removeprefix("## ")

@@ -135,11 +135,13 @@ async def test_a_paused_node_is_given_up_and_changes_nothing_when_it_wakes(nodes
     await until(lambda: other.owns("telegram/default"))
     assert not paused.owns("telegram/default")  # it knows by its own clock
     # Its connections were ended; it makes others and tries to go on where it was.
-    for gone in (fence, paused.own_fence()):
+    own = paused.own_fence()
+    for gone in (fence, own):
         with fencing.behind(gone), pytest.raises(FenceLost):
             await paused.database.write(lambda tx: tx.execute("DELETE FROM meta"))
     wake()
-    await until(lambda: nodes.look("SELECT count(*) FROM nodes") == [(2,)])
+    await until(lambda: paused.own_fence() != own)  # it is one of them again, and knows it
+    assert nodes.look("SELECT count(*) FROM nodes") == [(2,)]
     over.set()
     await asyncio.gather(holding, waiting)
     with fencing.behind(paused.own_fence()):
