@@ -15,7 +15,7 @@ from bot.archive.container import WORKSPACE
 from bot.archive.forgotten import Forgotten
 from bot.archive.restore import Done, Passphrase, Unpacked
 from bot.channel import reveal
-from bot.cli.common import load, local_time
+from bot.cli.common import counted, load, local_time
 from bot.cli.move import how_to_run, is_url
 from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
@@ -48,11 +48,12 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
             )
         )
     typer.echo(
-        f"{made.path}: {made.size:,} bytes, {len(made.manifest.members)} files, "
-        f"{made.manifest.rows['sessions']} conversations."
+        f"{made.path}: {made.size:,} bytes, "
+        f"{counted(len(made.manifest.members), 'file')}, "
+        f"{counted(made.manifest.rows['sessions'], 'conversation')}."
     )
     if made.left:
-        typer.echo(f"{made.left} links and other things that are no plain files were left out.")
+        typer.echo(f"Links and other things that are no plain files were left out: {made.left}.")
     if passphrase is None:
         typer.echo("It is not sealed: whoever has the file can read it. --ask takes a passphrase.")
 
@@ -98,20 +99,24 @@ def _restore(
         return
     rows, made_at = done.manifest.rows, local_time(done.manifest.head.made_at)
     typer.echo(
-        f"Everything is as it was on {made_at}: {rows['sessions']} conversations, "
-        f"{rows['entries']} entries, {len(done.manifest.members)} files."
+        f"Everything is as it was on {made_at}: "
+        f"{counted(rows['sessions'], 'conversation')}, "
+        f"{counted(rows['entries'], 'entry', 'entries')}, "
+        f"{counted(len(done.manifest.members), 'file')}."
     )
     if done.aside is not None:
         typer.echo(f"What was there is kept in {done.aside}.")
     if done.forgotten:
-        typer.echo(f"What was forgotten since then stays forgotten: {done.forgotten} places.")
+        typer.echo(
+            f"What was forgotten since then stays forgotten: {counted(done.forgotten, 'place')}."
+        )
     if done.kept:
         typer.echo(
-            f"{done.kept} notes are as they are now: of whoever had something forgotten since "
-            "then, older notes are not put back."
+            f"Left as they are now: {counted(done.kept, 'note')} of people who had something "
+            "forgotten since then."
         )
     if done.others:
-        typer.echo(f"{done.others} files of the workspace are no notes: they stay in the backup.")
+        typer.echo(f"Not restored, as they are no notes: {counted(done.others, 'file')}.")
     for line in how_to_run(to, loaded.config) if to else ():
         typer.echo(line)
 
@@ -189,8 +194,8 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
         manifest = asyncio.run(rehearsal.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
-        f"{manifest.rows['sessions']} conversations, {len(manifest.members)} files, all as they "
-        "were. Nothing was changed."
+        f"{counted(manifest.rows['sessions'], 'conversation')}, "
+        f"{counted(len(manifest.members), 'file')}, all as they were. Nothing was changed."
     )
 
 

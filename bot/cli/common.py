@@ -167,3 +167,8 @@ def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
     import uvloop  # noqa: PLC0415 - absent on Windows
 
     return uvloop.run
+
+
+def counted(count: int, what: str, several: str = "") -> str:
+    """So many of something, in words; `several` where it is not `what` with an s."""
+    return f"{count:,} {what if count == 1 else several or f'{what}s'}"

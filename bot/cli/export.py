@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from bot.cli.common import load, opened_database
+from bot.cli.common import counted, load, opened_database
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config
@@ -28,14 +28,14 @@ def export(typed: str, target: Path, config: Path | None) -> None:
     target = target.expanduser()
     made, whose, is_told = asyncio.run(_export(loaded.config, typed, target))
     typer.echo(
-        f"{target}: {made.size:,} bytes, {made.conversations} conversations with {made.entries} "
-        f"entries, {made.in_rooms} messages in rooms, {made.notes} notes, {made.files} files of "
-        f"{whose.identity}."
+        f"{target}: {made.size:,} bytes, {counted(made.conversations, 'conversation')} with "
+        f"{counted(made.entries, 'entry', 'entries')}, {counted(made.in_rooms, 'message')} in "
+        f"rooms, {counted(made.notes, 'note')}, {counted(made.files, 'file')} of {whose.identity}."
     )
     if made.left_out:
         typer.echo(
-            f"{made.left_out} direct conversations that several people wrote in were left out: "
-            "nothing tells whose words are whose."
+            f"Left out, as several people wrote in them: {made.left_out} of the direct "
+            "conversations. Nothing tells whose words are whose."
         )
     typer.echo(
         "They are told in their chat as soon as the bot runs."

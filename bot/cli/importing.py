@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from bot.cli.common import load, local_time, opened_database
+from bot.cli.common import counted, load, local_time, opened_database
 from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
 from bot.config import Config
@@ -139,8 +139,3 @@ def unfinished(exc: StorageError) -> StorageError:
     return StorageError(
         f"{exc} What was imported until then stays; the same command goes on with the rest."
     )
-
-
-def counted(count: int, what: str) -> str:
-    """So many of something, in words."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -14,7 +14,7 @@ import orjson
 import typer
 
 from bot.channel import reveal
-from bot.cli.common import load
+from bot.cli.common import counted, load
 from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.config import Config
@@ -83,7 +83,7 @@ def outcome(moved: Moved, name: str, config: Config, to: str) -> list[str]:
         return [f"Everything was moved to {name} before. Nothing was changed."]
     lines = [f"Everything is in {name} now, and equal. Where it comes from nothing was changed."]
     if moved.others:
-        lines.append(f"{moved.others} files of the workspace are no notes and stay where they are.")
+        lines.append(f"Left where they are, as they are no notes: {counted(moved.others, 'file')}.")
     return [*lines, *how_to_run(to, config)]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from bot.cli import importing
-from bot.cli.common import load
-from bot.cli.importing import SHOWN, counted
+from bot.cli.common import counted, load
+from bot.cli.importing import SHOWN
 from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
