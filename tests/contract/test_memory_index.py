@@ -372,7 +372,7 @@ async def test_how_far_another_index_is_is_told(
             assert (await index.status()).building is None
     gate = asyncio.Event()
     stuck = HashEmbedder(model="another", gate=gate)
-    async with home.index(stuck, syncs=False, search_timeout=0.2) as index:
+    async with home.index(stuck, syncs=False, search_timeout=2.0) as index:
         await stuck.started.wait()
         told = (await index.status()).building
         while told is None or not told.done:
