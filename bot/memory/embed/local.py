@@ -8,12 +8,9 @@ package is not imported, because that configures logging for the whole program a
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import json
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +20,7 @@ from numpy.typing import NDArray
 from bot.errors import EmbedderError
 from bot.memory.embed import glosses
 from bot.memory.embed.glosses import Glosses
+from bot.memory.embed.installed import OneThread, folder_of
 from bot.memory.vectors import Vectors, normalised
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ class LocalEmbedder:
     def __init__(self, folder: Path | None = None) -> None:
         self.model = f"{PACKAGE}/{MODEL}/glosses"
         self._folder = folder
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = OneThread()
         self._lock = threading.Lock()
         self._loaded: _Model | None = None
         self._words = _Words()
@@ -68,16 +66,11 @@ class LocalEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged.
         """
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-embed")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._embed, list(texts))
+        return await self._thread.run(self._embed, texts)
 
     async def close(self) -> None:
         """End its thread and let go of the weights."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.to_thread(thread.shutdown)
+        await self._thread.close()
         self._loaded = None
         self._words = _Words()
 
@@ -92,7 +85,7 @@ class LocalEmbedder:
     def _model(self) -> _Model:
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(self._folder or _package_folder())
+                self._loaded = _load(self._folder or folder_of(PACKAGE))
             return self._loaded
 
     def _embed(self, texts: list[str]) -> Vectors:
@@ -196,13 +189,6 @@ class _Words:
                 self._rows[first : first + len(new)] = rows
                 self._places.update(zip(new, range(first, first + len(new)), strict=True))
             return self._rows[[self._places[word] for word in words]].astype(np.float32)
-
-
-def _package_folder() -> Path:
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise EmbedderError(f"the package {PACKAGE} is not installed")
-    return Path(next(iter(found.submodule_search_locations)))
 
 
 def _dictionary() -> Glosses:

@@ -8,14 +8,11 @@ Yang et al., "Multilingual Universal Sentence Encoder for Semantic Retrieval", A
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
-import importlib.util
 import threading
 import zipfile
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import EmbedderError
+from bot.memory.embed.installed import OneThread, folder_of
 from bot.memory.embed.pieces import Pieces, pieces_of
 from bot.memory.vectors import Vectors
 from bot.storage import files
@@ -55,7 +53,7 @@ class MultilingualEmbedder:
         """`cache` is a folder in which its table is kept, and made anew when it is not there."""
         self._cache = cache
         self._package = package
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = OneThread()
         self._lock = threading.Lock()
         self._loaded: tuple[Pieces, _Encoder] | None = None
 
@@ -65,22 +63,17 @@ class MultilingualEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged, or the table cannot be kept.
         """
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-embed")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._embed, list(texts))
+        return await self._thread.run(self._embed, texts)
 
     async def close(self) -> None:
         """End its thread and let go of the weights."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.to_thread(thread.shutdown)
+        await self._thread.close()
         self._loaded = None
 
     def _embed(self, texts: list[str]) -> Vectors:
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(self._package or package_folder(), self._cache)
+                self._loaded = _load(self._package or folder_of(PACKAGE), self._cache)
         pieces, encoder = self._loaded
         made = np.zeros((len(texts), DIMS), np.float32)
         # Texts of about the same length are cut together, and each is put back in its place.
@@ -192,18 +185,6 @@ def _within(ids: Sequence[NDArray[np.int32]], most: int) -> list[slice]:
             start, used = at, 0
         used += len(text)
     return [*runs, slice(start, len(ids))] if ids else []
-
-
-def package_folder() -> Path:
-    """Where the package is.
-
-    Raises:
-        EmbedderError: it is not installed.
-    """
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise EmbedderError(f"the package {PACKAGE} is not installed")
-    return Path(next(iter(found.submodule_search_locations)))
 
 
 def _load(package: Path, cache: Path) -> tuple[Pieces, _Encoder]:

@@ -1,0 +1,43 @@
+"""What embedders have in common whose model is inside an installed package."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bot.errors import EmbedderError
+from bot.memory.vectors import Vectors
+
+
+def folder_of(package: str) -> Path:
+    """Where a package is; nothing of it is imported.
+
+    Raises:
+        EmbedderError: it is not installed.
+    """
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise EmbedderError(f"the package {package} is not installed")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+class OneThread:
+    """A thread in which a model works beside the event loop; made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def run(self, work: Callable[[list[str]], Vectors], texts: Sequence[str]) -> Vectors:
+        """Have the work done there, after what it was given before."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-embed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, list(texts))
+
+    async def close(self) -> None:
+        """End it; it may be used again."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.to_thread(thread.shutdown)
