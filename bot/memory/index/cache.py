@@ -94,6 +94,22 @@ class EmbeddingCache:
 
         return self._use(work) or 0
 
+    def keep_only(self, hashes: Iterable[bytes]) -> None:
+        """Drop what was kept for any other text, from whatever embedder."""
+        wanted = tuple((hashed,) for hashed in hashes)
+
+        def work(connection: apsw.Connection) -> None:
+            with connection:
+                run(connection, "CREATE TEMP TABLE kept(hash BLOB PRIMARY KEY) WITHOUT ROWID")
+                connection.executemany(  # pyright: ignore[reportUnknownMemberType]
+                    "INSERT OR IGNORE INTO kept VALUES (?)", wanted
+                )
+                run(connection, "DELETE FROM embeddings WHERE hash NOT IN (SELECT hash FROM kept)")
+                run(connection, "DROP TABLE kept")
+            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+
+        self._use(work)
+
     def prune(self, now: int) -> None:
         """Drop what was not used for a long time."""
         oldest = now // DAY_MS - KEPT_DAYS

@@ -1,7 +1,7 @@
 """Taking whole partitions out of an index that nothing uses just now, and out of the cache.
 
 In a folder the index is derived: its file goes, and the next start makes it anew from what is left.
-What was made of the texts stays in the cache for everybody else. In a database rows go.
+What was made of everybody else's texts stays in the cache. In a database rows go.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from bot.storage import Transaction
 _ROWS = 500  # hashes in one statement
 
 
-def leave_folder(folder: Path, partitions: Sequence[str]) -> int:
-    """Take partitions out of the index in a folder; how many vectors of theirs were cached.
+def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
+    """Take partitions out of the index in a folder.
+
+    Of the vectors that are cached those stay that others' texts have. Everything else goes: what
+    theirs once said before it was edited, or how it was cut by an earlier version, stands nowhere.
 
     Raises:
         OSError: a file cannot be removed.
     """
     index, cached = folder / NAME, folder / CACHE
-    if not folder.is_dir():
-        return 0
-    hashes = set[bytes]()
     try:
-        if index.exists():
-            hashes = _hashes(_texts(index, partitions))
+        others = _hashes(_texts_of_others(index, partitions)) if index.exists() else set[bytes]()
     except apsw.Error:  # nothing tells which vectors are theirs
-        remove(cached)
-    gone = 0
-    if cached.exists() and hashes:
+        others = set[bytes]()
+    if others and cached.exists():
         cache = EmbeddingCache(cached)
-        gone = cache.forget(hashes)
+        cache.keep_only(others)
         cache.close()
+    else:
+        remove(cached)
     remove(index)
-    return gone
 
 
 def leave_rows(tx: Transaction, partitions: Sequence[str]) -> int:
@@ -70,8 +69,8 @@ def leave_rows(tx: Transaction, partitions: Sequence[str]) -> int:
     return gone
 
 
-def _texts(index: Path, partitions: Sequence[str]) -> Iterator[str]:
-    """The texts that the vectors of some partitions are of, in every generation."""
+def _texts_of_others(index: Path, partitions: Sequence[str]) -> Iterator[str]:
+    """The texts that the vectors of all other partitions are of, in every generation."""
     connection = apsw.Connection(str(index), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         tables = run(
@@ -84,7 +83,7 @@ def _texts(index: Path, partitions: Sequence[str]) -> Iterator[str]:
             rows = run(
                 connection,
                 f"SELECT c.heading, c.body FROM chunks_{number} c JOIN partitions_{number} p "
-                f"ON p.id = c.partition WHERE p.name IN ({', '.join('?' * len(partitions))})",
+                f"ON p.id = c.partition WHERE p.name NOT IN ({', '.join('?' * len(partitions))})",
                 tuple(partitions),
             )
             for heading, body in rows:
