@@ -22,6 +22,18 @@ _OWN = (
 _COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """The variables of a program whose home and data are in a folder."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "CONFIDANT_STORAGE__DIR": str(folder / "data"),
+        "CONFIDANT_DASHBOARD__PORT": "0",
+        "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
+        **more,
+    }
+
+
 class Terminal:
     """What is typed and shown there; `raw` is all of it, with what commands the terminal."""
 

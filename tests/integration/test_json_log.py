@@ -20,6 +20,7 @@ from tests.fakes.discord_parts import TOKEN as DISCORD_TOKEN
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeNextcloud
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.terminal import environment
 
 pytestmark = pytest.mark.slow
 
@@ -62,17 +63,6 @@ serve.embed.missing = lambda _: 1 / 0
 from bot.cli import main
 main()
 """
-
-
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "CONFIDANT_STORAGE__DIR": str(folder / "data"),
-        "CONFIDANT_DASHBOARD__PORT": "0",
-        "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
-        **more,
-    }
 
 
 @asynccontextmanager

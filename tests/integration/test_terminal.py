@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 
 from bot import __version__
 from bot.cli.main import cli
-from tests.fakes.terminal import terminal
+from tests.fakes.terminal import environment, terminal
 from tests.support import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
@@ -47,21 +46,10 @@ main()
 """
 
 
-def variables(folder: Path, **more: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "CONFIDANT_STORAGE__DIR": str(folder / "data"),
-        "CONFIDANT_DASHBOARD__PORT": "0",
-        "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
-        **more,
-    }
-
-
 async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
     async with running(tmp_path / "data") as engine:
         await engine.ask("hello")
-    here = variables(tmp_path)
+    here = environment(tmp_path)
     for words, bar, last in (
         (("backup", "all.backup"), "Backing up", "It is not sealed"),
         (("restore", "--check", "all.backup"), "Checking", "Nothing was changed."),
@@ -87,7 +75,7 @@ def test_the_index_shows_how_far_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bot.cli.memory.LOOK_SECONDS", 0.001)
     monkeypatch.setattr("bot.cli.progress.has_terminal", lambda _: True)
-    done = CliRunner().invoke(cli, ["memory", "index"], env=variables(tmp_path))
+    done = CliRunner().invoke(cli, ["memory", "index"], env=environment(tmp_path))
     assert done.exit_code == 0, done.output
     assert "passages of 32 files." in done.stdout
     assert re.search(r"\r\x1b\[KIndexing notes  .+  \d+ %  \d+ of 32 notes", done.stderr)
@@ -95,7 +83,7 @@ def test_the_index_shows_how_far_it_is(tmp_path, monkeypatch):
 
 
 async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
-    here = variables(tmp_path, CONFIDANT_DASHBOARD__TOKEN="Qw7-" * 8)
+    here = environment(tmp_path, CONFIDANT_DASHBOARD__TOKEN="Qw7-" * 8)
     async with terminal(PROGRAM, "run", folder=tmp_path, variables=here) as seen:
         await seen.shows("Confidant is at http://127.0.0.1:")
         seen.type("\x03")
@@ -115,7 +103,7 @@ async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
 
 
 async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
-    here = variables(
+    here = environment(
         tmp_path,
         CONFIDANT_CHANNELS__TELEGRAM__TOKEN="123456789:AAFakeTokenForTestsOnly_0123456789abc",
         CONFIDANT_CHANNELS__TELEGRAM__API_ROOT="http://127.0.0.1:1",
@@ -134,7 +122,7 @@ async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
 )
 async def test_another_log_can_be_asked_for(tmp_path, asked, first):
     async with terminal(
-        PROGRAM, "run", "--log", asked, folder=tmp_path, variables=variables(tmp_path)
+        PROGRAM, "run", "--log", asked, folder=tmp_path, variables=environment(tmp_path)
     ) as seen:
         await seen.shows("http://127.0.0.1:")
         seen.type("\x03")
@@ -144,7 +132,7 @@ async def test_another_log_can_be_asked_for(tmp_path, asked, first):
 
 @pytest.mark.parametrize(("colour", "has"), [({}, True), ({"NO_COLOR": "1"}, False)])
 async def test_colours_are_left_out_where_nobody_wants_them(tmp_path, colour, has):
-    here = variables(tmp_path, **colour)
+    here = environment(tmp_path, **colour)
     for words in (("run", "--log", "console"), ("--help",), ("usage",)):
         async with terminal(PROGRAM, *words, folder=tmp_path, variables=here) as seen:
             if words[0] == "run":
@@ -158,7 +146,7 @@ async def test_colours_are_left_out_where_nobody_wants_them(tmp_path, colour, ha
 async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     program = (sys.executable, tmp_path / "slow.py", "run")
-    async with terminal(*program, folder=tmp_path, variables=variables(tmp_path)) as seen:
+    async with terminal(*program, folder=tmp_path, variables=environment(tmp_path)) as seen:
         await seen.shows("Confidant is at")
         seen.type("\x03")
         await seen.shows("Stopping")
@@ -169,7 +157,7 @@ async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_
         "Stopped at once. What was not finished is answered after the next start.\n"
     )
     assert "Traceback" not in seen.text
-    async with terminal(PROGRAM, "run", folder=tmp_path, variables=variables(tmp_path)) as seen:
+    async with terminal(PROGRAM, "run", folder=tmp_path, variables=environment(tmp_path)) as seen:
         await seen.shows("Confidant is at")
         seen.type("\x03")
         assert await seen.ends() == 0
@@ -178,7 +166,7 @@ async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_
 async def test_ctrl_c_while_it_loads_ends_it_with_a_line(tmp_path):
     (tmp_path / "early.py").write_text(EARLY)
     program = (sys.executable, tmp_path / "early.py", "run")
-    async with terminal(*program, folder=tmp_path, variables=variables(tmp_path)) as seen:
+    async with terminal(*program, folder=tmp_path, variables=environment(tmp_path)) as seen:
         await seen.shows("loading")
         seen.type("\x03")
         assert await seen.ends() == 130
