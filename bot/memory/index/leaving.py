@@ -43,8 +43,8 @@ def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
     remove(index)
 
 
-def leave_rows(tx: Transaction, partitions: Sequence[str]) -> int:
-    """Take partitions out of the index in a database; how many vectors of theirs were cached."""
+def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
+    """Take partitions out of the index in a database, and what is cached of their texts."""
     marks = ", ".join("?" * len(partitions))
     rows = tx.execute(f"SELECT id FROM memory_partitions WHERE name IN ({marks})", partitions)
     texts: list[str] = []
@@ -56,17 +56,12 @@ def leave_rows(tx: Transaction, partitions: Sequence[str]) -> int:
         for table in ("memory_signs", "memory_chunks", "memory_sources"):
             tx.execute(f"DELETE FROM {table} WHERE partition = ?", (partition,))
         tx.execute("DELETE FROM memory_partitions WHERE id = ?", (partition,))
-    hashes, gone = sorted(_hashes(texts)), 0
+    hashes = sorted(_hashes(texts))
     for at in range(0, len(hashes), _ROWS):
         some = hashes[at : at + _ROWS]
-        gone += len(
-            tx.execute(
-                f"DELETE FROM memory_embeddings WHERE hash IN ({', '.join('?' * len(some))}) "
-                "RETURNING 1",
-                some,
-            )
+        tx.execute(
+            f"DELETE FROM memory_embeddings WHERE hash IN ({', '.join('?' * len(some))})", some
         )
-    return gone
 
 
 def _texts_of_others(index: Path, partitions: Sequence[str]) -> Iterator[str]:
