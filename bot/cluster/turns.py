@@ -149,7 +149,7 @@ class _Connector(PsycopgConnector):
                 "prepare_threshold": node.database.prepare_threshold,
                 "autocommit": True,
             },
-            pool_factory=_pool,
+            pool_factory=checked_pool,
         )
         self._node = node
         self._told = 0  # how often it was passed on that there may be work
@@ -196,8 +196,8 @@ class _Connector(PsycopgConnector):
                 await on_notification(channel=channel, payload=inserted)
 
 
-def _pool(*, check: object, **arguments: Any) -> AsyncConnectionPool:
-    """The pool that procrastinate asks for, but with our `check`."""
+def checked_pool(*, check: object, **arguments: Any) -> AsyncConnectionPool:
+    """The pool that procrastinate asks for, but with our check of a connection before its use."""
     return AsyncConnectionPool(check=_check, **arguments)
 
 
