@@ -215,8 +215,12 @@ def says(text: str, words: str) -> int:
 
 def entry_words(text: str) -> str:
     """An entry's words, without its mark and time, for comparing; nothing if it is struck out."""
-    bare = _CLOCK.sub("", plain(text).strip())
-    return "" if bare.startswith("~~") else normal(bare)
+    return "" if is_struck(text) else normal(_CLOCK.sub("", plain(text).strip()))
+
+
+def is_struck(text: str) -> bool:
+    """True for an entry that was struck out: it is not true any more."""
+    return _CLOCK.sub("", plain(text).strip()).startswith("~~")
 
 
 def normal(text: str) -> str:

@@ -1,0 +1,218 @@
+"""Entries of notes as claims: whose each is, since when, how strong it still is. Pure.
+
+What a person said, or wrote by hand, stays until they change it. What was concluded, imported or
+came from elsewhere loses half of its strength in each half-life, counted from the last day that
+bore it out: when it was said, confirmed by the person's own words, or used in an answer. What came
+from elsewhere is borne out by nothing: to be said again does not make it true.
+
+When a claim was confirmed stands in the note, in the comment of its entry:
+`<!-- agent 2026-07-01 confirmed 2026-08-01 -->`. When it was used does not: see `bot.memory.uses`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import Final, Literal, cast
+
+from bot.memory import dates, markdown
+from bot.memory.markdown import Provenance
+
+Whose = Provenance | Literal["hand"]
+
+FADED: Final = 0.25  # a strength below which a claim counts as faded: after two half-lives
+_OWN: Final = frozenset[Whose]({"owner", "hand"})
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+_BY: Final = re.compile(r"(?:owner|agent|imported|untrusted)\b")
+_SAID: Final = re.compile(rf"\w+ (?P<day>{_DAY})\b")
+_CONFIRMED: Final = re.compile(rf" confirmed (?P<day>{_DAY})\b")
+_END: Final = re.compile(r"(?P<mark><!--\s*(?:owner|agent|imported)\b[^>]*?)[ \t]*-->[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class HalfLives:
+    """Days in which what the person did not say themselves loses half its strength; 0 is never."""
+
+    agent: float = 180.0
+    imported: float = 365.0
+    untrusted: float = 90.0
+
+    def of(self, whose: Whose) -> float:
+        """That of a kind; 0 for what does not fade."""
+        match whose:
+            case "agent":
+                return self.agent
+            case "imported":
+                return self.imported
+            case "untrusted":
+                return self.untrusted
+            case "owner" | "hand":
+                return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An entry of a note: its first and last line, from 1, and what it says, without comments.
+
+    `said` is the day in its comment, else of its file, else of the heading above it; None when
+    nothing tells. `used` is known only to who looked (`dataclasses.replace`). One that `is_over`
+    was struck out: it is not true any more.
+    """
+
+    first: int
+    last: int
+    text: str
+    whose: Whose
+    said: date | None = None
+    confirmed: date | None = None
+    used: date | None = None
+    is_over: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """True for what the person said themselves, or wrote by hand."""
+        return self.whose in _OWN
+
+    @property
+    def can_be_confirmed(self) -> bool:
+        """True for what the person's word would make stronger."""
+        return self.whose in {"agent", "imported"} and not self.is_over
+
+    @property
+    def words(self) -> str:
+        """What it says, for comparing; empty when it is over."""
+        return markdown.entry_words(self.text)
+
+    @property
+    def digest(self) -> str:
+        """Another one for other words; what is kept of a claim outside of its note."""
+        return digest(self.words)
+
+    @property
+    def borne_out(self) -> date | None:
+        """The last day that bears it out; None when none is known."""
+        of_elsewhere = self.whose == "untrusted"
+        days = (self.said,) if of_elsewhere else (self.said, self.confirmed, self.used)
+        return max((day for day in days if day is not None), default=None)
+
+
+def digest(words: str) -> str:
+    """What tells some words, as `Claim.words` gives them, from others and cannot be read back."""
+    return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def of_note(path: str, text: str) -> Iterator[Claim]:
+    """The claims of a note, in order; `path` is its name, by which a day's note tells its day."""
+    own_day = dates.first_day(PurePosixPath(path).stem)
+    headings = _headings(text)
+    above: date | None = None
+    coming = next(headings, None)
+    for item in markdown.items(text):
+        while coming is not None and coming[0] < item.start:
+            above, coming = coming[1], next(headings, None)
+        yield of_entry(item, own_day or above)
+
+
+def of_entry(item: markdown.Item, day: date | None = None) -> Claim:
+    """An entry as a claim; `day` is when it was said unless its comment tells."""
+    mark = markdown.mark_of(item.text)
+    confirmations = (_day(found) for found in _CONFIRMED.finditer(mark))
+    return Claim(
+        item.start + 1,
+        item.end,
+        markdown.plain(item.text).strip(),
+        _whose(mark),
+        _day(_SAID.match(mark)) or day,
+        max((each for each in confirmations if each is not None), default=None),
+        is_over=markdown.is_struck(item.text),
+    )
+
+
+def strength(claim: Claim, today: date, half_lives: HalfLives) -> float:
+    """How much a claim still counts, from 0 to 1; it only ever falls as time goes by.
+
+    What the person said themselves counts fully, and what was struck out not at all. A conclusion
+    of which no day is known is older than any other.
+    """
+    if claim.is_over:
+        return 0.0
+    half_life = half_lives.of(claim.whose)
+    if half_life <= 0:
+        return 1.0
+    since = claim.borne_out
+    if since is None:
+        return 0.0
+    return 0.5 ** (max(0, (today - since).days) / half_life)
+
+
+def is_faded(claim: Claim, today: date, half_lives: HalfLives) -> bool:
+    """True for what hardly counts any more."""
+    return strength(claim, today, half_lives) < FADED
+
+
+def confirms(by: Provenance) -> bool:
+    """True when words that say again what a claim says confirm it: the person's own alone do.
+
+    `by` is what the program found by comparing them with what was said (`agent.tools.provenance`),
+    never what a model says of them.
+    """
+    return by == "owner"
+
+
+def confirmed(text: str, line: int, day: date) -> str:
+    """A note in which the entry that begins at `line`, from 1, is confirmed on a day.
+
+    The same text when no entry that can be confirmed begins there, or it was on that day or later.
+    """
+    lines = text.split("\n")
+    for item in markdown.items(text):
+        if item.start == line - 1:
+            claim = of_entry(item)
+            is_known = claim.confirmed is not None and claim.confirmed >= day
+            if claim.can_be_confirmed and not is_known:
+                lines[item.start] = _END.sub(
+                    lambda found: _with(found["mark"], day), lines[item.start]
+                )
+            break
+    return "\n".join(lines)
+
+
+def _with(mark: str, day: date) -> str:
+    """The beginning of a comment, with the day on which its entry was confirmed."""
+    rest = _CONFIRMED.sub("", mark)
+    head = re.match(rf"<!--\s*\w+(?: {_DAY})?", rest)
+    end = head.end() if head is not None else len(rest)
+    return f"{rest[:end]} confirmed {day:%Y-%m-%d}{rest[end:]} -->"
+
+
+def _whose(mark: str) -> Whose:
+    by = _BY.match(mark)
+    return cast("Provenance", by.group()) if by is not None else "hand"
+
+
+def _day(found: re.Match[str] | None) -> date | None:
+    if found is None:
+        return None
+    try:
+        return date.fromisoformat(found["day"])
+    except ValueError:  # the thirtieth of February
+        return None
+
+
+def _headings(text: str) -> Iterator[tuple[int, date | None]]:
+    """The line, from 0, of each heading, and the day that counts below it."""
+    fenced = False
+    known: dict[int, date | None] = {}
+    for number, line in enumerate(text.split("\n")):
+        fenced ^= bool(markdown.FENCE.match(line))
+        heading = None if fenced else markdown.HEADING.match(line)
+        if heading is None:
+            continue
+        level = len(heading["level"])
+        known = {other: day for other, day in known.items() if other < level}
+        known[level] = dates.first_day(heading["title"])
+        yield number, next((day for _, day in sorted(known.items(), reverse=True) if day), None)
