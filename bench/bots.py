@@ -35,6 +35,7 @@ class Bot:
 
 HTTPX = Bot("floor on httpx", (sys.executable, "-m", "bench.floor", "httpx"))
 AIOHTTP = Bot("floor on aiohttp + uvloop", (sys.executable, "-m", "bench.floor", "aiohttp"))
+WHOLE = Bot("floor that does not stream", (*AIOHTTP.command, "whole"))
 CONFIDANT = Bot("Confidant", (str(Path(sys.executable).with_name("confidant")), "run"))
 WORDS_ONLY = Bot(
     "Confidant, searching by words alone",
@@ -44,7 +45,7 @@ WORDS_ONLY = Bot(
 ALL_CHANNELS = Bot(
     "Confidant, Discord and Nextcloud Talk on too", CONFIDANT.command, neighbours=True
 )
-BOTS = (HTTPX, AIOHTTP, CONFIDANT, ALL_CHANNELS, WORDS_ONLY)
+BOTS = (HTTPX, AIOHTTP, WHOLE, CONFIDANT, ALL_CHANNELS, WORDS_ONLY)
 
 
 class Running:

@@ -1,9 +1,10 @@
 """The least a Telegram bot with a model can be, as its authors write it: no engine at all.
 
-It stores nothing, knows nobody and remembers nothing. Almost half of its processor time is the
-model SDK's own way of reading a stream, which is the one its documentation shows.
-`python -m bench.floor httpx` is on the SDKs' default transports, `python -m bench.floor aiohttp`
-on aiohttp and uvloop.
+It stores nothing, knows nobody and remembers nothing. `python -m bench.floor httpx` is on the SDKs'
+default transports, `python -m bench.floor aiohttp` on aiohttp and uvloop. Almost half of their
+processor time is the model SDK's own way of reading a stream, which is the one its documentation
+shows; `python -m bench.floor aiohttp whole` asks for the whole reply at once and has no such cost,
+and nothing to show meanwhile either.
 """
 
 from __future__ import annotations
@@ -52,24 +53,32 @@ class AiohttpRequest(BaseRequest):
             return response.status, await response.read()
 
 
-def main(transport: str) -> None:
-    """Run until the process is ended."""
+def main(transport: str, reply: str = "streamed") -> None:
+    """Run until the process is ended; the model's reply is "streamed" or "whole"."""
     client = anthropic.AsyncAnthropic(
         base_url=os.environ["BENCH_MODEL_URL"],
         api_key="x",
         http_client=anthropic.DefaultAioHttpClient() if transport == "aiohttp" else None,
     )
 
+    async def streamed(text: str) -> str:
+        async with client.messages.stream(
+            model=MODEL, max_tokens=MAX_TOKENS, messages=[{"role": "user", "content": text}]
+        ) as stream:
+            return await stream.get_final_text()
+
+    async def whole(text: str) -> str:
+        message = await client.messages.create(
+            model=MODEL, max_tokens=MAX_TOKENS, messages=[{"role": "user", "content": text}]
+        )
+        return "".join(block.text for block in message.content if block.type == "text")
+
+    ask = whole if reply == "whole" else streamed
+
     async def answer(update: Update, _context: ContextTypes.DEFAULT_TYPE) -> None:
         if update.message is None or not update.message.text:
             return
-        async with client.messages.stream(
-            model=MODEL,
-            max_tokens=MAX_TOKENS,
-            messages=[{"role": "user", "content": update.message.text}],
-        ) as stream:
-            words = await stream.get_final_text()
-        await update.message.reply_text(words)
+        await update.message.reply_text(await ask(update.message.text))
 
     builder = Application.builder().token(os.environ["TELEGRAM_BOT_TOKEN"])
     builder = builder.base_url(f"{os.environ['BENCH_TELEGRAM_URL']}/bot").concurrent_updates(True)
@@ -84,4 +93,4 @@ def main(transport: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

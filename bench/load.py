@@ -107,8 +107,8 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
             except TimeoutError:
                 raise WrongAnswers(f"no poll within {START_TIMEOUT:g} s") from None
             cold_start = time.monotonic() - program.started
-            people.write(FIRST_CHAT)
-            first_reply = await people.answered(START_TIMEOUT) - program.started
+            written = people.write(FIRST_CHAT)
+            first_message = await people.answered(START_TIMEOUT) - written
             await _check(beside)
             latencies = await _one_by_one(people, size)
             bursts = await _bursts(people, program, model, size)
@@ -116,7 +116,7 @@ async def measure(bot: Bot, model_url: str, model: Running, size: Size, folder: 
             await _check(beside)
             return Measured(
                 cold_start=cold_start,
-                first_reply=first_reply,
+                first_message=first_message,
                 p50=percentile(latencies, 50) * 1000,
                 p95=percentile(latencies, 95) * 1000,
                 turns_per_second=statistics.median(burst.rate for burst in bursts),

@@ -1,4 +1,4 @@
-"""A model behind the Messages API that answers at once: a short reply, streamed in small pieces.
+"""A model behind the Messages API that answers at once: a short reply, in small pieces or whole.
 
 It ends each reply with the mark of the message it answers, so that every reply can be told from
 every other; aimock, which is fast enough too (1,450 requests a second beside 1,900), has no way to
@@ -25,6 +25,7 @@ ANSWER = (
 )
 PIECE = 12  # characters of one delta; about what the real service sends
 _MARK = re.compile(rb"q\d+x\d+")
+_STREAMED = re.compile(rb'"stream":\s*true')  # nobody's words: quotes in those are escaped
 
 
 def event(data: dict[str, Any]) -> bytes:
@@ -47,6 +48,10 @@ MESSAGE: dict[str, Any] = {
     "stop_reason": None,
     "stop_sequence": None,
     "usage": {"input_tokens": 40, "output_tokens": 1},
+}
+WHOLE = MESSAGE | {
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 40, "output_tokens": 42},
 }
 OPENING = event({"type": "message_start", "message": MESSAGE}) + event(
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
@@ -78,16 +83,20 @@ async def answer(request: web.BaseRequest, thinks: float = 0.0) -> web.StreamRes
     """Answer a message, with the mark of the newest one in it; or describe the model."""
     if request.method == "GET":
         return web.json_response(MODEL)
-    marks = _MARK.findall(await request.read())
+    asked = await request.read()
+    marks = _MARK.findall(asked)
+    mark = f" ({marks[-1].decode() if marks else '?'})"
     if thinks:
         await asyncio.sleep(thinks)
+    if not _STREAMED.search(asked):
+        return web.json_response({**WHOLE, "content": [{"type": "text", "text": ANSWER + mark}]})
     response = web.StreamResponse(headers=HEADERS)
     response.enable_chunked_encoding()
     await response.prepare(request)
     await response.write(OPENING)
     for piece in DELTAS:
         await response.write(piece)
-    await response.write(delta(f" ({marks[-1].decode() if marks else '?'})"))
+    await response.write(delta(mark))
     await response.write(CLOSING)
     await response.write_eof()
     return response

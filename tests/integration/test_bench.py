@@ -28,6 +28,7 @@ def test_every_program_answers_every_message_exactly_once_and_the_table_is_writt
     report = (tmp_path / "bench.md").read_text("utf-8")
     assert report in done.stdout
     assert "| Confidant ÷ floor on aiohttp + uvloop |" in report
+    assert "| Confidant ÷ floor that does not stream |" in report
     assert "| Confidant, Discord and Nextcloud Talk on too |" in report
     assert [path.name for path in tmp_path.iterdir()] == ["bench.md"]
 
