@@ -57,6 +57,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("context", "200"),
         ("notes", "100"),
         ("page", "2"),
+        ("large", "--quick"),
     ):
         lines = [line for line in output(*arguments) if line]
         assert len(lines) > 2
