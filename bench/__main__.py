@@ -27,6 +27,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tokens": ("How far the estimate of tokens is off", ()),
     "chinese": ("How much is found in Chinese", ()),
     "facts": ("How much is found in other words", ()),
+    "talks": ("How much is found of talks: one thing, lists, dates", ("--mode", "fused")),
     "fits": ("Whether a search can tell that nothing fits", ()),
     "locomo": ("How much is found of long conversations", ("--mode", "fused")),
 }
