@@ -190,6 +190,12 @@ def is_question(sentence: str) -> bool:
     return bool(_QUESTION.search(sentence) or _ASKS.match(sentence))
 
 
+def only_asks(text: str) -> bool:
+    """True when a text is nothing but questions."""
+    every = sentences(text)
+    return bool(every) and all(map(is_question, every))
+
+
 def dates(text: str) -> dict[tuple[int, int], str]:
     """The days a text names, as (month, day), each as it was written."""
     found: dict[tuple[int, int], str] = {}

@@ -1,7 +1,7 @@
 """Searching memory for people: what fits, and why, without what the bot itself once replied.
 
 A model is shown more than that and judges for itself; a person who looks for something wants to be
-told when there is nothing.
+told when there is nothing, and not to be shown first that they asked for it before.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.config import Config
+from bot.context import extract
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory
@@ -33,7 +34,7 @@ class Lookup:
         self._most = config.memory.max_results
 
     async def find(self, view: MemoryView, query: str) -> Findings:
-        """Passages that a view may see and that fit, best first, each with why.
+        """Passages that a view may see and that fit, best first, each with why; questions last.
 
         Raises:
             StorageError: the database cannot be read.
@@ -47,11 +48,12 @@ class Lookup:
         ids = [hit.path for hit in hits if not is_note(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
         told = {
-            each.id
+            each.id: each.kind == "message" and extract.only_asks(each.text)
             for each in said
             if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
         }
         fit = [hit for hit in hits if is_note(hit) or hit.path in told]
+        fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
         return replace(found, hits=tuple(fit[: self._most]))
 
 

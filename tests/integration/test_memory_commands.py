@@ -309,6 +309,21 @@ async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
         assert "<!--" not in await engine.ask("/whosees Rome by train")
 
 
+async def test_what_was_only_asked_comes_after_what_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
+    write(tmp_path, f"{ADA}/memory/moor.md", "- Once we saw a boat in Norway\n")
+    async with started(tmp_path) as engine:
+        for said in ("What is the boat called?", "Is our boat sound?", "The boat is called Ida."):
+            await engine.ask(said)
+        found = ""
+        while not all(words in found for words in ("What is", "sound", "Ida", "Norway")):
+            found = await engine.ask("/memory search boat")
+        places = [found.index(words) for words in ("Ida", "Norway", "What is", "sound")]
+        assert max(places[:2]) < min(places[2:])
+
+
 async def test_a_refusal_is_in_the_persons_language(tmp_path: Path):
     async with started(tmp_path) as engine:
         assert "/memory show PATH" in await engine.ask("/memory show")

@@ -132,3 +132,18 @@ def test_a_summary_is_never_longer_than_wished(said, limit):
     summary = extract.summarise(said, limit)
     assert tokens.estimate(summary) <= limit + 1
     assert summary == extract.summarise(said, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("Where is the key?", True),
+        ("Where is it? And who has it?", True),
+        ("钥匙在哪里？", True),
+        ("Where is the key? It was behind the boiler.", False),
+        ("The key is behind the boiler.", False),
+        ("", False),
+    ],
+)
+def test_what_holds_no_more_than_questions_is_told_from_the_rest(text: str, *, only: bool):
+    assert extract.only_asks(text) is only
