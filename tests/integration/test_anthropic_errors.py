@@ -1,18 +1,18 @@
-"""Every exception the SDK and its transport can raise becomes one of ours."""
+"""Everything that can go wrong on the way to a service becomes one of our errors."""
 
 from __future__ import annotations
 
 import inspect
 
 import aiohttp
-import anthropic
-import httpx2
 import pytest
-from anthropic import _error_classes  # pyright: ignore[reportPrivateUsage]
 
 from bot.agent.models.anthropic_failures import event_error, model_error
+from bot.agent.models.connection import Refused
+from bot.agent.models.openai_failures import model_error as of_completions
 from bot.errors import (
     ModelAuth,
+    ModelBadReply,
     ModelBilling,
     ModelError,
     ModelOverloaded,
@@ -24,95 +24,59 @@ from bot.errors import (
 )
 
 SECRET = "sk-ant-not-to-be-shown"
-REQUEST = httpx2.Request("POST", "http://127.0.0.1/v1/messages", headers={"X-Api-Key": SECRET})
-# These can come out of a call. Others belong to parts of the SDK that are not used here (toolsets,
-# webhooks, credentials from files), and are an unexpected `ModelError`.
-TOLD = (anthropic.APIError, anthropic.RetryableError, anthropic.CredentialsError)
+BOTH = (model_error, of_completions)
 
 
-def all_subclasses(cls: type) -> set[type]:
-    below = {sub for direct in cls.__subclasses__() for sub in all_subclasses(direct)}
-    return {cls, *below}
+def transport_errors() -> list[type[Exception]]:
+    """What aiohttp raises; warnings and what servers raise are none of a client's."""
+    found = {cls for _, cls in inspect.getmembers(aiohttp, inspect.isclass)}
+    return sorted((cls for cls in found if issubclass(cls, aiohttp.ClientError)), key=str)
 
 
-def sdk_errors() -> list[type[anthropic.AnthropicError]]:
-    assert _error_classes.ERROR_CLASSES  # importing it defines the classes of every code
-    found = all_subclasses(anthropic.AnthropicError)
-    return sorted((c for c in found if c.__module__.startswith("anthropic")), key=str)
+@pytest.mark.parametrize("mapped_by", BOTH)
+def test_every_transport_error_is_one_of_ours(mapped_by):
+    assert len(transport_errors()) > 20
+    for cls in transport_errors():
+        error = cls.__new__(cls, SECRET)
+        Exception.__init__(error, SECRET)
+        mapped = mapped_by(error)
+        assert type(mapped) in {ModelTimeout, ModelUnreachable}, cls
+        assert SECRET not in str(mapped)
 
 
-def make(cls: type[anthropic.AnthropicError]) -> anthropic.AnthropicError:
-    codes = [key for key, value in _error_classes.ERROR_CLASSES.items() if value is cls]
-    if issubclass(cls, anthropic.APIStatusError):
-        status, code = codes[0] if codes else (getattr(cls, "status_code", 500), None)
-        error = {"type": "", "message": SECRET, "details": {"error_code": code}}
-        response = httpx2.Response(status, request=REQUEST, json={"error": error})
-        return cls(SECRET, response=response, body={"error": error})
-    if issubclass(cls, anthropic.APIResponseValidationError):
-        return cls(httpx2.Response(200, request=REQUEST), body=SECRET, message=SECRET)
-    if issubclass(cls, anthropic.APITimeoutError):
-        return cls(REQUEST)
-    if issubclass(cls, anthropic.APIConnectionError):
-        return cls(message=SECRET, request=REQUEST)
-    if issubclass(cls, anthropic.APIError):
-        return cls(SECRET, REQUEST, body=SECRET)
-    error = cls.__new__(cls, SECRET)
-    Exception.__init__(error, SECRET)
-    return error
-
-
-@pytest.mark.parametrize("cls", sdk_errors(), ids=lambda cls: cls.__name__)
-def test_every_sdk_error_is_one_of_ours(cls: type[anthropic.AnthropicError]):
-    mapped = model_error(make(cls))
-    assert isinstance(mapped, ModelError)
-    assert SECRET not in str(mapped)
-    unclear = cls in {anthropic.APIError, anthropic.APIWebhookValidationError}
-    if issubclass(cls, TOLD) and not unclear:
-        assert type(mapped) is not ModelError
-
-
-def test_the_walk_sees_every_public_exception_of_the_sdk():
-    public = {
-        value
-        for _, value in inspect.getmembers(anthropic, inspect.isclass)
-        if issubclass(value, Exception) and value.__module__.startswith("anthropic")
-    }
-    assert public <= set(sdk_errors())
-    assert len(public) > 20
-
-
-@pytest.mark.parametrize("cls", sorted(all_subclasses(httpx2.HTTPError), key=str))
-def test_every_transport_error_is_one_of_ours(cls: type[Exception]):
-    error = cls.__new__(cls, SECRET)
-    Exception.__init__(error, SECRET)
-    mapped = model_error(error)
-    assert type(mapped) is not ModelError
-    assert SECRET not in str(mapped)
-
-
+@pytest.mark.parametrize("mapped_by", BOTH)
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (httpx2.ReadTimeout(SECRET), ModelTimeout),
-        (httpx2.ConnectTimeout(SECRET), ModelTimeout),
+        (aiohttp.SocketTimeoutError(SECRET), ModelTimeout),
+        (aiohttp.ConnectionTimeoutError(SECRET), ModelTimeout),
         (TimeoutError(SECRET), ModelTimeout),
-        (httpx2.ReadError(SECRET), ModelUnreachable),
-        (httpx2.ConnectError(SECRET), ModelUnreachable),
-        (httpx2.RemoteProtocolError(SECRET), ModelUnreachable),
+        (aiohttp.ClientPayloadError(SECRET), ModelUnreachable),
         (aiohttp.ServerDisconnectedError(SECRET), ModelUnreachable),
         (ConnectionResetError(SECRET), ModelUnreachable),
+        (ValueError(SECRET), ModelBadReply),
         (RuntimeError(SECRET), ModelError),
     ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_the_particular_wins_over_the_general(error: Exception, kind: type[ModelError]):
-    mapped = model_error(error)
+def test_the_particular_wins_over_the_general(mapped_by, error, kind):
+    mapped = mapped_by(error)
     assert type(mapped) is kind
     assert SECRET not in str(mapped)
 
 
-def test_ours_stay_as_they_are():
+@pytest.mark.parametrize("mapped_by", BOTH)
+def test_ours_stay_as_they_are(mapped_by):
     error = ModelRejected("there is nothing to answer")
-    assert model_error(error) is error
+    assert mapped_by(error) is error
+
+
+@pytest.mark.parametrize("mapped_by", BOTH)
+@pytest.mark.parametrize("body", [None, SECRET, [SECRET], {"error": SECRET}, {"error": [SECRET]}])
+def test_a_refusal_in_whatever_words_quotes_none_of_them(mapped_by, body):
+    refused = Refused(500, {}, body)
+    assert type(mapped_by(refused)) is ModelOverloaded
+    assert SECRET not in f"{mapped_by(refused)} {refused} {refused!r}"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +98,7 @@ def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(
     status: int, kind: str | None, code: str | None, expected: type[ModelError]
 ):
     body = {"error": {"type": kind, "message": "", "details": {"error_code": code}}}
-    response = httpx2.Response(status, request=REQUEST, json=body)
-    error = anthropic.APIStatusError("", response=response, body=body)
-    assert type(model_error(error)) is expected
+    assert type(model_error(Refused(status, {}, body))) is expected
 
 
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])

@@ -11,9 +11,10 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+import truststore
 from pydantic import SecretStr
 
-from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage, connection
 from bot.agent.models.anthropic import AnthropicModel
 from bot.config import ServiceConfig
 from bot.errors import (
@@ -127,6 +128,14 @@ async def test_the_key_and_address_come_from_the_configuration_alone(
     assert headers["X-Api-Key"] == SECRET
 
 
+def test_certificates_are_the_systems_also_where_python_does_not_find_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert connection.trusted() is True
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert isinstance(connection.trusted(), truststore.SSLContext)
+
+
 async def test_an_endpoint_of_ones_own_needs_no_key(server: api.MessagesApi):
     config = ServiceConfig(base_url=server.base_url)
     model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
@@ -163,7 +172,7 @@ async def test_an_empty_history_is_refused_without_a_call(
     assert server.bodies == []
 
 
-async def test_the_sdk_logs_nothing_of_what_is_said(
+async def test_nothing_of_what_is_said_comes_into_a_log(
     server: api.MessagesApi, model: AnthropicModel, caplog: pytest.LogCaptureFixture
 ):
     with caplog.at_level(logging.DEBUG):
@@ -359,9 +368,7 @@ async def test_a_failure_names_what_the_operator_can_look_up(
     server.answers = [api.fails(400, "invalid_request_error", WORDS, request_id="req_123")]
     with pytest.raises(ModelRejected) as caught:
         await run(model)
-    assert str(caught.value) == (
-        "BadRequestError: status 400, invalid_request_error, request req_123"
-    )
+    assert str(caught.value) == ("status 400, invalid_request_error, request req_123")
     assert caught.value.__cause__ is not None
 
 

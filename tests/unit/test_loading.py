@@ -74,6 +74,15 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
     assert not any(name.startswith("bot.agent.tools.web") for name in loaded)
 
 
+def test_asking_a_model_loads_no_sdk():
+    loaded = loaded_by(
+        "from bot.cli import logger; logger.load()\n"
+        "from bot.agent.models import anthropic, anthropic_failures, connection\n"
+        "from bot.agent.models import openai, openai_failures"
+    )
+    assert packages(loaded) & LATER == set()
+
+
 def test_the_log_is_loaded_without_what_shows_errors_in_colour():
     code = "from bot.cli import logger; logger.load(); import structlog.dev, structlog.tracebacks"
     assert packages(loaded_by(code)) & {"rich", "pygments"} == set()

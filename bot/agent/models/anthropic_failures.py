@@ -1,20 +1,19 @@
-"""Whatever Anthropic's SDK or its transport raises, as one of our errors.
+"""Whatever goes wrong with the Messages API or on the way to it, as one of our errors.
 
-Imported only once the SDK is loaded.
+Imported only once a connection is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
-
-import anthropic
+from typing import Any, Final
 
 from bot.agent.models import failures
+from bot.agent.models.connection import Refused
 from bot.agent.models.wire import ErrorEvent
+from bot.channel.kit.json_access import child, mapping
 from bot.errors import (
     ModelAuth,
-    ModelBadReply,
     ModelBilling,
     ModelError,
     ModelNotFound,
@@ -22,7 +21,6 @@ from bot.errors import (
     ModelRateLimited,
     ModelTimeout,
     ModelTooLarge,
-    ModelUnreachable,
 )
 
 # The service's own word for a failure says more than the status, which is 200 within a stream.
@@ -38,40 +36,35 @@ BY_TYPE: Final[Mapping[str, type[ModelError]]] = {
     "request_too_large": ModelTooLarge,
     "conflict_error": ModelOverloaded,
 }
-# First match wins: the particular before the general.
-BY_CLASS: Final[tuple[failures.Known, ...]] = (
-    (anthropic.APITimeoutError, ModelTimeout),
-    (anthropic.APIResponseValidationError, ModelBadReply),
-    (anthropic.CredentialsError, ModelAuth),
-    (anthropic.RetryableError, ModelOverloaded),
-    (anthropic.APIConnectionError, ModelUnreachable),
-)
 
 
 def model_error(error: Exception) -> ModelError:
     """The error to raise `from` this one."""
     if isinstance(error, ErrorEvent):
         return event_error(error.event)
-    if isinstance(error, anthropic.APIStatusError):
-        return _of_status(error)
-    return failures.by_class(error, BY_CLASS)
+    return _refusal(error) if isinstance(error, Refused) else failures.on_the_way(error)
 
 
 def event_error(event: Mapping[str, Any]) -> ModelError:
     """The error that an `error` event within a stream tells."""
-    raw: object = event.get("error")
-    error = cast("Mapping[str, Any]", raw if isinstance(raw, Mapping) else {})
-    kind, sentence = str(error.get("type") or ""), str(error.get("message") or "")
+    kind, _, sentence = _told(event)
     return _class(200, kind, "", sentence)(f"error event: {kind or 'no type'}")
 
 
-def _of_status(error: anthropic.APIStatusError) -> ModelError:
-    code, kind = error.error_code or "", str(error.type or "")
-    detail = f"{type(error).__name__}: status {error.status_code}, {code or kind or 'no type'}"
-    if error.request_id:
-        detail += f", request {error.request_id}"
-    made = _class(error.status_code, kind, code, str(error.api_message or ""))(detail)
-    return failures.with_headers(made, error.response.headers)
+def _refusal(refused: Refused) -> ModelError:
+    kind, code, sentence = _told(refused.body)
+    detail = f"status {refused.status}, {code or kind or 'no type'}"
+    if request := refused.headers.get("request-id"):
+        detail += f", request {request}"
+    made = _class(refused.status, kind, code, sentence)(detail)
+    return failures.with_headers(made, refused.headers)
+
+
+def _told(body: object) -> tuple[str, str, str]:
+    """The kind of a failure, its code and its sentence."""
+    error = child(mapping(body), "error")
+    code = child(error, "details").get("error_code")
+    return str(error.get("type") or ""), str(code or ""), str(error.get("message") or "")
 
 
 def _class(status: int, kind: str, code: str, sentence: str) -> type[ModelError]:

@@ -1,18 +1,17 @@
-"""Failures of services and of the way to them, as our errors, whatever the SDK.
+"""Failures of services and of the way to them, as our errors, whatever the protocol.
 
 The messages name the kind, the status and the request id, never what was sent or answered.
-Imported only once an SDK is loaded.
+Imported only once a connection is made.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 import aiohttp
-import httpx2
 
 from bot.errors import (
     ModelAuth,
@@ -51,43 +50,24 @@ CONTEXT_WORDS = (
     "maximum number of tokens",
 )
 BILLING_WORDS = ("credit balance", "insufficient credit", "insufficient balance", "quota")
-CAUSES = 4  # of an error that are looked through
 WORDED = frozenset({200, 400, 413, 422})
 _AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
-Known = tuple[type[Exception], type[ModelError]]
-
 # First match wins: the particular before the general.
-_BELOW: Final[tuple[Known, ...]] = (
-    (httpx2.TimeoutException, ModelTimeout),
+_ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
     (TimeoutError, ModelTimeout),
-    (httpx2.TransportError, ModelUnreachable),
     (aiohttp.ClientError, ModelUnreachable),
     (OSError, ModelUnreachable),
-    (httpx2.HTTPError, ModelBadReply),
-    (httpx2.StreamError, ModelBadReply),
     (ValueError, ModelBadReply),
 )
 
 
-def by_class(error: Exception, known: Iterable[Known]) -> ModelError:
-    """Our error for what an SDK raised, or what is below it; first match wins, the SDK's first."""
+def on_the_way(error: Exception) -> ModelError:
+    """Our error for what was raised on the way to a service, or while its answer was read."""
     if isinstance(error, ModelError):
         return error
-    kind = next((kind for cls, kind in (*known, *_BELOW) if isinstance(error, cls)), ModelError)
-    return kind(type(error).__name__)
-
-
-def was_dropped(error: BaseException) -> bool:
-    """True when a connection was closed from the other side, whatever that was called later."""
-    cause: BaseException | None = error
-    for _ in range(CAUSES):
-        if cause is None:
-            return False
-        if isinstance(cause, aiohttp.ClientConnectionError):
-            return not isinstance(cause, TimeoutError)
-        cause = cause.__cause__
-    return False
+    found = (kind for cls, kind in _ON_THE_WAY if isinstance(error, cls))
+    return next(found, ModelError)(type(error).__name__)
 
 
 def with_headers(error: ModelError, headers: Mapping[str, str]) -> ModelError:

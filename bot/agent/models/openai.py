@@ -1,13 +1,11 @@
-"""OpenAI, or anything else that speaks chat completions, through OpenAI's SDK."""
+"""OpenAI, or anything else that speaks chat completions."""
 
 from __future__ import annotations
 
-import importlib
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
@@ -18,26 +16,24 @@ from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, w
 from bot.agent.models.openai_wire import CompletionReader, Dialect, body_of
 from bot.agent.models.service import (
     CATALOG_TIMEOUT,
-    CONNECT_TIMEOUT,
     DONE,
     MAX_RETRIES,
-    NO_KEY,
     ServiceModel,
 )
 from bot.agent.models.sse import events
 from bot.agent.models.wire import Json
+from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import ModelError, ModelRejected
 
-if TYPE_CHECKING:  # loading it takes seconds: `warm_up` does, in a thread
-    from openai import AsyncOpenAI
+if TYPE_CHECKING:
+    from bot.agent.models.connection import Connection
 
-STREAM_HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 log = structlog.get_logger(__name__)
 
 
-class OpenAIModel(ServiceModel["AsyncOpenAI"]):
+class OpenAIModel(ServiceModel):
     """A `Model` on chat completions."""
 
     name = "openai"
@@ -61,65 +57,36 @@ class OpenAIModel(ServiceModel["AsyncOpenAI"]):
         self._dialects: dict[str, Dialect] = {}  # by model, where more than the usual is known
         self._usual = Dialect() if self.has_own_endpoint else Dialect("max_completion_tokens")
 
-    def build(self) -> AsyncOpenAI:
-        """The SDK's client, with all that is imported late."""
-        import openai  # noqa: PLC0415 - takes seconds
-
-        importlib.import_module("bot.agent.models.openai_failures")  # its imports are slow too
-        # The SDK logs whole requests at debug level; what people say never goes to a log.
-        logging.getLogger("openai").setLevel(logging.WARNING)
-        client = openai.AsyncOpenAI(
-            api_key=self.key or NO_KEY,
-            base_url=self.url,
-            timeout=openai.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
-            # Proxies and certificates of the environment are not part of the configuration.
-            http_client=openai.DefaultAioHttpClient(trust_env=False),
-        )
-        # Nor is what OPENAI_ORG_ID, OPENAI_PROJECT_ID, … say.
-        client.organization = client.project = client.admin_api_key = None
-        client._custom_headers = {}  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        return client
-
-    async def dispose(self, client: AsyncOpenAI) -> None:
-        """Close its connections."""
-        await client.close()
+    def headers(self, key: str) -> Mapping[str, str]:
+        """The key."""
+        return {"Authorization": f"Bearer {key}"}
 
     @asynccontextmanager
     async def opened(
-        self, client: AsyncOpenAI, request: Request
+        self, connection: Connection, request: Request
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The stream of a reply; one event for the whole of a server that does not stream."""
-        from openai import AsyncStream  # noqa: PLC0415 - loaded by now
-
         named = replace(request, model=await self._name(request.model))
-        stream = await client.post(
-            "/chat/completions",
-            cast_to=object,
-            content=body_of(named, self.longest(request), self._dialect(request.model)),
-            # The SDK would sit out whatever it is told to, and knows nothing of the stream.
-            options={"headers": STREAM_HEADERS, "max_retries": 0},
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
-        async with stream:
-            if stream.response.headers.get("content-type", "").startswith("application/json"):
-                yield _once(await stream.response.aread())
+        body = body_of(named, self.longest(request), self._dialect(request.model))
+        async with connection.stream("/chat/completions", body) as answer:
+            if answer.content_type == "application/json":
+                yield _once(await connection.read(answer))
             else:
-                yield events(stream.response.aiter_bytes())
+                yield events(answer.content.iter_any())
 
     def reader(self) -> CompletionReader:
         """What puts the events together."""
         return CompletionReader()
 
     def as_error(self, failure: Exception) -> ModelError:
-        """A failure of the SDK as one of ours."""
-        from bot.agent.models.openai_failures import model_error  # noqa: PLC0415 - needs the SDK
+        """Whatever was raised on the way there and back, as one of ours."""
+        from bot.agent.models.openai_failures import model_error  # noqa: PLC0415 - seldom needed
 
         return model_error(failure)
 
     def adapted(self, request: Request, failure: Exception) -> Request | None:
         """The same, written anew, when the server says what of it it does not know."""
-        from bot.agent.models.openai_failures import told_in  # noqa: PLC0415 - needs the SDK
+        from bot.agent.models.openai_failures import told_in  # noqa: PLC0415 - seldom needed
 
         if not isinstance(self.as_error(failure), ModelRejected):
             return None
@@ -164,17 +131,12 @@ class OpenAIModel(ServiceModel["AsyncOpenAI"]):
         Raises:
             ModelError: it does not answer, or with an error.
         """
-        client = await self.client()
-        patience = {"timeout": CATALOG_TIMEOUT if body is None else self.timeout}
-        options = cast("Any", {**patience, "max_retries": 0})
+        connection = await self.connection()
+        patience = CATALOG_TIMEOUT if body is None else self.timeout
         try:
-            if body is None:
-                found = await client.get(where, cast_to=object, options=options)
-            else:
-                found = await client.post(where, cast_to=object, body=body, options=options)
+            return mapping(await connection.ask(where, body, within=patience))
         except Exception as error:
             raise self.as_error(error) from error
-        return cast("Json", found) if isinstance(found, dict) else {}
 
     async def _name(self, model: str) -> str:
         """The name to ask for a model by, where its window was configured."""

@@ -1,6 +1,6 @@
-"""Whatever OpenAI's SDK or its transport raises, as one of our errors.
+"""Whatever goes wrong with chat completions or on the way to them, as one of our errors.
 
-Imported only once the SDK is loaded.
+Imported only once a connection is made.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import openai
-
 from bot.agent.models import failures
+from bot.agent.models.connection import Refused
 from bot.agent.models.wire import ErrorEvent
 from bot.errors import (
     ModelAuth,
-    ModelBadReply,
     ModelBilling,
     ModelContextFull,
     ModelError,
@@ -22,9 +20,7 @@ from bot.errors import (
     ModelOverloaded,
     ModelRateLimited,
     ModelRefused,
-    ModelTimeout,
     ModelTooLarge,
-    ModelUnreachable,
 )
 
 # The service's own words for a failure say more than the status, which is 200 within a stream.
@@ -47,26 +43,13 @@ BY_CODE: Final[Mapping[str, type[ModelError]]] = {
     "overloaded_error": ModelOverloaded,
     "request_too_large": ModelTooLarge,
 }
-# First match wins: the particular before the general.
-BY_CLASS: Final[tuple[failures.Known, ...]] = (
-    (openai.APITimeoutError, ModelTimeout),
-    (openai.APIResponseValidationError, ModelBadReply),
-    (openai.APIConnectionError, ModelUnreachable),
-    (openai.ContentFilterFinishReasonError, ModelRefused),
-    (openai.LengthFinishReasonError, ModelBadReply),
-    (openai.APIError, ModelOverloaded),  # told within a stream
-)
 
 
 def model_error(error: Exception) -> ModelError:
     """The error to raise `from` this one."""
     if isinstance(error, ErrorEvent):
         return event_error(error.event)
-    if isinstance(error, openai.APIStatusError):
-        return _of_status(error)
-    if failures.was_dropped(error):  # which the SDK's transport calls a timeout
-        return ModelUnreachable("the connection was closed")
-    return failures.by_class(error, BY_CLASS)
+    return _refusal(error) if isinstance(error, Refused) else failures.on_the_way(error)
 
 
 def event_error(event: Mapping[str, Any]) -> ModelError:
@@ -91,14 +74,14 @@ def told_in(body: object) -> tuple[tuple[str, ...], str]:
     return codes, str(error.get("message") or "")
 
 
-def _of_status(error: openai.APIStatusError) -> ModelError:
-    codes, sentence = told_in(error.body)
+def _refusal(refused: Refused) -> ModelError:
+    codes, sentence = told_in(refused.body)
     words = next((code for code in codes if code), "no type")
-    detail = f"{type(error).__name__}: status {error.status_code}, {words}"
-    if error.request_id:
-        detail += f", request {error.request_id}"
-    kind = _class(error.status_code, codes, sentence) or failures.by_status(error.status_code)
-    return failures.with_headers(kind(detail), error.response.headers)
+    detail = f"status {refused.status}, {words}"
+    if request := refused.headers.get("x-request-id"):
+        detail += f", request {request}"
+    kind = _class(refused.status, codes, sentence) or failures.by_status(refused.status)
+    return failures.with_headers(kind(detail), refused.headers)
 
 
 def _class(status: int, codes: tuple[str, ...], sentence: str) -> type[ModelError] | None:

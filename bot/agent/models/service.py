@@ -1,17 +1,18 @@
-"""What every adapter to a service's SDK does the same way: loading it, asking again, closing.
+"""What every adapter to a service does the same way: connecting, asking again, closing.
 
-The SDK does the transport: connections and its errors. The events of a reply are read by a
-`ReplyReader` of ours, because the SDKs' own helpers cost a multiple of the whole call.
+A `Connection` is the way there, a `ReplyReader` reads the events of a reply. The services' own SDKs
+do neither, because each costs a multiple of all else that is done for a reply.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,8 +29,10 @@ from bot.errors import (
     ModelUnreachable,
 )
 
+if TYPE_CHECKING:  # what it imports takes a while: `warm_up` does, in a thread
+    from bot.agent.models.connection import Connection
+
 NO_KEY = "no-key"  # for an endpoint of one's own that wants none
-CONNECT_TIMEOUT = 10.0  # seconds
 CATALOG_TIMEOUT = 20.0  # seconds
 MAX_RETRIES = 2
 FIRST_PAUSE = 0.5  # seconds between two tries; doubles
@@ -37,14 +40,13 @@ LAST_PAUSE = 8.0  # seconds
 LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
 PASSING = (ModelOverloaded, ModelRateLimited, ModelUnreachable)  # it may work in a moment
 DONE = b"[DONE]"
-
-Client = TypeVar("Client")
+_CONNECTION = "bot.agent.models.connection"
 
 log = structlog.get_logger(__name__)
 
 
-class ServiceModel(ABC, Generic[Client]):
-    """A `Model` on a service's SDK, whose client is loaded in a thread when it is first needed.
+class ServiceModel(ABC):
+    """A `Model` of a service, whose connection is made when it is first needed.
 
     `window_store` keeps the sizes of models across restarts.
     """
@@ -66,7 +68,7 @@ class ServiceModel(ABC, Generic[Client]):
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.timeout = config.timeout
         self.max_retries = max_retries
-        self._loading: asyncio.Task[Client] | None = None
+        self._loading: asyncio.Task[Connection] | None = None
         self._closed = False
         self.catalog = Catalog(
             self.check,
@@ -80,16 +82,12 @@ class ServiceModel(ABC, Generic[Client]):
     # --- what an adapter brings -------------------------------------------------------------------
 
     @abstractmethod
-    def build(self) -> Client:
-        """The client; called in a thread, because importing the SDK takes a second or more."""
-
-    @abstractmethod
-    async def dispose(self, client: Client) -> None:
-        """Close the client."""
+    def headers(self, key: str) -> Mapping[str, str]:
+        """What every request says beside, with the key it is asked with."""
 
     @abstractmethod
     def opened(
-        self, client: Client, request: Request
+        self, connection: Connection, request: Request
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The request, sent: for the length of an `async with` the data of the events that come."""
 
@@ -99,7 +97,7 @@ class ServiceModel(ABC, Generic[Client]):
 
     @abstractmethod
     def as_error(self, failure: Exception) -> ModelError:
-        """Whatever the client or its transport raised, as one of ours."""
+        """Whatever was raised on the way there and back, as one of ours."""
 
     @abstractmethod
     async def check(self, model: str) -> Window:
@@ -127,12 +125,12 @@ class ServiceModel(ABC, Generic[Client]):
     # --- a model ----------------------------------------------------------------------------------
 
     async def warm_up(self) -> None:
-        """Load the SDK, in a thread; the first call waits for it in any case.
+        """Load what a request needs, in a thread; the first one waits for it in any case.
 
         Raises:
-            ModelError: it cannot be loaded.
+            ModelError: there is no key, or this model is closed.
         """
-        await self.client()
+        await self.connection()
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Write one reply: the words as they come, then the whole.
@@ -140,12 +138,12 @@ class ServiceModel(ABC, Generic[Client]):
         Raises:
             ModelError: one of its subclasses for everything that can go wrong.
         """
-        client = await self.client()
+        connection = await self.connection()
         number = 0
         while True:
             reply, has_begun = self.reader(), False
             try:
-                async with self.opened(client, request) as events:
+                async with self.opened(connection, request) as events:
                     async for data in events:
                         words = _words(reply, data)
                         _tell(request, reply, has_begun=has_begun)
@@ -204,16 +202,16 @@ class ServiceModel(ABC, Generic[Client]):
             return
         loading, self._loading = self._loading, None
         try:
-            client = await loading
+            connection = await loading
         except ModelError:
             return
-        await self.dispose(client)
+        await connection.close()
 
-    async def client(self) -> Client:
-        """The client, loaded once however many ask; one caller's cancellation stops no other.
+    async def connection(self) -> Connection:
+        """The way to the service, made once however many ask; cancelling one stops no other.
 
         Raises:
-            ModelError: it cannot be loaded, there is no key, or this model is closed.
+            ModelError: it cannot be made, there is no key, or this model is closed.
         """
         if self._closed:
             raise ModelUnreachable("the model is closed")
@@ -223,12 +221,13 @@ class ServiceModel(ABC, Generic[Client]):
             self._loading = asyncio.create_task(self._load())
         return await asyncio.shield(self._loading)
 
-    async def _load(self) -> Client:
+    async def _load(self) -> Connection:
         try:
-            return await asyncio.to_thread(self.build)
+            module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
+            return module.Connection(self.url, self.headers(self.key or NO_KEY), self.timeout)
         except Exception as error:
-            log.exception("model.sdk_unusable")
-            raise ModelError("the SDK cannot be used") from error
+            log.exception("model.not_connected")
+            raise ModelError("it cannot be connected to") from error
 
     def longest(self, request: Request) -> int:
         """The longest reply to ask for: no longer than the model can write."""

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # Loaded once, before the fork.
-import anthropic  # noqa: F401
 import procrastinate  # noqa: F401
 import psycopg_pool  # noqa: F401
 
 from adapters.telegram import channel as telegram  # noqa: F401
 from adapters.web import channel as web  # noqa: F401
 from bot import app  # noqa: F401
+from bot.agent.models import connection  # noqa: F401
 from bot.cli import serve  # noqa: F401
 from bot.cli.main import main as confidant
 from bot.cluster import node  # noqa: F401
