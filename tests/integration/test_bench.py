@@ -55,7 +55,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("fits",),
         ("rooms", "20", "10"),
         ("context", "200"),
-        ("notes", "100"),
+        ("notes", "10"),
         ("page", "2"),
         ("large", "--quick"),
     ):

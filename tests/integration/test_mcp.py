@@ -333,8 +333,10 @@ async def test_a_server_of_another_sdk():
 async def test_one_that_hangs_is_given_up_after_the_time_it_was_given():
     async with serving("hangs", timeout=1.5) as found:
         with capture_logs() as logs:
-            result = await call(found, "wait")
-        assert "did not answer in time" in result.text
+            answer = asyncio.create_task(call(found, "wait"))
+            await asyncio.wait({answer}, timeout=10)
+            assert answer.done()
+        assert "did not answer in time" in answer.result().text
         assert [log["seconds"] for log in logs if log["event"] == "tool.timeout"] == [1.5]
 
 
@@ -443,7 +445,8 @@ pathlib.Path(sys.argv[1]).write_text(json.dumps([sys.argv[2], os.environ.get("KI
 """
 
 
-async def test_a_program_is_started_as_configured(tmp_path: Path):
+async def test_a_program_is_started_as_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 5.0)
     mark = tmp_path / "mark"
     config = McpConfig.model_validate(
         {

@@ -232,7 +232,7 @@ async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
             reply == "> 🎙 Remind me to buy milk.\n\n**Done.** See [the list](https://example.org)."
         )
         spoke = asyncio.create_task(engine.channel.wait_sent(2))
-        await asyncio.wait({spoke}, timeout=30)
+        await asyncio.wait({spoke}, timeout=10)
         assert spoke.done()
         _, voice = spoke.result()
         (sound,) = voice.attachments
@@ -374,7 +374,7 @@ async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
         running(tmp_path, channel=VoiceChannel(), **speech(server, timeout=0.1)) as engine,
     ):
         listened = asyncio.create_task(said(engine))
-        await asyncio.wait({listened}, timeout=30)
+        await asyncio.wait({listened}, timeout=10)
         assert listened.done()
         _, reply = listened.result()
         assert "does not work just now" in reply

@@ -22,7 +22,7 @@ from hypothesis import is_hypothesis_test
 from tests.ignoring import options
 
 ROOT = Path(__file__).resolve().parents[2]
-AT_ONCE = 4  # processes
+AT_ONCE = 6  # processes
 ROWS: dict[str, str] = tomllib.loads((ROOT / "tests/data/options.toml").read_text())
 
 
