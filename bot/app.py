@@ -133,8 +133,13 @@ class App:
         self.channels = dict(self._make_channels())
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
-        memory = Memory.of(
-            config, clock, self._parts.searcher, backend.shared, Versions(database, clock)
+        memory = self.memory = Memory.of(
+            config,
+            clock,
+            self._parts.searcher,
+            backend.shared,
+            versions=Versions(database, clock),
+            database=database,
         )
         self._stack.push_async_callback(memory.close)
         await memory.open()
@@ -326,6 +331,7 @@ class App:
         feed = TranscriptFeed(ground.database, memory.index, days, clock)
         self._config.tell(feed.configure)
         self._spawn(memory.keep(feed, backend.coordination))
+        self._spawn(memory.keep_uses())
         self.reminders.start()
         self.tasks.start()
         again = ground.delivery.again

@@ -436,6 +436,34 @@ class FlushConfig(Section):
     )
 
 
+class AgingConfig(Section):
+    """`[memory.aging]`: how fast what nobody said themselves fades; what people said never does."""
+
+    agent: float = Field(
+        default=180.0,
+        ge=0,
+        le=100_000,
+        description="Days in which what the model concluded loses half of its strength, unless it "
+        "was confirmed or used; 0 is never.",
+    )
+    imported: float = Field(
+        default=365.0, ge=0, le=100_000, description="The same for what was imported."
+    )
+    untrusted: float = Field(
+        default=90.0,
+        ge=0,
+        le=100_000,
+        description="The same for what came from elsewhere; nothing confirms it.",
+    )
+    search_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="Most that a passage loses of its score in a search for having faded; 0 is "
+        "nothing.",
+    )
+
+
 class MemoryConfig(Section):
     """`[memory]`: where the Markdown lives, and what of it a conversation begins with."""
 
@@ -460,6 +488,7 @@ class MemoryConfig(Section):
     )
     flush: FlushConfig = Field(default_factory=FlushConfig)
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
+    aging: AgingConfig = Field(default_factory=AgingConfig)
     max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
     min_score: float = Field(
         default=0.02, ge=0, le=1, description="Results that score less are left out."

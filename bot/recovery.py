@@ -27,7 +27,7 @@ from bot.delivery import outbox
 from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
-from bot.memory import versions
+from bot.memory import uses, versions
 from bot.sessions import approvals, entries, erasing, inbox, journal_records, page_logins, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import sizes
@@ -147,7 +147,7 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         if used or added:  # what was carried out or ended since is not known
             await database.write(lambda tx: (approvals.drop_all(tx), page_logins.drop_all(tx)))
         if used or added or told.counts or is_due:  # nor what was forgotten in notes
-            await database.write(versions.clear)
+            await database.write(lambda tx: (versions.clear(tx), uses.clear(tx)))
         if is_due:
             backup.mark_read_back(path, due=False)
     except OSError as exc:

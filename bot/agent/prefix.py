@@ -17,6 +17,7 @@ from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
 from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
+from bot.memory.uses import Uses
 from bot.sessions import snapshots
 from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction
@@ -33,9 +34,10 @@ class Prefixes:
     speaks in a room), that begins with a prefix of its own: a list never changes under a session.
     """
 
-    def __init__(self, config: Config, files: SpaceFiles) -> None:
+    def __init__(self, config: Config, files: SpaceFiles, uses: Uses) -> None:
         self._config = config
         self._files = files
+        self._uses = uses
         self._shared: LRUCache[str, str] = LRUCache(SHARED)
 
     def configure(self, config: Config) -> None:
@@ -64,8 +66,9 @@ class Prefixes:
                 remembered=file.remembered,
                 cap=cap if file.remembered else persona.FILE_CAP,
                 spare=file.conclusions,
+                faded=file.faded,
             )
-            for file in await self._files.bootstrap(view)
+            for file in await self._files.bootstrap(view, await self._uses.aging(view.spaces))
         ]
         # Files that people write may be long.
         shown = await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE)

@@ -21,6 +21,7 @@ from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.identity.view import MemoryView
 from bot.memory import markdown
+from bot.memory.claims import FADED
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import day_note
 from bot.memory.search import Searcher
@@ -177,11 +178,11 @@ class Recaller:
         return [_of_talk(passage, words, now.tzinfo or UTC) for passage in found]
 
     async def _search(self, view: MemoryView, words: str, now: datetime) -> list[_Piece]:
-        """What the index finds, without what in it came from elsewhere."""
+        """What the index finds, without what in it came from elsewhere, or has faded."""
         if self._searcher is None or not words.strip():
             return []
         found = await self._searcher.search(words[:MAX_QUERY], view.partitions, None)
-        hits = [hit for hit in found.hits if may_see(view, hit)]
+        hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}

@@ -18,7 +18,7 @@ import structlog
 
 from bot.archive import container
 from bot.errors import ArchiveError
-from bot.memory import layout, versions
+from bot.memory import layout, uses, versions
 from bot.recovery import TRANSCRIPTS, Restored, note
 from bot.sessions import approvals, erasing, journal_records, page_logins
 from bot.sessions.belongings import Belongings
@@ -134,6 +134,7 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
         approvals.drop_all(tx)
         page_logins.drop_all(tx)
         versions.clear(tx)
+        uses.clear(tx)
         note(tx, Restored(now, name, counts={"forgotten": len(subjects)}))
         return Settled(len(subjects), tuple(erased))
 

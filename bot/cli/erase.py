@@ -35,6 +35,7 @@ _HOLDS = {
     "reminders": "reminders",
     "repeats": "reminders and tasks that come again",
     "note_versions": "earlier versions of notes",
+    "claim_uses": "days on which notes were used",
     "pairing": "accounts that were let in, or ask",
     "blocks": "accounts that are blocked: they may ask again then",
     "links": "accounts that are joined",

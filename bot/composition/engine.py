@@ -156,7 +156,7 @@ async def engine_of(
         artifacts=artifacts,
         metrics=metrics,
     )
-    prefixes = Prefixes(config, memory.files)
+    prefixes = Prefixes(config, memory.files, memory.uses)
     upkeep = _upkeep(ground, active, committer, live)
     stack.push_async_callback(upkeep.stop)
     sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
@@ -240,6 +240,7 @@ async def engine_of(
         channels=channels,
         running=running,
         live=live,
+        uses=memory.uses,
         attempts=attempts,
         approvals=Approvals(database, clock),
         notes=memory.notes,

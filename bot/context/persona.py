@@ -33,7 +33,8 @@ _HEADING = re.compile(r"#{1,6}( .*)?")
 class PersonaFile:
     """A file of the prompt. `remembered` files are about people; `cap` is in characters.
 
-    `spare` says where in the text something stands that goes first when it is longer than its cap.
+    `spare` says where in the text something stands that goes first when it is longer than its cap;
+    so many as `faded` have gone before.
     """
 
     name: str
@@ -41,6 +42,7 @@ class PersonaFile:
     remembered: bool = False
     cap: int = FILE_CAP
     spare: tuple[tuple[int, int], ...] = ()
+    faded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +87,16 @@ def capped(text: str, cap: int) -> str:
     return f"{head}{marker}{tail}" if len(head) + len(marker) + len(tail) <= cap else head
 
 
-def spared(text: str, spare: Sequence[tuple[int, int]], cap: int) -> str:
+def spared(text: str, spare: Sequence[tuple[int, int]], cap: int, faded: int = 0) -> str:
     """A text without as many of its spare parts, the first ones first, as make it fit, and a note.
 
-    When it is too long without all of them too, it is shorter at least.
+    When it is too long without all of them too, it is shorter at least. The note counts those that
+    have `faded` and are not in the text at all, too.
     """
     over, left = len(text.strip()) - cap, 0
-    if over <= 0 or not spare:
+    if not faded and (over <= 0 or not spare):
         return text
-    over += len(_OLDER.format(left=len(spare))) + 2
+    over += len(_OLDER.format(left=len(spare) + faded)) + 2
     while over > 0 and left < len(spare):
         start, end = spare[left]
         over -= end - start
@@ -104,7 +107,7 @@ def spared(text: str, spare: Sequence[tuple[int, int]], cap: int) -> str:
         kept.append(text[at:start])
         at = end
     rest = "".join((*kept, text[at:])).rstrip("\n")
-    return f"{rest}\n\n{_OLDER.format(left=left)}"
+    return f"{rest}\n\n{_OLDER.format(left=left + faded)}"
 
 
 def is_blank(text: str) -> bool:
@@ -116,10 +119,10 @@ def _sections(files: Sequence[PersonaFile], most: int) -> list[tuple[PersonaFile
     """The files that say anything, each with its section of the prompt."""
     sections: list[tuple[PersonaFile, str]] = []
     for file in files:
-        if is_blank(file.text):
+        if is_blank(file.text) and not file.faded:
             continue
         cap = min(file.cap, most)
-        text = capped(_GAP.sub("\n\n", spared(file.text, file.spare, cap).strip()), cap)
+        text = capped(_GAP.sub("\n\n", spared(file.text, file.spare, cap, file.faded).strip()), cap)
         if not text:
             continue
         if file.remembered:

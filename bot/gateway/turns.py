@@ -22,6 +22,7 @@ from bot.gateway.commits import TurnRecorder, answer_of, display_text
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.gateway.voice import Listening, Understood, VoiceReader
 from bot.memory.notes import Notes
+from bot.memory.uses import Uses
 from bot.messages import ToolResult, ToolUse
 from bot.metrics import Metrics
 from bot.sessions.inbox import QueuedMessage
@@ -52,6 +53,7 @@ class TurnRunner:
         attempts: Attempts,
         approvals: Approvals,
         notes: Notes,
+        uses: Uses,
         metrics: Metrics,
     ) -> None:
         self._voice = voice
@@ -64,6 +66,7 @@ class TurnRunner:
         self._attempts = attempts
         self._approvals = approvals
         self._notes = notes
+        self._uses = uses
         self._metrics = metrics
 
     async def run(self, key: str, rows: Sequence[QueuedMessage]) -> None:
@@ -89,7 +92,11 @@ class TurnRunner:
             prepared, result = answered
             answer = answer_of(result, prepared, understood)
             await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
-            if not answer.letter:
+            if answer.letter:
+                context = prepared.request.context
+                shown = (passage.place.path for passage in context.memory.recalled)
+                self._uses.note(context.view, shown, result.reply, context.now.date())
+            else:
                 await preview.clear()
         end = type(result.error).__name__ if result.error else result.stop
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()

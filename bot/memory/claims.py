@@ -12,13 +12,14 @@ When a claim was confirmed stands in the note, in the comment of its entry:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Final, Literal, cast
+from typing import Final, Literal, Self, cast
 
+from bot.config import AgingConfig
 from bot.memory import dates, markdown
 from bot.memory.markdown import Provenance
 
@@ -40,6 +41,11 @@ class HalfLives:
     agent: float = 180.0
     imported: float = 365.0
     untrusted: float = 90.0
+
+    @classmethod
+    def configured(cls, config: AgingConfig) -> Self:
+        """Those of a configuration."""
+        return cls(config.agent, config.imported, config.untrusted)
 
     def of(self, whose: Whose) -> float:
         """That of a kind; 0 for what does not fade."""
@@ -89,8 +95,8 @@ class Claim:
 
     @property
     def digest(self) -> str:
-        """Another one for other words; what is kept of a claim outside of its note."""
-        return digest(self.words)
+        """Another one for another first line; what is kept of a claim outside of its note."""
+        return digest(markdown.entry_words(self.text.partition("\n")[0]))
 
     @property
     def borne_out(self) -> date | None:
@@ -98,6 +104,40 @@ class Claim:
         of_elsewhere = self.whose == "untrusted"
         days = (self.said,) if of_elsewhere else (self.said, self.confirmed, self.used)
         return max((day for day in days if day is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """What strengths go by: the day, the half-lives, and when claims were used.
+
+    `used` is by space and `Claim.digest`. `share` is the most that a passage loses in a search.
+    """
+
+    today: date
+    half_lives: HalfLives = HalfLives()
+    used: Mapping[str, Mapping[str, date]] = field(default_factory=dict[str, Mapping[str, date]])
+    share: float = 0.1
+
+    @classmethod
+    def configured(
+        cls, config: AgingConfig, today: date, used: Mapping[str, Mapping[str, date]] | None = None
+    ) -> Self:
+        """As a configuration has it."""
+        return cls(today, HalfLives.configured(config), used or {}, config.search_share)
+
+    def aged(self, claim: Claim, space: str) -> Claim:
+        """A claim of a space with when it was used."""
+        known = self.used.get(space)
+        used = known.get(claim.digest) if known else None
+        return claim if used is None else replace(claim, used=used)
+
+    def strength(self, claim: Claim, space: str) -> float:
+        """See `strength`."""
+        return strength(self.aged(claim, space), self.today, self.half_lives)
+
+    def is_faded(self, claim: Claim, space: str) -> bool:
+        """See `is_faded`."""
+        return self.strength(claim, space) < FADED
 
 
 def digest(words: str) -> str:
@@ -152,6 +192,22 @@ def strength(claim: Claim, today: date, half_lives: HalfLives) -> float:
 def is_faded(claim: Claim, today: date, half_lives: HalfLives) -> bool:
     """True for what hardly counts any more."""
     return strength(claim, today, half_lives) < FADED
+
+
+def without_faded(path: str, text: str, aging: Aging, space: str) -> tuple[str, int]:
+    """A note without its faded claims, and how many these are; the rest stays byte for byte."""
+    faded = [claim for claim in of_note(path, text) if aging.is_faded(claim, space)]
+    if not faded:
+        return text, 0
+    gone = {number for claim in faded for number in range(claim.first, claim.last + 1)}
+    lines = text.split("\n")
+    kept = "\n".join(line for number, line in enumerate(lines, 1) if number not in gone)
+    return kept, len(faded)
+
+
+def strengths(path: str, text: str, aging: Aging, space: str) -> dict[str, float]:
+    """How strong the claims of a note are, by their digests."""
+    return {claim.digest: aging.strength(claim, space) for claim in of_note(path, text)}
 
 
 def confirms(by: Provenance) -> bool:

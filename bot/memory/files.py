@@ -11,7 +11,8 @@ from itertools import chain, islice
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import disk, layout, markdown
+from bot.memory import claims, disk, layout, markdown
+from bot.memory.claims import Aging
 from bot.memory.layout import Target
 from bot.memory.note_store import NoteStore, NotesUnreachable
 
@@ -49,13 +50,15 @@ class Listed:
 class Bootstrap:
     """A file a conversation begins with, without its comments; `remembered` is about people.
 
-    `conclusions` says where in the text the bot's own stand, the oldest first.
+    `conclusions` says where in the text the bot's own stand, the weakest and oldest first; so many
+    as `faded` are left out of it.
     """
 
     name: str
     text: str
     remembered: bool = False
     conclusions: tuple[markdown.Span, ...] = ()
+    faded: int = 0
 
 
 class SpaceFiles:
@@ -143,12 +146,13 @@ class SpaceFiles:
             return ()
         return await asyncio.to_thread(lambda: markdown.holding(self._whole(target), words, most))
 
-    async def bootstrap(self, view: MemoryView) -> Sequence[Bootstrap]:
+    async def bootstrap(self, view: MemoryView, aging: Aging | None = None) -> Sequence[Bootstrap]:
         """The files a conversation of this view begins with, in their order.
 
-        The bot's own are everyone's; those about people are the view's own and nobody else's.
+        The bot's own are everyone's; those about people are the view's own and nobody else's,
+        without what has faded by `aging`.
         """
-        return await asyncio.to_thread(self._bootstrap, view)
+        return await asyncio.to_thread(self._bootstrap, view, aging)
 
     async def names(self, view: MemoryView) -> list[Listed]:
         """Every file a view may read, its own first, in the order of their names."""
@@ -181,14 +185,13 @@ class SpaceFiles:
         text = markdown.plain(markdown.without_untrusted(self._whole(target))).strip()
         return "" if markdown.says_nothing(text) else _end_of(text, characters)
 
-    def _bootstrap(self, view: MemoryView) -> list[Bootstrap]:
+    def _bootstrap(self, view: MemoryView, aging: Aging | None) -> list[Bootstrap]:
         own = layout.curated_files(view)
         found: list[Bootstrap] = []
         for name in layout.BOOTSTRAP:
             if name in own:
                 text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
-                shown, conclusions = markdown.attributed(text)
-                found.append(Bootstrap(name, shown, True, conclusions))
+                found.append(_remembered(name, text, view.space, aging))
             elif name not in layout.CURATED:
                 found.append(Bootstrap(name, markdown.plain(self._whole(Target(name, (), name)))))
         return found
@@ -222,6 +225,22 @@ class SpaceFiles:
             for seen in self._notes.walk(folders, wanted, depth):
                 path, (changed, size, _) = seen.path.split("/", above)[above], seen.look
                 yield Listed(path, size, changed // 1_000_000)
+
+
+def _remembered(name: str, text: str, space: str, aging: Aging | None) -> Bootstrap:
+    """A file about people as a conversation begins with it."""
+    faded, strengths = 0, dict[str, float]()
+    if aging is not None:
+        text, faded = claims.without_faded(name, text, aging, space)
+        strengths = claims.strengths(name, text, aging, space)
+    shown, conclusions = markdown.attributed(text)
+
+    def strength(span: markdown.Span) -> float:
+        item = next(markdown.items(markdown.unattributed(shown[span[0] : span[1]])), None)
+        return strengths.get(claims.of_entry(item).digest, 0.0) if item is not None else 0.0
+
+    weakest_first = tuple(sorted(conclusions, key=strength)) if strengths else conclusions
+    return Bootstrap(name, shown, True, weakest_first, faded)
 
 
 def _end_of(text: str, characters: int) -> str:

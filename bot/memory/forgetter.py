@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import versions
+from bot.memory import uses, versions
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.sessions import forgetting, store
 from bot.sessions.forgetting import Gone, Held
@@ -93,6 +93,7 @@ class Forgetter:
             def complete(tx: Transaction) -> Forgotten:
                 gone = forgetting.complete(tx, held, now)
                 kept = versions.forget(tx, view.space, words)
+                uses.forget(tx, view.space, cleared.claims)
                 # Those that go on may have begun with the words, and have stored nothing yet.
                 keys = tuple(sorted({*held.keys, *view.keys}))
                 current = (store.current(tx, key) for key in keys)

@@ -204,6 +204,17 @@ def items(text: str) -> Iterator[Item]:
         yield Item(start, number, "\n".join(line.strip() for line in body))
 
 
+def entry_around(lines: Sequence[str], number: int) -> Item | None:
+    """The first line of the entry that a line, from 0, belongs to; None when it is in none."""
+    for start in range(number, -1, -1):
+        if _is_top_bullet(lines[start]):
+            found = _BULLET.match(lines[start])
+            return Item(start, start + 1, found["text"] if found else "")
+        if lines[start].strip() and not _continues(lines[start]):
+            break
+    return None
+
+
 def says(text: str, words: str) -> int:
     """The line, from 1, of the entry that says exactly these words, or 0."""
     wanted = normal(words)

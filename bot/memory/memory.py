@@ -25,11 +25,14 @@ from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
 from bot.memory.transcripts import TranscriptFeed
+from bot.memory.uses import Uses, digests_of
 from bot.memory.versions import Versions
+from bot.storage import Database
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
 INDEX = "index"  # what the node that builds the index of many is alone in doing
+USES_SECONDS = 300.0  # between storing which claims were used
 MAX_SPOTS = 200  # places of one answer
 
 # What the page, the terminal and the command line may see.
@@ -59,6 +62,8 @@ class Spot:
 class Cleared:
     """What forgetting removed: entries by file, and chunks and cached vectors of the index.
 
+    `claims` are the digests of the entries.
+
     When it `is_indexed` still, the index could not be written, and is built anew when it can be.
     """
 
@@ -66,6 +71,7 @@ class Cleared:
     chunks: int = 0
     cached: int = 0
     is_indexed: bool = False
+    claims: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class Memory:
     index: MemoryIndex
     searcher: Searcher
     embedder: Embedder
+    uses: Uses
 
     @classmethod
     def of(
@@ -104,31 +111,43 @@ class Memory:
         clock: Clock,
         searcher: Searcher | None = None,
         shared: Shared | None = None,
+        *,
         versions: Versions | None = None,
+        database: Database | None = None,
     ) -> Memory:
         """The memory of a configuration; nothing is opened yet.
 
         Notes are files below the workspace, or rows of the database that nodes share. `versions`
-        keeps what notes said before something in them was replaced.
+        keeps what notes said before something in them was replaced, and `database` when their
+        claims were used.
         """
         folder = config.storage.folder / INDEX_FOLDER
         embedder = embed.make(config.memory.embedder, folder)
+        uses = Uses(config.memory.aging, database, clock)
         store = store_of(config, clock, shared)
         if shared is None:
             index = MemoryIndex.in_folder(
-                config.memory, store, folder, embedder, clock, versions=versions
+                config.memory, store, folder, embedder, clock, versions=versions, uses=uses
             )
         else:
-            database, owns = shared.database, partial(shared.coordination.owns, INDEX)
+            owns = partial(shared.coordination.owns, INDEX)
             index = MemoryIndex.shared(
-                config.memory, store, database, embedder, clock, owns=owns, versions=versions
+                config.memory,
+                store,
+                shared.database,
+                embedder,
+                clock,
+                owns=owns,
+                versions=versions,
+                uses=uses,
             )
-        notes = Notes(store, index.noticed, versions)
-        return cls(store, SpaceFiles(store), notes, index, searcher or index, embedder)
+        notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
+        return cls(store, files, notes, index, searcher or index, embedder, uses)
 
     def configure(self, config: Config) -> None:
         """Searches go by this from now on."""
         self.index.configure(config.memory)
+        self.uses.configure(config.memory.aging)
 
     async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
@@ -158,8 +177,19 @@ class Memory:
                         task.cancel()
                     await asyncio.gather(feeding, losing, return_exceptions=True)
 
+    async def keep_uses(self) -> None:
+        """Store which claims were used, now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(USES_SECONDS)
+            await self.store_uses()
+
+    async def store_uses(self) -> int:
+        """Store which claims were used since the last time; how many there are."""
+        return await self.uses.store(self.files, self.notes)
+
     async def close(self) -> None:
-        """Stop watching, and release the index and the embedder."""
+        """Store what was used, stop watching, and release the index and the embedder."""
+        await self.store_uses()
         await self.index.close()
         await self.embedder.close()
 
@@ -211,17 +241,21 @@ class Memory:
         """
         found = [path async for path, _ in self._holding(view, words)]
         own = [path for path in found if not path.startswith(f"{SHARED_SPACE}/")]
-        removed = [(path, len(await self.notes.forget(view, path, words))) for path in own]
+        gone = {path: await self.notes.forget(view, path, words) for path in own}
+        removed = tuple((path, len(entries)) for path, entries in gone.items())
+        digests = digests_of(text for entries in gone.values() for text in entries)
+        self.uses.drop(view.space)
         try:
             forgotten = await self.index.forget(texts=[words], partitions=view.partitions)
         except StorageError as error:
             log.warning("memory.forget_later", error=type(error).__name__)
-            return Cleared(files=tuple(removed), is_indexed=True)
+            return Cleared(files=removed, is_indexed=True, claims=digests)
         await self.index.sync("forget")
         return Cleared(
-            files=tuple(removed),
+            files=removed,
             chunks=forgotten.chunks + forgotten.documents,
             cached=forgotten.cached,
+            claims=digests,
         )
 
     async def _holding(

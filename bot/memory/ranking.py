@@ -17,8 +17,9 @@ from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, dates, speakers, words
+from bot.memory import chunking, claims, dates, markdown, speakers, words
 from bot.memory.chunking import Unit
+from bot.memory.claims import Aging
 from bot.memory.search import Hit, Why
 from bot.memory.vectors import Vectors, np
 from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
@@ -65,6 +66,7 @@ class Request:
     vector: Vectors | None
     today: date
     deadline: float
+    aging: Aging | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Scored:
     text: float = 0.0
     vector: float = 0.0
     score: float = 0.0
+    strength: float = 1.0  # of the claim that answers best, as far as it was asked for
     speech: float = 0.0  # what it says of who was asked for, at most NAMED + SAID + FIRST
     unit_scores: list[float] = field(default_factory=list[float])
     cosines: list[float] = field(default_factory=list[float])
@@ -151,12 +154,14 @@ def hits(
     """Scored candidates as hits, best first; with what they were among, each says why."""
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
+    good = _faded_later(good, request)
     return tuple(
         replace(
             each.candidate.hit,
             score=round(each.score, 4),
             snippet=snippet(each),
             at=each.candidate.hit.at or _milliseconds(each.candidate.day),
+            strength=each.strength,
             why=Why() if found is None else why(each, found.query, found.known, request.query),
         )
         for each in diversify(good, request.limit, config.mmr_lambda)
@@ -408,6 +413,37 @@ def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> 
         half_life_days=config.half_life_days,
     )
     return fuse(scored, request.query, weights, today=request.today)
+
+
+def _faded_later(ranked: Sequence[Scored], request: Request) -> list[Scored]:
+    """Passages in their order once those that answer by a faded claim have lost a bounded share."""
+    aging, pool = request.aging, request.limit * POOL
+    if aging is None:
+        return list(ranked)
+    for each in ranked[:pool]:
+        each.strength = _strength(each, aging)
+        each.score *= 1 - aging.share * (1 - each.strength)
+    best = sorted(ranked[:pool], key=lambda each: (-each.score, each.candidate.key))
+    return [*best, *ranked[pool:]]
+
+
+def _strength(scored: Scored, aging: Aging) -> float:
+    """That of the claim in whose entry a passage's best line stands; 1 for any other line."""
+    candidate, scores = scored.candidate, scored.unit_scores
+    if candidate.hit.source != "memory":
+        return 1.0
+    at = max(range(len(scores)), key=scores.__getitem__, default=-1)
+    if at >= 0 and scores[at] > 0:
+        line = scored.units[at].line
+    elif scored.cosines:
+        window = scored.cosines.index(max(scored.cosines))
+        line = chunking.windows(candidate.text)[window].first
+    else:
+        return 1.0
+    entry = markdown.entry_around(candidate.text.split("\n"), line)
+    if entry is None:
+        return 1.0
+    return aging.strength(claims.of_entry(entry, candidate.day), candidate.hit.space)
 
 
 def _milliseconds(day: date | None) -> int:

@@ -36,7 +36,8 @@ class Hit:
     `space` is the folder of Markdown it stands in and `path` its name there; what was said in a
     conversation has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
     both included; the snippet stands somewhere in them. `at` is when it was said or what day the
-    note is of, in milliseconds since the epoch, 0 when unknown.
+    note is of, in milliseconds since the epoch, 0 when unknown. `strength` is that of the claim
+    that answers best (`bot.memory.claims`), 1 for anything else.
     """
 
     space: str
@@ -48,6 +49,7 @@ class Hit:
     source: Source
     at: int = 0
     why: Why = field(default=Why(), compare=False)
+    strength: float = field(default=1.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

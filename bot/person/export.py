@@ -53,6 +53,7 @@ _TABLES: Mapping[str, str] = {
     "input_tokens output_tokens",
     "titles": "changed_at session_id title",
     "approvals": "asked_at answered_at session_id state",
+    "claim_uses": "used_on claim",
     "page_people": "made_at out_at name channel sender",
     "page_logins": "made_at seen_at browser",
     "push_subscriptions": "made_at endpoint language words",

@@ -115,6 +115,7 @@ def conditions(found: Belongings) -> dict[str, Condition]:
         "page_people": (f"{named[0]} OR {at}", (*named[1], *seats)),
         "note_versions": within("space", found.spaces),
         "forgotten_spaces": within("space", found.spaces),
+        "claim_uses": within("space", found.spaces),
         "entries": (theirs, names),
         "sessions": (direct, names),
     }

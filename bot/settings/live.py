@@ -37,6 +37,7 @@ LIVE: Final[tuple[Key, ...]] = (
             "recall_timeout",
             "citations",
             "flush",
+            "aging",
             "max_results",
             "min_score",
             "candidate_multiplier",

@@ -325,6 +325,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             at BIGINT NOT NULL, PRIMARY KEY(channel, account, chat, thread, ref, part))""",
         "CREATE INDEX uploads_by_age ON uploads(at)",
     ),
+    (
+        # The last day on which an answer used a claim of a space's notes; `claim` is a digest.
+        """CREATE TABLE claim_uses(
+            space TEXT NOT NULL, claim TEXT NOT NULL, used_on TEXT NOT NULL,
+            PRIMARY KEY(space, claim))""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -85,6 +85,14 @@ SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
         test_options.test_dated_notes_lose_their_head_start_as_configured,
         {"days": 0, "first": "2025-01-01"},
     ),
+    "memory.aging.agent": (
+        test_options.test_what_nobody_said_fades_as_fast_as_configured,
+        {"whose": "agent", "days": 1, "first": "b"},
+    ),
+    "memory.aging.search_share": (
+        test_options.test_what_has_faded_is_ranked_lower_as_configured,
+        {"share": 0, "first": "a"},
+    ),
     "memory.mmr_lambda": (
         test_options.test_the_same_again_is_ranked_lower_as_configured,
         {"weight": 1.0, "second": "memory/b.md"},

@@ -193,6 +193,25 @@ async def test_dated_notes_lose_their_head_start_as_configured(tmp_path, note, d
         assert paths(await index.search("harbour", MAIN))[0] == f"memory/{first}.md"
 
 
+@pytest.mark.parametrize("whose", ["agent", "imported", "untrusted"])
+@pytest.mark.parametrize(("days", "first"), [(0, "a"), (1, "b")])
+async def test_what_nobody_said_fades_as_fast_as_configured(tmp_path, note, whose, days, first):
+    note("memory/a.md", f"- harbour lights lights <!-- {whose} 2026-01-01 -->\n")
+    note("memory/b.md", "- harbour lights\n")
+    aging = {whose: days, "search_share": 0.5}
+    async with index_of(tmp_path, aging=aging, mmr_lambda=1) as index:
+        assert paths(await index.search("harbour lights lights", MAIN))[0] == f"memory/{first}.md"
+
+
+@pytest.mark.parametrize(("share", "first"), [(0, "a"), (0.5, "b")])
+async def test_what_has_faded_is_ranked_lower_as_configured(tmp_path, note, share, first):
+    note("memory/a.md", "- harbour lights lights <!-- agent 2020-01-01 -->\n")
+    note("memory/b.md", "- harbour lights\n")
+    aging = {"search_share": share}
+    async with index_of(tmp_path, aging=aging, mmr_lambda=1) as index:
+        assert paths(await index.search("harbour lights lights", MAIN))[0] == f"memory/{first}.md"
+
+
 async def test_the_bot_speaks_the_configured_language(tmp_path: Path):
     async with running(tmp_path, agent={"timezone": "UTC", "language": "zh"}) as engine:
         assert "对话" in await engine.ask("/help")

@@ -81,6 +81,7 @@ SURVIVES = {
     "approvals": "no: nothing may be carried out that may have been before",
     "push_subscriptions": "no: a browser asks for it again",
     "note_versions": "no: a way back for a while; what was forgotten since would come back",
+    "claim_uses": "no: what is used again is known again",
     "forgotten_spaces": "no: it is there for what is under way",
     "schema_versions": "made with the tables",
 }

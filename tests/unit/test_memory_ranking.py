@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
-from bot.memory import ranking, vectors, words
+from bot.memory import claims, ranking, vectors, words
+from bot.memory.claims import Aging, HalfLives
 from bot.memory.ranking import Candidate, Request, Scored, Weights
 from bot.memory.search import Hit, Why
 from bot.memory.words import Statistics
@@ -207,6 +208,40 @@ def test_age_decides_between_equals_and_not_against_a_better_match():
     days = [TODAY - timedelta(days=900), TODAY, TODAY]
     found = given_scores((0.9, 0.0), (0.8, 0.0), (0.9, 0.0), days=days)
     assert order(ranking.fuse(found, "", BOTH, today=TODAY)) == [2, 0, 1]
+
+
+def aged(*texts: str, aging: Aging | None) -> list[Hit]:
+    request = Request("harbour lights", ("main",), 6, None, TODAY, 0.0, aging)
+    return list(ranking.hits(scored("harbour lights", *texts), request, MemoryConfig()))
+
+
+@given(st.floats(0, 0.5), st.integers(0, 4_000), st.sampled_from(["agent", "imported", "owner"]))
+def test_what_has_faded_loses_a_bounded_share_and_is_found_all_the_same(share, age, whose):
+    line = f"- harbour lights at night <!-- {whose} {TODAY - timedelta(days=age)} -->"
+    plain = aged(line, aging=None)[0]
+    faded = aged(line, aging=Aging(TODAY, share=share))[0]
+    assert plain.score * (1 - share) - 1e-4 <= faded.score <= plain.score
+    expected = claims.strength(next(claims.of_note("x", line)), TODAY, HalfLives())
+    assert faded.strength == expected
+    assert plain.strength == 1.0
+
+
+def test_a_passage_is_as_strong_as_the_entry_that_answers():
+    old, aging = "<!-- agent 2020-01-01 -->", Aging(TODAY)
+    texts = {
+        f"- harbour lights\n- other things {old}": False,
+        f"- other things\n- harbour lights {old}\n  and more": True,
+        f"- other things {old}\n  harbour lights": True,
+        f"- other things {old}\n\nharbour lights": False,
+        f"# harbour lights\n- other things {old}": False,
+        "harbour lights": False,
+    }
+    for text, is_faded in texts.items():
+        assert (aged(text, aging=aging)[0].strength < claims.FADED) == is_faded, text
+    used = {"main": {claims.digest("harbour lights"): TODAY}}
+    line = f"- harbour lights {old}"
+    assert aged(line, aging=Aging(TODAY, used=used))[0].strength == 1.0
+    assert aged(line, aging=Aging(TODAY, used={"people/eve": used["main"]}))[0].strength < 0.1
 
 
 def test_a_note_from_the_future_and_no_half_life_are_harmless():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from bot.context.persona import (
 from bot.context.recap import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import folders
+from bot.memory.claims import Aging, HalfLives, digest
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import BOOTSTRAP
@@ -106,6 +108,35 @@ def test_at_the_cap_the_oldest_conclusions_go_first_and_nothing_a_person_said(en
         assert len(kept) > cap - with_one_more - 100 or not left  # no more than had to
     else:
         assert kept == text
+
+
+@pytest.mark.parametrize(("cap", "left"), [(6_000, 3), (200, 5)])
+def test_what_has_faded_is_counted_with_what_goes_for_its_length(cap: int, left: int):
+    made = "".join(f"- guess {n} {'x' * 60} <!-- agent 2026-01-01 -->\n" for n in range(3))
+    text, spare = attributed(f"# Facts\n\n{made}")
+    prompt = assemble([PersonaFile("MEMORY.md", text, True, cap, spare, faded=3)], PLENTY).text
+    assert prompt.count("left out here") == 1
+    assert f"[… {left} of your older conclusions are left out here; the file has them …]" in prompt
+    alone = assemble([PersonaFile("MEMORY.md", "# Facts\n", True, cap, (), faded=3)], PLENTY)
+    assert "[… 3 of your" in alone.text
+
+
+async def test_the_weakest_conclusions_go_first(tmp_path: Path):
+    (tmp_path / "MEMORY.md").write_text(
+        "- Older and used lately <!-- agent 2025-11-01 -->\n- Newer <!-- agent 2026-01-01 -->\n"
+        "- Oldest and confirmed <!-- agent 2025-01-01 confirmed 2026-06-01 -->\n"
+        "- Faded <!-- agent 2020-01-01 -->\n- ~~Over~~ <!-- owner 2026-06-01 -->\n"
+    )
+    view = MemoryView(MAIN_SPACE, ("k",), private=True)
+    used = {MAIN_SPACE: {digest("older and used lately"): date(2026, 5, 1)}}
+    aging = Aging(date(2026, 7, 1), HalfLives(), used)
+    loaded = await SpaceFiles(FolderNotes(tmp_path)).bootstrap(view, aging)
+    found = next(file for file in loaded if file.name == "MEMORY.md")
+    order = [found.text[start:end].split(" (")[0] for start, end in found.conclusions]
+    assert order == ["- Newer", "- Older and used lately", "- Oldest and confirmed"]
+    assert found.faded == 2
+    assert "Faded" not in found.text
+    assert "Over" not in found.text
 
 
 def test_what_the_person_said_stays_when_the_file_is_too_long():

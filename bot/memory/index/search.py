@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TypeVar, cast
 
 import apsw
@@ -22,13 +22,15 @@ import structlog
 from bot.clock import Clock
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
-from bot.memory import chunking, ranking, words
+from bot.memory import chunking, layout, ranking, words
+from bot.memory.claims import Aging
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
 from bot.memory.index.engine import Reader, Rows
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Findings, Hit, Mode
+from bot.memory.uses import Uses
 from bot.memory.vectors import Vectors
 from bot.memory.words import Likeness, WordVectors
 from bot.storage.fulltext import tokenizer
@@ -58,6 +60,8 @@ class Searches:
         embedder: Embedder,
         clock: Clock,
         rows: Rows,
+        *,
+        uses: Uses | None = None,
     ) -> None:
         self.query_failure = ""  # why the last query got no vector
         self._config = config
@@ -65,6 +69,7 @@ class Searches:
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
+        self._uses = uses
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
         can_tell_words = hasattr(embedder, "word_vectors")
@@ -96,19 +101,27 @@ class Searches:
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
+        today = datetime.fromtimestamp(self._clock() / 1000, UTC).date()
         request = Request(
             query=query,
             partitions=tuple(dict.fromkeys(partitions)),
             limit=limit or self._config.max_results,
             vector=await self._query_vector(query, deadline, degraded),
-            today=datetime.fromtimestamp(self._clock() / 1000, UTC).date(),
+            today=today,
             deadline=deadline,
+            aging=await self._aging(partitions, today),
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
                 return await self.run(lambda: self._answer(request, degraded))
         except TimeoutError:
             return Findings((), "none", (*degraded, "the search took too long"))
+
+    async def _aging(self, partitions: Sequence[str], today: date) -> Aging:
+        """What fades in these partitions."""
+        if self._uses is None:
+            return Aging.configured(self._config.aging, today)
+        return await self._uses.aging(map(layout.space_of, partitions), today)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in one of the threads."""

@@ -22,6 +22,7 @@ from bot.memory.index.shared_rows import RowCache, SharedRows
 from bot.memory.index.writer import Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
+from bot.memory.uses import Uses
 from bot.memory.versions import Versions
 from bot.storage import SharedDatabase
 
@@ -51,6 +52,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         clock: Clock,
         owns: Callable[[], bool] = lambda: True,
         versions: Versions | None = None,
+        uses: Uses | None = None,
     ) -> None:
         """See `in_folder` and `shared`."""
         self._owns = owns
@@ -58,7 +60,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._notes = notes
         self._embedder = embedder
         self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions)
-        self._searches = Searches(config, notes, embedder, clock, rows)
+        self._searches = Searches(config, notes, embedder, clock, rows, uses=uses)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
@@ -82,10 +84,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         *,
         extension: Extension = load_vec,
         versions: Versions | None = None,
+        uses: Uses | None = None,
     ) -> MemoryIndex:
         """An index in a file of its own; deleting it costs a rebuild and nothing else.
 
-        Here and below `versions` keeps what notes said that somebody else has changed.
+        Here and below `versions` keeps what notes said that somebody else has changed, and `uses`
+        tells what has faded.
         """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
@@ -97,6 +101,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             embedder=embedder,
             clock=clock,
             versions=versions,
+            uses=uses,
         )
 
     @classmethod
@@ -110,6 +115,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         *,
         owns: Callable[[], bool],
         versions: Versions | None = None,
+        uses: Uses | None = None,
     ) -> MemoryIndex:
         """An index in a database that many nodes share; the one that `owns` it builds it."""
         rows = SharedRows(database, embedder, owns)
@@ -123,6 +129,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             clock=clock,
             owns=owns,
             versions=versions,
+            uses=uses,
         )
 
     # --- its life ---------------------------------------------------------------------------------

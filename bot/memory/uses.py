@@ -1,0 +1,223 @@
+"""When claims were last used: a model that was shown a note said in its answer what it claims.
+
+A turn only notes what it showed and what it answered, in this process' memory. Some minutes later
+the notes are read again, and of those claims whose words an answer has the day is stored, as a
+digest: no words. When the program is killed before that, a day of use is lost and nothing else.
+Everything of it may be lost: then what was concluded fades as if it had not been used.
+
+Each view notes the uses of its own space alone. What is shared with everyone is used by somebody
+without anybody else's seeing a trace of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+import structlog
+from cachetools import TTLCache
+
+from bot.clock import Clock, moment
+from bot.config import AgingConfig
+from bot.context import extract
+from bot.errors import StorageError, ToolError
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import claims, forgettings, layout, markdown
+from bot.memory.claims import Aging, Claim
+from bot.memory.disk import MAX_WRITE
+from bot.memory.files import SpaceFiles
+from bot.memory.notes import Notes
+from bot.storage import Database, Transaction
+
+WAITING: Final = 500  # answers that wait for that; older ones are let go
+MAX_ANSWER: Final = 8_000  # characters of one
+MAX_PATHS: Final = 12  # notes of one turn
+SHARE: Final = 0.6  # of a claim's words that an answer must have
+FEWEST: Final = 2  # of them: one word may stand anywhere
+KEPT: Final = timedelta(days=5 * 365)
+KNOWN: Final = 2_000  # spaces whose uses are held in memory
+KNOWN_SECONDS: Final = 600.0  # for so long; other nodes' uses are seen after that
+MOST: Final = 5_000  # uses of one space, the newest
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What a turn showed of a view's notes, and the words it answered with, on a day."""
+
+    view: MemoryView
+    paths: tuple[str, ...]
+    words: frozenset[str]
+    day: date
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What is to be looked at of one view."""
+
+    paths: dict[str, None] = field(default_factory=dict[str, None])
+    answers: list[_Answered] = field(default_factory=list[_Answered])
+
+
+def of_space(tx: Transaction, space: str) -> dict[str, date]:
+    """When claims of a space were last used, by their digests."""
+    rows = tx.execute(
+        "SELECT claim, used_on FROM claim_uses WHERE space = ? "
+        f"ORDER BY used_on DESC, claim LIMIT {MOST}",
+        (space,),
+    )
+    return {str(claim): date.fromisoformat(str(day)) for claim, day in rows}
+
+
+def keep(tx: Transaction, space: str, used: Mapping[str, date]) -> None:
+    """Note when claims were used, unless they were used later; let go of what is very old."""
+    for claim, day in used.items():
+        tx.execute(
+            "INSERT INTO claim_uses(space, claim, used_on) VALUES (?, ?, ?) "
+            "ON CONFLICT(space, claim) DO UPDATE SET used_on = excluded.used_on "
+            "WHERE claim_uses.used_on < excluded.used_on",
+            (space, claim, f"{day:%Y-%m-%d}"),
+        )
+    if used:
+        oldest = max(used.values()) - KEPT
+        tx.execute(
+            "DELETE FROM claim_uses WHERE space = ? AND used_on < ?", (space, f"{oldest:%Y-%m-%d}")
+        )
+
+
+def forget(tx: Transaction, space: str, digests: Collection[str]) -> None:
+    """Keep nothing of some claims of a space."""
+    for claim in digests:
+        tx.execute("DELETE FROM claim_uses WHERE space = ? AND claim = ?", (space, claim))
+
+
+def clear(tx: Transaction) -> None:
+    """Let go of all of them: an older database may know claims that were forgotten since."""
+    tx.execute("DELETE FROM claim_uses")
+
+
+def digests_of(entries: Iterable[str]) -> frozenset[str]:
+    """The digests of the claims in some texts of notes."""
+    return frozenset(
+        claims.of_entry(item).digest for text in entries for item in markdown.items(text)
+    )
+
+
+def says(answer: Collection[str], claim: Claim) -> bool:
+    """True when an answer, as `extract.words` has it, says what a claim does."""
+    wanted = extract.words(claim.text)
+    return sum(word in answer for word in wanted) >= max(FEWEST, SHARE * len(wanted))
+
+
+class Uses:
+    """Notes what is used, and tells what fades; without a database nothing counts as used."""
+
+    def __init__(self, config: AgingConfig, database: Database | None, clock: Clock) -> None:
+        self._config = config
+        self._database = database
+        self._clock = clock
+        self._waiting: deque[_Answered] = deque(maxlen=WAITING)
+        self._known: TTLCache[str, Mapping[str, date]] = TTLCache(
+            KNOWN, KNOWN_SECONDS, timer=time.monotonic
+        )
+
+    def configure(self, config: AgingConfig) -> None:
+        """What fades goes by this from now on."""
+        self._config = config
+
+    async def aging(self, spaces: Iterable[str], today: date | None = None) -> Aging:
+        """What strengths in some spaces go by; without uses when they cannot be read."""
+        used = {space: await self._of(space) for space in dict.fromkeys(spaces)}
+        today = today or moment(self._clock(), None).date()
+        return Aging.configured(self._config, today, used)
+
+    def note(self, view: MemoryView, paths: Iterable[str], answer: str, day: date) -> None:
+        """Remember, until it is stored, that a turn showed notes and gave an answer.
+
+        The files every conversation begins with are among what was shown.
+        """
+        if self._database is None or not view.space or not answer:
+            return
+        shown = (*layout.curated_files(view), *paths)
+        own = [path for path in shown if not path.startswith(f"{SHARED_SPACE}/")]
+        words = extract.words(answer[:MAX_ANSWER])
+        if words:
+            some = tuple(dict.fromkeys(own))[:MAX_PATHS]
+            self._waiting.append(_Answered(view, some, words, day))
+
+    def drop(self, space: str) -> None:
+        """Let go of what waits, and is known, of a space: something there was forgotten."""
+        kept = [each for each in self._waiting if each.view.space != space]
+        self._waiting = deque(kept, maxlen=WAITING)
+        self._known.pop(space, None)
+
+    async def store(self, files: SpaceFiles, notes: Notes) -> int:
+        """Store what was used since the last time; of how many claims. Never raises."""
+        waiting: dict[MemoryView, _Waiting] = {}
+        while self._waiting:
+            each = self._waiting.popleft()
+            of_view = waiting.setdefault(each.view, _Waiting())
+            of_view.paths |= dict.fromkeys(each.paths)
+            of_view.answers.append(each)
+        count = 0
+        for view, of_view in waiting.items():
+            try:
+                count += await self._store(view, of_view, files, notes)
+            except (StorageError, ToolError, OSError) as error:  # a day of use is lost
+                log.warning("memory.uses_not_stored", error=type(error).__name__)
+        return count
+
+    async def _store(
+        self, view: MemoryView, waiting: _Waiting, files: SpaceFiles, notes: Notes
+    ) -> int:
+        """Store the uses of one view's claims, unless something is forgotten meanwhile."""
+        if self._database is None:
+            return 0
+        async with notes.watching(view) as watch:
+            texts = [(path, await files.text(view, path, MAX_WRITE)) for path in waiting.paths]
+            used = await asyncio.to_thread(_used, texts, waiting.answers)
+            known = await self._of(view.space)
+            news = {claim: day for claim, day in used.items() if known.get(claim, date.min) < day}
+
+            def work(tx: Transaction) -> int:
+                if forgettings.heard(tx, watch):
+                    return 0
+                keep(tx, view.space, news)
+                return len(news)
+
+            stored = await self._database.write(work) if news else 0
+        if stored:
+            self._known[view.space] = {**known, **news}
+        return stored
+
+    async def _of(self, space: str) -> Mapping[str, date]:
+        if self._database is None or space == SHARED_SPACE:
+            return {}
+        known = self._known.get(space)
+        if known is None:
+            try:
+                known = await self._database.read(lambda tx: of_space(tx, space))
+            except StorageError:
+                return {}
+            self._known[space] = known
+        return known
+
+
+def _used(texts: Sequence[tuple[str, str]], answers: Sequence[_Answered]) -> dict[str, date]:
+    """The last day on which each claim of some notes was said in an answer that had them."""
+    used: dict[str, date] = {}
+    for path, text in texts:
+        of_path = [each for each in answers if path in each.paths]
+        for claim in claims.of_note(path, text):
+            if claim.is_over:
+                continue
+            days = [each.day for each in of_path if says(each.words, claim)]
+            if days:
+                used[claim.digest] = max(*days, used.get(claim.digest, date.min))
+    return used

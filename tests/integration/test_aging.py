@@ -1,0 +1,166 @@
+"""What fades: left out of the opening of conversations, found later, and borne out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from bot.memory import claims, uses
+from bot.memory.memory import OWNER_VIEW
+from bot.storage import Row
+from bot.storage.sqlite_sql import SqliteTransaction
+from bot.testing import ScriptedModel
+from tests.integration.test_memory_engine import ADA, EVE, recalled, space_of, write
+from tests.integration.test_memory_pages import query
+from tests.support import Engine, running
+
+FACTS = """\
+# Facts
+
+- Lives in Berlin <!-- owner 2020-01-02 -->
+- Written by hand
+- Prefers window seats on trains <!-- agent 2024-01-01 -->
+- Seems to like oolong tea <!-- agent 2026-10-01 -->
+- Plays chess on Thursdays <!-- imported 2023-01-01 -->
+- Collects old maps <!-- agent 2024-01-01 confirmed 2026-11-01 -->
+"""
+FADED = ("window seats", "chess")
+STAY = ("Berlin", "by hand", "oolong", "old maps")
+LEFT_OUT = "[… 2 of your older conclusions are left out here; the file has them …]"
+
+
+def saying(reply: str) -> ScriptedModel:
+    return ScriptedModel(script=lambda _: reply)
+
+
+def rows(engine: Engine) -> list[Row]:
+    return query(engine.folder, "SELECT space, claim, used_on FROM claim_uses ORDER BY 1, 2")
+
+
+async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(tmp_path: Path):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    async with running(tmp_path, model=saying("Hello.")) as engine:
+        await engine.ask("hello there")
+        system = engine.model.requests[0].system
+        assert all(words in system for words in STAY)
+        assert not any(words in system for words in FADED)
+        assert LEFT_OUT in system
+        assert (space_of(tmp_path) / "MEMORY.md").read_text() == FACTS
+        # It is found by whoever looks for it, and not put into the beginning by itself.
+        assert "window seats" not in recalled(engine.model.requests[0])
+        assert "Prefers window seats" in await engine.ask("/memory search window seats")
+
+
+async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path: Path):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    said = "I'd book trains with window seats, as you prefer."
+    async with running(tmp_path, model=saying(said)) as engine:
+        memory = engine.app.memory
+        await engine.ask("how shall I travel?")
+        assert rows(engine) == []  # nothing of it is a part of the turn
+        assert await memory.store_uses() == 1
+        words = claims.digest("prefers window seats on trains")
+        assert rows(engine) == [(ADA, words, "2026-11-21")]
+        await engine.ask("how shall I travel back?")
+        assert await memory.store_uses() == 0  # once a day is enough
+        await engine.ask("/new")
+        await engine.ask("hello again")
+        system = engine.model.requests[-1].system
+        assert "window seats" in system
+        assert "chess" not in system
+
+
+async def test_a_use_by_one_person_changes_nothing_that_another_sees(tmp_path: Path):
+    for space in (ADA, EVE):
+        write(tmp_path, f"{space}/MEMORY.md", FACTS)
+    write(tmp_path, "shared/rules.md", "- Prefers window seats on boats <!-- agent 2024-01-01 -->")
+    async with running(tmp_path, model=saying("Trains: window seats, on boats too.")) as engine:
+        await engine.ask("hello")
+        assert await engine.app.memory.store_uses() == 1
+        assert {space for space, _, _ in rows(engine)} == {ADA}
+        await engine.ask("hello", sender="eve")
+        assert "window seats" not in engine.model.requests[-1].system
+
+
+async def test_what_is_forgotten_leaves_no_trace_of_its_use(tmp_path: Path):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    said = "Ada collects old maps, lives in Berlin, prefers window seats on trains."
+    async with running(tmp_path, model=saying(said)) as engine:
+        await engine.ask("what do you know?")
+        assert await engine.app.memory.store_uses() == 3
+        await engine.ask("and?")  # waits to be stored while the words are forgotten
+        await engine.ask("/memory forget window seats")
+        await engine.ask("/memory forget yes")
+        assert await engine.app.memory.store_uses() == 0
+        left = {claim for _, claim, _ in rows(engine)}
+        assert left == {claims.digest("lives in berlin"), claims.digest("collects old maps")}
+
+
+async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    async with running(tmp_path, model=saying("Window seats on trains, and old maps.")) as engine:
+        await engine.ask("hello")
+        memory = engine.app.memory
+        plain = uses.says
+
+        def forgets(answer: Any, claim: claims.Claim) -> bool:
+            for watch in memory.notes._watches[ADA]:
+                watch.words.append("window seats")
+            return plain(answer, claim)
+
+        monkeypatch.setattr(uses, "says", forgets)
+        assert await memory.store_uses() == 0
+        assert rows(engine) == []
+
+
+async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alone(tmp_path: Path):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
+        await engine.ask("hello")
+        engine.app.memory.uses.drop(ADA)  # what a process that ends so takes along
+    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
+        assert rows(engine) == []
+        await engine.ask("and now?")
+    # An orderly end stores what waits.
+    async with running(tmp_path, model=saying("Good.")) as engine:
+        assert len(rows(engine)) == 1
+
+
+async def test_answers_in_a_conversation_ask_the_database_nothing_of_uses(tmp_path: Path):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
+        await engine.ask("hello")
+        seen: list[str] = []
+        with counting(engine, seen.append):
+            await engine.ask("and?")
+        assert seen
+        assert not [sql for sql in seen if "claim_uses" in sql]
+
+
+def counting(engine: Engine, note: Callable[[str], None]) -> Any:
+    """Every statement that anybody runs meanwhile."""
+    plain = SqliteTransaction.execute
+
+    def execute(self: SqliteTransaction, sql: str, parameters: Any = ()) -> list[Row]:
+        note(sql)
+        return plain(self, sql, parameters)
+
+    return patch.object(SqliteTransaction, "execute", execute)
+
+
+async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path: Path):
+    write(tmp_path, "MEMORY.md", FACTS)
+    async with running(tmp_path) as engine:
+        memory = engine.app.memory
+        aging = await memory.uses.aging(OWNER_VIEW.spaces)
+        loaded = await memory.files.bootstrap(OWNER_VIEW, aging)
+        facts = next(file for file in loaded if file.name == "MEMORY.md")
+        assert facts.faded == 2
+        assert aging.today == date(2026, 11, 21)
