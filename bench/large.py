@@ -76,12 +76,14 @@ class Person:
 
     def __init__(self, telegram: FakeTelegram) -> None:
         self._telegram = telegram
+        self._number = int(time.time())  # a number that was there before is taken for a copy
 
     async def say(self, text: str) -> float:
         """Seconds until something came back."""
         before = len(self._telegram.sent_to(FIRST_CHAT))
         written = time.monotonic()
-        self._telegram.push_text(FIRST_CHAT, text)
+        self._number += 1
+        self._telegram.push_text(FIRST_CHAT, text, message_id=self._number)
         await self._telegram.wait_for(
             lambda: len(self._telegram.sent_to(FIRST_CHAT)) > before, REPLY_TIMEOUT
         )

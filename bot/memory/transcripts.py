@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
 import structlog
 
 from bot.clock import DAY_MS, Clock
@@ -19,10 +21,13 @@ from bot.identity.view import TALK
 from bot.memory.search import Document
 from bot.sessions import entries
 from bot.storage import Database, Transaction
+from bot.storage.meta import keep, text_of
 
 EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
 EXPIRE_EVERY = 720  # looks: about an hour
 BATCH = 200  # entries in one look
+WALK = 20_000  # entries that are looked through in one transaction
+_EDGE = "memory.feed.edge"
 WITHDRAW_MS = 60_000  # what was forgotten so recently may have been on its way to the index
 
 log = structlog.get_logger(__name__)
@@ -60,6 +65,7 @@ class TranscriptFeed:
         self._last = 0  # sequence number of the newest entry that was handed over
         self._oldest = 0  # sequence number of the oldest entry there is
         self._looks = 0
+        self._looked_at = clock()
         self._is_due = False  # everything is to be looked at again
         self._generation = ""
 
@@ -116,30 +122,81 @@ class TranscriptFeed:
         The latter may have been on its way to the index; what was forgotten after this is among
         those of the next look.
         """
-        now = self._clock()
+        since, self._looked_at = self._looked_at - WITHDRAW_MS, self._clock()
         return (
             _documents(tx, self._last, self._since(), BATCH),
-            _forgotten(tx, now - WITHDRAW_MS),
+            _forgotten(tx, since),
         )
 
     async def reconcile(self) -> None:
-        """Take out what is too old or was forgotten, and begin again with what is missing."""
-        wanted = await self._database.read(lambda tx: _wanted(tx, self._since()))
-        have = await self._index.document_ids()
-        if gone := have - wanted.keys():
-            await self._index.remove_documents(gone)
-        missing = [seq for document, seq in wanted.items() if document not in have]
-        self._last = min(missing, default=max(wanted.values(), default=1)) - 1
+        """Take out what is too old or was forgotten, and begin again with what is missing.
+
+        What is older than the days to keep is walked past once, and then begun after.
+        """
+        since = self._since()
+        known = await self._database.read(lambda tx: _edge(tx, since))
+        left = set(await self._index.document_ids())
+        first = missing = 0
+        begun = last = known - 1
+        while True:
+            after = last
+            last, found = await self._database.read(
+                lambda tx, after=after: _wanted(tx, since, after)
+            )
+            if last == after:
+                break
+            begun = after
+            first = first or next((each.seq for each in found), 0)
+            lacking = _lacking(found, left)
+            missing = missing or min(lacking, default=0)
+        if left:
+            await self._index.remove_documents(left)
+        self._last = missing - 1 if missing else last
+        # Not the very last ones: others may be storing some with lower numbers.
+        edge = min(first, begun) if first else begun
+        if edge > known:
+            await self._database.write(lambda tx: _note_edge(tx, edge, since, self._clock()))
 
     def _since(self) -> int:
         return self._clock() - self._days * DAY_MS
 
 
-_FROM = (
-    "FROM entries JOIN sessions ON sessions.id = entries.session_id "
-    "WHERE kind IN ('message', 'compaction') AND at >= ? "
-    "AND NOT EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq) "
-)
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An entry that is recent enough for the index; `document` is its partition and id."""
+
+    seq: int
+    document: tuple[str, str]
+    is_forgotten: bool
+
+
+def _lacking(found: Iterable[_Wanted], left: set[tuple[str, str]]) -> list[int]:
+    """The numbers of those that should be in the index and are not; the others leave `left`."""
+    wanted = [each for each in found if not each.is_forgotten]
+    lacking = [each.seq for each in wanted if each.document not in left]
+    left.difference_update(each.document for each in wanted)
+    return lacking
+
+
+_KINDS = "kind IN ('message', 'compaction')"
+_IS_FORGOTTEN = "EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq)"
+
+
+def _edge(tx: Transaction, since: int) -> int:
+    """The number before which no entry is as recent as that (ms since the epoch); 0: not known.
+
+    What is stored later has higher numbers, so it holds for every later time.
+    """
+    said = text_of(tx, _EDGE)
+    seq, at, id_ = orjson.loads(said) if said else (0, since + 1, "")
+    # In a copy of this database elsewhere the numbers may be others.
+    rows = tx.execute("SELECT id FROM entries WHERE seq = ?", (seq,))
+    return int(seq) if at <= since and rows and rows[0][0] == id_ else 0
+
+
+def _note_edge(tx: Transaction, seq: int, since: int, now: int) -> None:
+    for (id_,) in tx.execute("SELECT id FROM entries WHERE seq = ?", (seq,)):
+        keep(tx, _EDGE, orjson.dumps((seq, since, id_)).decode(), now)
 
 
 def _oldest(tx: Transaction) -> int:
@@ -156,7 +213,9 @@ def _documents(
 ) -> Sequence[tuple[int, Document]]:
     """What was said after an entry, with its sequence number."""
     rows = tx.execute(
-        f"SELECT entries.seq, entries.id, line, chat_type, person, key {_FROM}"
+        "SELECT entries.seq, entries.id, line, chat_type, person, key FROM entries "
+        "JOIN sessions ON sessions.id = entries.session_id "
+        f"WHERE {_KINDS} AND at >= ? AND NOT {_IS_FORGOTTEN} "
         "AND entries.seq > ? ORDER BY entries.seq LIMIT ?",
         (since, after, limit),
     )
@@ -178,13 +237,20 @@ def _forgotten(tx: Transaction, since: int) -> list[tuple[str, str]]:
     return [(partition_of(chat_type, person, key), id_) for id_, chat_type, person, key in rows]
 
 
-def _wanted(tx: Transaction, since: int) -> dict[tuple[str, str], int]:
-    """The sequence number of every entry that should be in the index, by partition and id."""
-    rows = tx.execute(
-        f"SELECT entries.seq, entries.id, chat_type, person, key {_FROM}ORDER BY entries.seq",
-        (since,),
+def _wanted(tx: Transaction, since: int, after: int) -> tuple[int, list[_Wanted]]:
+    """The next entries that are recent enough, in order, and the number up to which was looked."""
+    ((last,),) = tx.execute(
+        "SELECT coalesce(max(seq), ?) FROM "
+        "(SELECT seq FROM entries WHERE seq > ? ORDER BY seq LIMIT ?) AS next",
+        (after, after, WALK),
     )
-    return {
-        (partition_of(chat_type, person, key), id_): seq
-        for seq, id_, chat_type, person, key in rows
-    }
+    rows = tx.execute(
+        f"SELECT entries.seq, entries.id, chat_type, person, key, {_IS_FORGOTTEN} FROM entries "
+        "JOIN sessions ON sessions.id = entries.session_id "
+        f"WHERE {_KINDS} AND at >= ? AND entries.seq > ? AND entries.seq <= ? ORDER BY entries.seq",
+        (since, after, last),
+    )
+    return int(last), [
+        _Wanted(seq, (partition_of(chat_type, person, key), id_), bool(gone))
+        for seq, id_, chat_type, person, key, gone in rows
+    ]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from bot.identity.view import MemoryView
+from bot.memory import transcripts
 from bot.memory.search import Document
 from bot.memory.transcripts import TranscriptFeed
 from bot.sessions import forgetting, store
@@ -14,6 +18,7 @@ from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 
+T = TypeVar("T")
 NOW = 1_795_262_400_000
 DAY_MS = 86_400_000
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
@@ -90,4 +95,66 @@ async def test_what_was_said_comes_back_after_a_rebuild_that_lost_it(tmp_path: P
     index.generation = "index-2.db"
     await feed.look()
     assert index.documents == whole
+    await database.close()
+
+
+class CountedReads:
+    """A database that counts how often it is read."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.reads = 0
+        self._database = database
+        self.write = database.write
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        self.reads += 1
+        return await self._database.read(work)
+
+
+async def test_what_is_too_old_is_walked_past_once_however_much_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(transcripts, "WALK", 4)
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    counted, index, now = CountedReads(database), SlowIndex(), [NOW]
+    await database.write(said(*(f"old {number}" for number in range(40))))
+    await database.write(said("new", "newer", at=NOW + 31 * DAY_MS))
+    now[0] += 31 * DAY_MS
+
+    async def look(days: int = 30) -> int:
+        before = counted.reads
+        await TranscriptFeed(counted, index, days, lambda: now[0]).look()
+        return counted.reads - before
+
+    first, second = await look(), await look()
+    assert first > 40 / 4
+    assert second < 8
+    assert list(index.documents.values()) == ["new", "newer"]
+    # What is added there from elsewhere, out of the order of time, comes later and is found.
+    await database.write(said("from a backup", at=NOW + 20 * DAY_MS))
+    assert await look() < 8
+    assert len(index.documents) == 3
+    # More days than before: all of it again.
+    assert await look(days=40) > 40 / 4
+    assert len(index.documents) == 43
+    # What was forgotten meanwhile is seen, too.
+    await database.write(lambda tx: forgetting.forget_in(tx, VIEW, "newer", now[0]))
+    await look()
+    assert await look() < 8
+    assert sorted(index.documents.values()) == ["from a backup", "new"]
+    await database.close()
+
+
+async def test_where_numbers_are_others_nothing_is_walked_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(transcripts, "WALK", 4)
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    index = SlowIndex()
+    await database.write(said(*(f"old {number}" for number in range(20)), at=NOW - 31 * DAY_MS))
+    await TranscriptFeed(database, index, 30, lambda: NOW).look()
+    await database.write(lambda tx: tx.execute("DELETE FROM entries"))
+    await database.write(said("now first", *(f"more {number}" for number in range(20))))
+    await TranscriptFeed(database, index, 30, lambda: NOW).look()
+    assert len(index.documents) == 21
     await database.close()
