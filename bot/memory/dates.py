@@ -15,13 +15,15 @@ _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _WRITTEN = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"(?<!\d)" + _YEAR + r"[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})(?!\d)",
-        _YEAR + r"\s*年\s*(?P<number>\d{1,2})\s*月(?:\s*(?P<day>\d{1,2})\s*[日号])?",
+        r"(?<!\d)(?<!\d\.)" + _YEAR + r"[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})(?!\d|\.\d)",
+        r"(?<![\w.])(?P<day>\d{1,2})\. ?(?P<number>\d{1,2})\. ?" + _YEAR + r"(?!\d|\.\d)",
+        r"(?<!\d)" + _YEAR + r"\s*年\s*(?P<number>\d{1,2})\s*月(?:\s*(?P<day>\d{1,2})\s*[日号])?",
         r"\b" + _DAY + r"\s+(?:of\s+)?" + _MONTH + r",?\s+" + _YEAR + r"\b",
         r"\b" + _MONTH + r"\s+" + _DAY + r",?\s+" + _YEAR + r"\b",
         r"\b" + _MONTH + r",?\s+(?:of\s+)?" + _YEAR + r"\b",
     )
 )
+_HAS_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +54,16 @@ def named(text: str) -> tuple[Named, ...]:
     return tuple(dict.fromkeys(found[span] for span in sorted(found)))
 
 
+def days(text: str) -> frozenset[date]:
+    """The whole days a text names."""
+    if not _HAS_YEAR.search(text):  # which is quickly seen, and so with most texts
+        return frozenset()
+    return frozenset(day for value in named(text) if (day := value.as_date()))
+
+
 def first_day(text: str) -> date | None:
     """The first whole day a text names."""
     return next((day for value in named(text) if (day := value.as_date())), None)
-
-
-def nearness(wanted: tuple[Named, ...], day: date | None) -> float:
-    """How well a note's day answers the days a question names: from 0 to 1.
-
-    What happened on a day is often told within the week after it, so those days count half.
-    """
-    if day is None:
-        return 0.0
-    return max((_near(value, day) for value in wanted), default=0.0)
-
-
-def _near(wanted: Named, day: date) -> float:
-    exact = wanted.as_date()
-    if exact is None:
-        return 1.0 if (wanted.year, wanted.month) == (day.year, day.month) else 0.0
-    after = (day - exact).days
-    if after == 0:
-        return 1.0
-    return 0.5 if 0 < after <= 7 else 0.0
 
 
 def _valid(match: re.Match[str]) -> Iterator[Named]:

@@ -15,6 +15,7 @@ from bot.coordination import Coordination, Shared
 from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.identity.zone import local_zone
 from bot.memory import embed, markdown
 from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
@@ -125,9 +126,17 @@ class Memory:
         embedder = embed.make(config.memory.embedder, folder)
         uses = Uses(config.memory.aging, database, clock)
         store = store_of(config, clock, shared)
+        zone = local_zone(config)
         if shared is None:
             index = MemoryIndex.in_folder(
-                config.memory, store, folder, embedder, clock, versions=versions, uses=uses
+                config.memory,
+                store,
+                folder,
+                embedder,
+                clock,
+                versions=versions,
+                uses=uses,
+                zone=zone,
             )
         else:
             owns = partial(shared.coordination.owns, INDEX)
@@ -140,6 +149,7 @@ class Memory:
                 owns=owns,
                 versions=versions,
                 uses=uses,
+                zone=zone,
             )
         notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
         return cls(store, files, notes, index, searcher or index, embedder, uses)

@@ -4,8 +4,8 @@ A chunk's text score has four parts, each a share of what the query could reach:
 chunk; what its best few lines have of the query together; what its best single line has, with its
 neighbours' help; and how many of the query's neighbouring words are neighbours there too. A word
 counts by how rare it is. The vector score is the best cosine of one of its windows. A query that
-names a day or a month prefers the notes of that time. What is shown of a chunk is the part that
-answers the question, not its first lines.
+names a time prefers the notes of that time, or the nearest to it. What is shown of a chunk is the
+part that answers the question, not its first lines.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, claims, dates, markdown, speakers, words
+from bot.memory import chunking, claims, dates, markdown, periods, speakers, words
 from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
+from bot.memory.periods import Period
 from bot.memory.search import Hit, Why
 from bot.memory.vectors import Vectors, np
 from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
@@ -32,7 +33,7 @@ BM25_SHARE = 0.4
 WINDOW_SHARE = 0.25
 LINE_SHARE = 0.25
 PAIR_SHARE = 0.1
-DATE_SHARE = 0.1
+DATE_SHARE = 0.2
 # Beside words and meaning together, which count one.
 NAMED = 0.15  # a name that was asked for stands there
 SAID = 0.22  # what the best line has of the rest, among those of who was asked for
@@ -58,7 +59,10 @@ WORTH_BESIDE = 0.2  # for joining on at all
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A search. `vector` is the query's, as one row, or None; `deadline` is of time.monotonic."""
+    """A search on the day `today`, which asks about some times, or none.
+
+    `vector` is the query's, as one row, or None; `deadline` is of time.monotonic.
+    """
 
     query: str
     partitions: tuple[str, ...]
@@ -67,6 +71,7 @@ class Request:
     today: date
     deadline: float
     aging: Aging | None = None
+    times: tuple[Period, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +167,16 @@ def hits(
             snippet=snippet(each),
             at=each.candidate.hit.at or _milliseconds(each.candidate.day),
             strength=each.strength,
-            why=Why() if found is None else why(each, found.query, found.known, request.query),
+            why=Why() if found is None else why(each, found.query, found.known, request.times),
         )
         for each in diversify(good, request.limit, config.mmr_lambda)
     )
 
 
-def why(scored: Scored, query: words.Query, known: Statistics | None, asked: str) -> Why:
-    """Why a candidate was found, as far as that can be told."""
+def why(
+    scored: Scored, query: words.Query, known: Statistics | None, times: Sequence[Period]
+) -> Why:
+    """Why a candidate was found, as far as that can be told; `times` are asked about."""
     text = scored.prepared
     marks = [bool(chunking.heading_of(unit.text)) for unit in text.units]
     lines = [line for line, is_mark in zip(text.lines, marks, strict=False) if not is_mark]
@@ -181,7 +188,7 @@ def why(scored: Scored, query: words.Query, known: Statistics | None, asked: str
     if there < LEAST_SHARE * sum(worth.values()):
         in_lines, in_headings = frozenset[Term](), frozenset[Term]()
     meant = scored.vector >= MEANT or (not (in_lines or in_headings) and scored.text >= LIKE_WORDS)
-    named = dates.nearness(dates.named(asked), scored.candidate.day) > 0
+    named = periods.nearest(times, _days(scored.candidate)) > 0
     return Why(_named(query, in_lines), _named(query, in_headings), by_meaning=meant, by_date=named)
 
 
@@ -317,26 +324,43 @@ def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int
     return found
 
 
-def fuse(scored: Sequence[Scored], query: str, weights: Weights, *, today: date) -> list[Scored]:
-    """The candidates with their final scores, best first.
+def fuse(
+    scored: Sequence[Scored], weights: Weights, *, today: date, times: Sequence[Period] = ()
+) -> list[Scored]:
+    """The candidates with their final scores, best first; `times` are what is asked about.
 
     When even the best has hardly a word of what was asked, words are by chance, and count less.
     """
-    wanted = dates.named(query)
+    near = _nearness(scored, times)
     best = max((each.text for each in scored), default=0.0)
     sure = min(1.0, best / SURE) if weights.text else 0.0
     # Only where some of it was written down as a conversation.
     talk = sure if any(each.speech for each in scored) else 0.0
     by_words = weights.text * sure if weights.vector else weights.text
     whole = (by_words + weights.vector) or 1.0
-    for each in scored:
+    for each, of_time in zip(scored, near, strict=True):
         found = (by_words * each.text + weights.vector * each.vector) / whole
-        if found > 0 and wanted:
-            found += DATE_SHARE * dates.nearness(wanted, each.candidate.day)
+        if found > 0:
+            found += DATE_SHARE * of_time
         if found > 0:
             found = (found + talk * each.speech) / (1 + talk * (NAMED + SAID + FIRST))
         each.score = min(1.0, found * _freshness(each.candidate.day, weights, today))
     return sorted(scored, key=lambda each: (-each.score, each.candidate.key))
+
+
+def _nearness(scored: Sequence[Scored], wanted: Sequence[Period]) -> list[float]:
+    """How well each candidate is of a time that was asked about; the nearest when none is of it."""
+    if not wanted:
+        return [0.0] * len(scored)
+    days = [_days(each.candidate) for each in scored]
+    near = [periods.nearest(wanted, each) for each in days]
+    return near if any(near) else [periods.closest(wanted, each) for each in days]
+
+
+def _days(candidate: Candidate) -> frozenset[date]:
+    """The days a candidate is of: its own, and those that it names."""
+    own = frozenset[date]() if candidate.day is None else frozenset({candidate.day})
+    return own | dates.days(candidate.text)
 
 
 def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Scored]:
@@ -412,7 +436,7 @@ def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> 
         vector=config.vector_weight if request.vector is not None else 0.0,
         half_life_days=config.half_life_days,
     )
-    return fuse(scored, request.query, weights, today=request.today)
+    return fuse(scored, weights, today=request.today, times=request.times)
 
 
 def _faded_later(ranked: Sequence[Scored], request: Request) -> list[Scored]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -363,3 +365,25 @@ async def test_a_server_that_refuses_everything_marks_nothing(tmp_path, note):
         api.answers = []
         async with remote_index(tmp_path, api) as index:
             assert (await index.search("harbour", MAIN, 3)).mode == "vector+keyword"
+
+
+async def test_yesterday_is_that_of_the_time_zone(tmp_path, note):
+    note("memory/2026-07-01.md", "- tea with Ada\n")
+    note("memory/2026-07-02.md", "- tea with Bob\n")
+    late = int(datetime(2026, 7, 2, 23, tzinfo=UTC).timestamp() * 1000)  # the 3rd in Shanghai
+    for zone, day in ((UTC, "2026-07-01"), (ZoneInfo("Asia/Shanghai"), "2026-07-02")):
+        memory = MemoryIndex.in_folder(
+            MemoryConfig(watch=False),
+            FolderNotes(tmp_path / "workspace"),
+            tmp_path / "index",
+            NoEmbedder(),
+            lambda: late,
+            zone=zone,
+        )
+        try:
+            await memory.sync("test")
+            found = await memory.search("tea yesterday", ["main"])
+        finally:
+            await memory.close()
+        assert found.hits[0].path == f"memory/{day}.md"
+        assert found.hits[0].why.by_date

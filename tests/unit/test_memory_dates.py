@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from bot.memory.dates import Named
 DAYS = st.dates(date(1900, 1, 1), date(2099, 12, 31))
 FORMATS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%B %d, %Y", "%b %d %Y", "%d %b. %Y",
-    "%Y年%m月%d日", "%Y 年 %m 月 %d 号",
+    "%Y年%m月%d日", "%Y 年 %m 月 %d 号", "%d.%m.%Y", "%d. %m. %Y",
 )  # fmt: skip
 
 
@@ -35,7 +35,9 @@ def test_a_month_is_a_month(text):
     "text",
     [
         "", "may I", "2026-13-01", "2026-02-30", "31 February 2026", "12026-01-01", "2026-1-123",
-        "1800-01-01", "call 555-2026", "version 2026.1", "marching in 2026", "日月年",
+        "1800-01-01", "call 555-2026", "version 2026.1", "1.2026.1.2", "2026.1.2.3", "1.2.3.2026",
+        "3.4.20261",
+        "marching in 2026", "日月年",
     ],
 )  # fmt: skip
 def test_what_is_no_day_is_none(text):
@@ -53,16 +55,7 @@ def test_any_text_can_be_asked_for_its_days(text):
         assert each.day == 0 or each.as_date()
 
 
-@given(DAYS, st.integers(-400, 400))
-def test_a_note_of_the_day_is_nearest_and_the_week_after_counts_half(day, after):
-    wanted = (Named(day.year, day.month, day.day),)
-    other = day + timedelta(days=after)
-    expected = 1.0 if after == 0 else 0.5 if 0 < after <= 7 else 0.0
-    assert dates.nearness(wanted, other) == expected
-    month = dates.nearness((Named(day.year, day.month, 0),), other)
-    assert month == float((day.year, day.month) == (other.year, other.month))
-
-
-def test_without_a_day_nothing_is_near():
-    assert dates.nearness((), date(2026, 1, 1)) == 0
-    assert dates.nearness((Named(2026, 1, 1),), None) == 0
+def test_the_whole_days_of_a_text_are_read_at_once():
+    text = "2026-05-03, in June 2026, 3 May 2026 and 4.5.2026, not 31.02.2026"
+    assert dates.days(text) == {date(2026, 5, 3), date(2026, 5, 4)}
+    assert dates.days("nothing of 12026") == frozenset()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
-from bot.memory import claims, ranking, vectors, words
+from bot.memory import claims, periods, ranking, vectors, words
 from bot.memory.claims import Aging, HalfLives
 from bot.memory.ranking import Candidate, Request, Scored, Weights
 from bot.memory.search import Hit, Why
@@ -110,7 +110,7 @@ def test_each_more_of_the_queries_words_scores_higher(count):
 
 def test_a_rare_word_outweighs_a_common_one():
     texts = ["tea " + "x " * n for n in range(9)] + ["lighthouse " + "x " * 4]
-    found = ranking.fuse(scored("tea lighthouse", *texts), "", BOTH, today=TODAY)
+    found = ranking.fuse(scored("tea lighthouse", *texts), BOTH, today=TODAY)
     assert order(found)[0] == 9
 
 
@@ -131,7 +131,7 @@ SHARES = st.tuples(st.floats(0, 1), st.floats(0, 1))
 def test_the_final_score_is_the_weighted_mean(pairs, text, vector):
     weights = Weights(text=text, vector=vector)
     sure = [(1.0, 0.0), *pairs]  # one of them has all the words
-    for each in ranking.fuse(given_scores(*sure), "", weights, today=TODAY):
+    for each in ranking.fuse(given_scores(*sure), weights, today=TODAY):
         mean = (text * each.text + vector * each.vector) / ((text + vector) or 1)
         assert each.score == pytest.approx(min(1.0, mean))
 
@@ -139,15 +139,15 @@ def test_the_final_score_is_the_weighted_mean(pairs, text, vector):
 def test_words_by_chance_do_not_outweigh_meaning():
     by_chance, meant = (0.1, 0.2), (0.0, 0.4)
     found = given_scores(by_chance, meant)
-    assert order(ranking.fuse(found, "", Weights(0.75, 0.25), today=TODAY)) == [1, 0]
+    assert order(ranking.fuse(found, Weights(0.75, 0.25), today=TODAY)) == [1, 0]
     found = given_scores(by_chance, meant, (ranking.SURE, 0.0))  # words say something here
-    assert order(ranking.fuse(found, "", Weights(0.75, 0.25), today=TODAY))[1:] == [0, 1]
+    assert order(ranking.fuse(found, Weights(0.75, 0.25), today=TODAY))[1:] == [0, 1]
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=8))
 def test_how_sure_the_words_are_changes_no_order_by_words_alone(hundredths):
     found = given_scores(*((each / 100, 0.5) for each in hundredths))
-    texts = [each.text for each in ranking.fuse(found, "", BOTH, today=TODAY)]
+    texts = [each.text for each in ranking.fuse(found, BOTH, today=TODAY)]
     assert texts == sorted(texts, reverse=True)
 
 
@@ -155,19 +155,19 @@ def test_how_sure_the_words_are_changes_no_order_by_words_alone(hundredths):
 def test_a_better_part_never_lowers_the_score(pair, more, part):
     low, high = given_scores(pair, pair)
     setattr(high, part, max(more, getattr(high, part)))
-    ranking.fuse([low, high], "", BOTH, today=TODAY)
+    ranking.fuse([low, high], BOTH, today=TODAY)
     assert high.score >= low.score
 
 
 def test_equal_scores_keep_one_order():
     found = given_scores(*[(0.5, 0.5)] * 9)
-    assert order(ranking.fuse(found[::-1], "", BOTH, today=TODAY)) == list(range(9))
+    assert order(ranking.fuse(found[::-1], BOTH, today=TODAY)) == list(range(9))
 
 
 @pytest.mark.parametrize("weights", [Weights(text=1, vector=0), Weights(text=0.1, vector=0)])
 def test_words_alone_reach_the_whole_score(weights):
     """The reference system's keyword hits were 0.30 at best, and its least was 0.35."""
-    (only,) = ranking.fuse(given_scores((0.9, 0.0)), "", weights, today=TODAY)
+    (only,) = ranking.fuse(given_scores((0.9, 0.0)), weights, today=TODAY)
     assert only.score == pytest.approx(0.9)
 
 
@@ -176,7 +176,7 @@ def test_meaning_alone_reaches_the_whole_score():
     rows = vectors.normalised(np.array([[1.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]))
     found = scored("no such words", "a", "b", "c", vector=wanted, rows=rows)
     assert [each.vector for each in found] == pytest.approx([1.0, 0.7071, 0.0], abs=1e-3)
-    ranked = ranking.fuse(found, "", Weights(text=0, vector=1), today=TODAY)
+    ranked = ranking.fuse(found, Weights(text=0, vector=1), today=TODAY)
     assert order(ranked) == [0, 1, 2]
     assert ranked[0].score == pytest.approx(1.0, abs=1e-3)
 
@@ -186,7 +186,7 @@ def test_a_chunk_without_vectors_is_found_by_its_words_among_others_that_have_so
     rows = vectors.normalised(np.array([[0.2, 1.0], [0.0, 1.0]]))
     found = scored("peanuts", "x", "y", vector=wanted, rows=rows)
     found += scored("peanuts", "peanuts here", "peanuts")[:1]
-    assert ranking.fuse(found, "", BOTH, today=TODAY)[0].candidate.text == "peanuts here"
+    assert ranking.fuse(found, BOTH, today=TODAY)[0].candidate.text == "peanuts here"
 
 
 # --- days ----------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_chunk_without_vectors_is_found_by_its_words_among_others_that_have_so
 def test_only_dated_notes_age_and_they_lose_half_of_their_head_start_in_thirty_days(age):
     days = [None, TODAY, TODAY - timedelta(days=age), TODAY - timedelta(days=age + 30)]
     found = given_scores(*[(0.8, 0.0)] * 4, days=days)
-    ranking.fuse(found, "", Weights(text=1, vector=0), today=TODAY)
+    ranking.fuse(found, Weights(text=1, vector=0), today=TODAY)
     undated, new, old, older = (each.score for each in found)
     assert undated == new == pytest.approx(0.8)
     least = 0.8 * (1 - BOTH.recency)
@@ -207,7 +207,7 @@ def test_only_dated_notes_age_and_they_lose_half_of_their_head_start_in_thirty_d
 def test_age_decides_between_equals_and_not_against_a_better_match():
     days = [TODAY - timedelta(days=900), TODAY, TODAY]
     found = given_scores((0.9, 0.0), (0.8, 0.0), (0.9, 0.0), days=days)
-    assert order(ranking.fuse(found, "", BOTH, today=TODAY)) == [2, 0, 1]
+    assert order(ranking.fuse(found, BOTH, today=TODAY)) == [2, 0, 1]
 
 
 def aged(*texts: str, aging: Aging | None) -> list[Hit]:
@@ -247,18 +247,32 @@ def test_a_passage_is_as_strong_as_the_entry_that_answers():
 def test_a_note_from_the_future_and_no_half_life_are_harmless():
     days = [TODAY + timedelta(days=400), TODAY - timedelta(days=400)]
     found = given_scores((0.5, 0.0), (0.5, 0.0), days=days)
-    ranking.fuse(found, "", Weights(1, 0, half_life_days=0), today=TODAY)
+    ranking.fuse(found, Weights(1, 0, half_life_days=0), today=TODAY)
     assert {each.score for each in found} == {0.5}
-    ranking.fuse(found, "", Weights(1, 0), today=TODAY)
+    ranking.fuse(found, Weights(1, 0), today=TODAY)
     assert found[0].score == 0.5
 
 
 def test_a_question_that_names_a_day_prefers_its_notes_among_those_that_match():
     days = [date(2026, 5, 1), date(2026, 5, 2), date(2026, 6, 1), date(2026, 5, 1)]
     found = given_scores((0.5, 0), (0.5, 0), (0.5, 0), (0.0, 0), days=days)
-    ranked = ranking.fuse(found, "what was on 2026-05-01?", BOTH, today=TODAY)
+    asked = periods.asked("what was on 2026-05-01?", TODAY)
+    ranked = ranking.fuse(found, BOTH, today=TODAY, times=asked)
     assert order(ranked) == [0, 1, 2, 3]
     assert ranked[-1].score == 0  # the day alone finds nothing
+
+
+def test_when_nothing_is_of_the_time_asked_about_the_nearest_comes_first():
+    days = [date(2026, 1, 1), date(2026, 4, 20), None, date(2026, 6, 25)]
+    found = given_scores(*[(0.5, 0)] * 4, days=days)
+    times = periods.asked("in May 2026", TODAY)
+    assert order(ranking.fuse(found, Weights(1, 0, 0), today=TODAY, times=times)) == [1, 3, 0, 2]
+
+
+def test_a_passage_is_also_of_the_days_that_it_names():
+    found = scored("tea", "- tea, said 2025-05-04", "- tea, said 2026-05-04", "- tea")
+    times = periods.asked("tea in May last year", TODAY)
+    assert order(ranking.fuse(found, BOTH, today=TODAY, times=times))[0] == 0
 
 
 # --- not the same again --------------------------------------------------------------------------
@@ -323,7 +337,8 @@ def test_words_alone_are_found_with_the_usual_configuration(tmp_path):
 def whys(query: str, *texts: str, vector=None, rows=None, days=None) -> list[Why]:
     found = scored(query, *texts, vector=vector, rows=rows, days=days)
     parsed = words.parse(query, TOKENIZE)
-    return [ranking.why(each, parsed, statistics(parsed, list(texts)), query) for each in found]
+    times = periods.asked(query, TODAY)
+    return [ranking.why(each, parsed, statistics(parsed, list(texts)), times) for each in found]
 
 
 def test_a_passage_says_by_which_words_it_was_found():

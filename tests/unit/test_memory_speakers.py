@@ -26,7 +26,7 @@ def order(query: str, *texts: str) -> list[int]:
         for at, text in enumerate(texts)
     ]
     found = ranking.score(items, words.parse(query, TOKENIZE), None, TOKENIZE)
-    return [each.candidate.key for each in ranking.fuse(found, query, BOTH, today=TODAY)]
+    return [each.candidate.key for each in ranking.fuse(found, BOTH, today=TODAY)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_whatever_is_written_each_score_is_a_share(texts, query):
         for at, text in enumerate(texts)
     ]
     found = ranking.score(items, words.parse(f"Ada {query}", TOKENIZE), None, TOKENIZE)
-    for each in ranking.fuse(found, query, BOTH, today=TODAY):
+    for each in ranking.fuse(found, BOTH, today=TODAY):
         assert 0.0 <= each.speech <= ranking.NAMED + ranking.SAID + ranking.FIRST + 1e-6
         assert 0.0 <= each.score <= 1.0
         assert each.score > 0 or each.text == 0

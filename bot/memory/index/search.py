@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, tzinfo
 from typing import TypeVar, cast
 
 import apsw
 import structlog
 
-from bot.clock import Clock
+from bot.clock import Clock, moment
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError, StorageError
-from bot.memory import chunking, layout, ranking, words
+from bot.memory import chunking, layout, periods, ranking, words
 from bot.memory.claims import Aging
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
@@ -62,7 +62,9 @@ class Searches:
         rows: Rows,
         *,
         uses: Uses | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
+        """`zone` is where "yesterday" is meant, as far as that is known."""
         self.query_failure = ""  # why the last query got no vector
         self._config = config
         self._notes = notes
@@ -70,6 +72,7 @@ class Searches:
         self._clock = clock
         self._rows = rows
         self._uses = uses
+        self._zone = zone
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
         can_tell_words = hasattr(embedder, "word_vectors")
@@ -101,7 +104,7 @@ class Searches:
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
-        today = datetime.fromtimestamp(self._clock() / 1000, UTC).date()
+        today = moment(self._clock(), self._zone).date()
         request = Request(
             query=query,
             partitions=tuple(dict.fromkeys(partitions)),
@@ -110,6 +113,7 @@ class Searches:
             today=today,
             deadline=deadline,
             aging=await self._aging(partitions, today),
+            times=periods.asked(query, today),
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import fields, replace
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         owns: Callable[[], bool] = lambda: True,
         versions: Versions | None = None,
         uses: Uses | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         """See `in_folder` and `shared`."""
         self._owns = owns
@@ -60,7 +62,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._notes = notes
         self._embedder = embedder
         self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions)
-        self._searches = Searches(config, notes, embedder, clock, rows, uses=uses)
+        self._searches = Searches(config, notes, embedder, clock, rows, uses=uses, zone=zone)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
@@ -85,11 +87,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         extension: Extension = load_vec,
         versions: Versions | None = None,
         uses: Uses | None = None,
+        zone: tzinfo = UTC,
     ) -> MemoryIndex:
         """An index in a file of its own; deleting it costs a rebuild and nothing else.
 
-        Here and below `versions` keeps what notes said that somebody else has changed, and `uses`
-        tells what has faded.
+        Here and below `versions` keeps what notes said that somebody else has changed, `uses` tells
+        what has faded, and `zone` is where people mean "yesterday" that ask for it.
         """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
@@ -102,6 +105,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             clock=clock,
             versions=versions,
             uses=uses,
+            zone=zone,
         )
 
     @classmethod
@@ -116,6 +120,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         owns: Callable[[], bool],
         versions: Versions | None = None,
         uses: Uses | None = None,
+        zone: tzinfo = UTC,
     ) -> MemoryIndex:
         """An index in a database that many nodes share; the one that `owns` it builds it."""
         rows = SharedRows(database, embedder, owns)
@@ -130,6 +135,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             owns=owns,
             versions=versions,
             uses=uses,
+            zone=zone,
         )
 
     # --- its life ---------------------------------------------------------------------------------
