@@ -21,7 +21,9 @@ Condition = tuple[str, tuple[Value, ...]]
 """What follows WHERE, and its values."""
 
 # Tables in which nothing is anybody's alone: what is in them goes by other rules.
-NOBODYS = frozenset({"rooms", "moved_chats", "meta", "journal", "ahead", "schema_versions"})
+NOBODYS = frozenset(
+    {"rooms", "moved_chats", "meta", "journal", "ahead", "prefix_texts", "schema_versions"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def conditions(found: Belongings) -> dict[str, Condition]:
         "conversations": (theirs, names),
         "forgotten": (of_entries, names),
         "hidden": (of_entries, names),
+        "prefixes": (theirs, names),
         "snapshots": (theirs, names),
         "artifacts": (theirs, names),
         "titles": (theirs, names),

@@ -103,6 +103,7 @@ def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
         gone = tx.execute(f"DELETE FROM {table} WHERE {where} RETURNING 1", values)
         if gone:
             told[table] = len(gone)
+    tx.execute(journal_records.DROP_UNUSED)
     _leave_inbox(tx, found)
     for space in found.spaces:
         tx.execute("DELETE FROM meta WHERE key = ?", (f"{ASKED}{space}",))
@@ -292,7 +293,7 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
         store.set_mirror_bytes(tx, session_id, size)
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
-        tx.execute("DELETE FROM snapshots WHERE session_id = ?", (session_id,))
+        journal_records.drop(tx, "prompt", session_id)
     return count
 
 

@@ -129,9 +129,16 @@ CHOICES = frozenset(TABLES["sessions"].columns)  # of a session's columns, those
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 
 _DROP = {
-    "artifact": "DELETE FROM artifacts WHERE id = ?",
-    "prompt": "DELETE FROM snapshots WHERE session_id = ?",
+    "artifact": ("DELETE FROM artifacts WHERE id = ?",),
+    "prompt": (
+        "DELETE FROM prefixes WHERE session_id = ?",
+        "DELETE FROM snapshots WHERE session_id = ?",
+    ),
 }
+# The texts that no session begins with any more.
+DROP_UNUSED = """DELETE FROM prefix_texts
+    WHERE NOT EXISTS (SELECT 1 FROM prefixes WHERE system = digest)
+    AND NOT EXISTS (SELECT 1 FROM prefixes WHERE tools = digest)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +294,20 @@ def parse(line: bytes) -> Record | None:
     return record if _is_sound(record) else None
 
 
+def drop(tx: Transaction, what: str, id_: str) -> None:
+    """Remove a long result of a tool ("artifact"), or what a session begins with ("prompt")."""
+    for statement in _DROP[what]:
+        tx.execute(statement, (id_,))
+    if what == "prompt":
+        tx.execute(DROP_UNUSED)
+
+
 def apply(tx: Transaction, line: str, record: Record, now: int) -> None:
     """Do what a line says; what it speaks of may not be there yet, and then it waits."""
     if record.kind in TABLES and record.kind != "sessions":
         _put(tx, record)
     elif record.kind == "dropped":
-        tx.execute(_DROP[record.data["what"]], (record.data["id"],))
+        drop(tx, record.data["what"], record.data["id"])
     elif record.kind == "erased":
         value = orjson.dumps(record.data).decode()
         row = {"key": f"{ERASED}{record.data['salt']}", "value": value, "updated_at": now}

@@ -1,5 +1,6 @@
 """What every request of a session begins with, kept so that it never changes, also by a restart.
 
+Many sessions begin with the same: each text is stored once, for as long as anything begins with it.
 A session seen through another view (its scope was changed, say) gets a prefix of its own: what one
 view was shown must not reach another.
 """
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 from pydantic import TypeAdapter
 
 from bot.sessions import journal_records
-from bot.storage import Transaction, fulltext
+from bot.storage import Transaction, Value, fulltext
 
 Name = tuple[str, str]
 """Which snapshot: the session's id, and the name of the view."""
@@ -22,6 +24,7 @@ Name = tuple[str, str]
 Sizes = tuple[tuple[str, int], ...]
 
 _SIZES: Final[TypeAdapter[tuple[Sizes, Sizes]]] = TypeAdapter(tuple[Sizes, Sizes])
+_ONE = "session_id = ? AND view = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,25 @@ class Snapshot:
 def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
     """The snapshots of a session, by the name of the view they were made for."""
     rows = tx.execute(
-        "SELECT view, system, tools, sizes FROM snapshots WHERE session_id = ?", (session_id,)
+        "SELECT view, system.text, tools.text, sizes FROM prefixes "
+        "JOIN prefix_texts AS system ON system.digest = prefixes.system "
+        "JOIN prefix_texts AS tools ON tools.digest = prefixes.tools WHERE session_id = ? "
+        "UNION ALL SELECT view, system, tools, sizes FROM snapshots WHERE session_id = ?",
+        (session_id, session_id),
     )
     return {row[0]: Snapshot(row[1], row[2], *_SIZES.validate_json(row[3])) for row in rows}
 
 
 def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
     """The snapshots of these keys' sessions."""
+    return _names(tx, f"key IN ({','.join('?' * len(keys))})", keys)
+
+
+def _names(tx: Transaction, where: str, values: Sequence[Value]) -> list[Name]:
+    of = "SELECT session_id, view FROM {} JOIN sessions ON id = session_id WHERE " + where
     rows = tx.execute(
-        "SELECT session_id, view FROM snapshots JOIN sessions ON id = session_id "
-        f"WHERE key IN ({','.join('?' * len(keys))}) ORDER BY session_id, view",
-        keys,
+        f"{of.format('prefixes')} UNION {of.format('snapshots')} ORDER BY session_id, view",
+        (*values, *values),
     )
     return [(row[0], row[1]) for row in rows]
 
@@ -60,17 +71,23 @@ def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
     """Those of these snapshots that hold some words; case and spacing do not count."""
     wanted = fulltext.folded(words)
     found: list[Name] = []
+    known: dict[str, bool] = {}  # whether a text has them, by its digest
     for name in names if wanted else ():
-        rows = tx.execute("SELECT system FROM snapshots WHERE session_id = ? AND view = ?", name)
-        if any(wanted in fulltext.folded(row[0]) for row in rows):
-            found.append(name)
+        for (digest,) in tx.execute(f"SELECT system FROM prefixes WHERE {_ONE}", name):
+            if digest not in known:
+                rows = tx.execute("SELECT text FROM prefix_texts WHERE digest = ?", (digest,))
+                known[digest] = any(wanted in fulltext.folded(row[0]) for row in rows)
+            if known[digest]:
+                found.append(name)
+        for (system,) in tx.execute(f"SELECT system FROM snapshots WHERE {_ONE}", name):
+            if wanted in fulltext.folded(system):
+                found.append(name)
     return found
 
 
 def remove(tx: Transaction, names: Sequence[Name]) -> None:
     """Remove snapshots; the next request of their sessions makes them anew."""
-    for name in names:
-        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
+    drop_old(tx, names)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
         journal_records.dropped(tx, "prompt", session_id)
@@ -78,12 +95,7 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
 
 def before(tx: Transaction, at: int) -> list[Name]:
     """The snapshots of sessions that were last spoken in before a time, in ms since the epoch."""
-    rows = tx.execute(
-        "SELECT session_id, view FROM snapshots JOIN sessions ON id = session_id "
-        "WHERE made_at < ? AND last_user_at < ? ORDER BY session_id, view",
-        (at, at),
-    )
-    return [(row[0], row[1]) for row in rows]
+    return _names(tx, "made_at < ? AND last_user_at < ?", (at, at))
 
 
 def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
@@ -91,8 +103,13 @@ def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
 
     What is still said in such a session begins with new ones.
     """
+    digests: set[str] = set()
     for name in names:
-        tx.execute("DELETE FROM snapshots WHERE session_id = ? AND view = ?", name)
+        rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)
+        digests.update(str(digest) for row in rows for digest in row)
+        tx.execute(f"DELETE FROM snapshots WHERE {_ONE}", name)
+    for digest in sorted(digests):
+        tx.execute(f"{journal_records.DROP_UNUSED} AND digest = ?", (digest,))
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:
@@ -101,8 +118,38 @@ def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: i
     Together with the first turn that saw it, which changes the session's version.
     """
     sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
-    tx.execute(
-        "INSERT INTO snapshots(session_id, view, system, tools, sizes, made_at) "
-        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(session_id, view) DO NOTHING",
-        (session_id, view, snapshot.system, snapshot.tools, sizes, now),
+    _keep(tx, (session_id, view), (snapshot.system, snapshot.tools), sizes, now)
+
+
+def _keep(tx: Transaction, name: Name, texts: tuple[str, str], sizes: str, at: int) -> None:
+    digests = tuple(map(_digest, texts))
+    by_digest = dict(zip(digests, texts, strict=True))
+    is_new = tx.execute(
+        "INSERT INTO prefixes(session_id, view, system, tools, sizes, made_at) "
+        f"SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM snapshots WHERE {_ONE}) "
+        "ON CONFLICT(session_id, view) DO NOTHING RETURNING 1",
+        (*name, *digests, sizes, at, *name),
     )
+    if is_new:
+        marks = ", ".join(["(?, ?)"] * len(by_digest))
+        tx.execute(
+            f"INSERT INTO prefix_texts(digest, text) VALUES {marks} ON CONFLICT(digest) DO NOTHING",
+            [value for item in by_digest.items() for value in item],
+        )
+
+
+def share(tx: Transaction, limit: int) -> int:
+    """Store once what earlier programs stored for each session, some of it; how much there was."""
+    rows = tx.execute(
+        "SELECT session_id, view, system, tools, sizes, made_at FROM snapshots "
+        "ORDER BY session_id, view LIMIT ?",
+        (limit,),
+    )
+    for session_id, view, system, tools, sizes, at in rows:
+        tx.execute(f"DELETE FROM snapshots WHERE {_ONE}", (session_id, view))
+        _keep(tx, (session_id, view), (system, tools), sizes, at)
+    return len(rows)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -331,6 +331,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             space TEXT NOT NULL, claim TEXT NOT NULL, used_on TEXT NOT NULL,
             PRIMARY KEY(space, claim))""",
     ),
+    (
+        # What the requests of sessions begin with, each text once, by its digest: `system` and
+        # `tools` are digests. What stands in `snapshots`, which came before, is moved here later:
+        # programs of before may still use that.
+        "CREATE TABLE prefix_texts(digest TEXT PRIMARY KEY, text TEXT NOT NULL)",
+        """CREATE TABLE prefixes(
+            session_id TEXT NOT NULL, view TEXT NOT NULL, system TEXT NOT NULL, tools TEXT NOT NULL,
+            sizes TEXT NOT NULL, made_at BIGINT NOT NULL, PRIMARY KEY(session_id, view))""",
+        "CREATE INDEX prefixes_by_system ON prefixes(system)",
+        "CREATE INDEX prefixes_by_tools ON prefixes(tools)",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

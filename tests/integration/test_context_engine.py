@@ -1364,7 +1364,7 @@ async def test_what_is_forgotten_in_a_first_turn_does_not_begin_its_conversation
         await ask(engine, "second: x")
         assert "xyzzy" not in brain.asked("chat")[-1].system
         assert "Ada likes tea" in brain.asked("chat")[-1].system
-    assert query(tmp_path, "SELECT 1 FROM snapshots WHERE system LIKE '%xyzzy%'") == []
+    assert query(tmp_path, "SELECT 1 FROM prefix_texts WHERE text LIKE '%xyzzy%'") == []
 
 
 async def test_what_a_summary_says_is_found_until_it_is_forgotten(

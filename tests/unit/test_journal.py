@@ -73,6 +73,8 @@ SURVIVES = {
     "inbox": "no: what waits for an answer; what was answered is in the transcript",
     "outbox": "no: what waits to be sent",
     "snapshots": "no: made again for the next message",
+    "prefixes": "no: made again for the next message",
+    "prefix_texts": "no: made again for the next message",
     "artifacts": "no: long results; the transcript has their beginning",
     "link_codes": "no: secrets of ten minutes",
     "page_people": "no: whoever may have been taken out since is let in anew",
