@@ -57,6 +57,7 @@ from bot.settings.live import LIVE
 from bot.speech.api import SpeechApi
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
+from bot.upkeep import nights
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
 SWEEP_SECONDS = 60.0
@@ -176,7 +177,7 @@ class App:
             ground, brought, reached.pusher, self._page_port, reached.browsers.relook
         )
         self.tasks, self.reminders = parts.tasks, parts.reminders
-        self.sweeper, self.notices = parts.sweeper, parts.notices
+        self.sweeper, self.notices, self.nights = parts.sweeper, parts.notices, parts.nights
         gateway, lanes = parts.gateway, parts.lanes
         self.urgent = Urgent(
             config=self._config.now,
@@ -350,6 +351,8 @@ class App:
         )
         first, pause = selftest.FIRST_SECONDS, selftest.LOOK_SECONDS
         self._scheduler.every("selftest", pause, asks.look, first=first)
+        first, pause = nights.FIRST_SECONDS, nights.LOOK_SECONDS
+        self._scheduler.every("nights", pause, self.nights.look, first=first)
         first = urgent.FIRST_SECONDS
         self._scheduler.every("urgent", urgent.LOOK_SECONDS, self.urgent.look, first=first)
         self._spawn(self._scheduler.start())

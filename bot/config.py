@@ -464,6 +464,23 @@ class AgingConfig(Section):
     )
 
 
+class NightConfig(Section):
+    """`[memory.night]`: notes are kept in order at night; whose they are is told in the morning."""
+
+    mode: Literal["rules", "off"] = Field(
+        default="rules",
+        description='"rules" puts together what says the same and strikes out what is over; '
+        'nothing is deleted, and /undo night takes it back. "off" leaves notes alone.',
+    )
+    hour: int = Field(
+        default=3, ge=0, le=23, description="The hour, where the person is, from which it is done."
+    )
+    tell_hour: int = Field(
+        default=8, ge=0, le=23, description="The hour from which they are told what was changed."
+    )
+    most: int = Field(default=10, ge=1, le=50, description="Most changes of a night, for each.")
+
+
 class MemoryConfig(Section):
     """`[memory]`: where the Markdown lives, and what of it a conversation begins with."""
 
@@ -489,6 +506,7 @@ class MemoryConfig(Section):
     flush: FlushConfig = Field(default_factory=FlushConfig)
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
     aging: AgingConfig = Field(default_factory=AgingConfig)
+    night: NightConfig = Field(default_factory=NightConfig)
     max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
     min_score: float = Field(
         default=0.02, ge=0, le=1, description="Results that score less are left out."

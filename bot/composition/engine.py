@@ -55,6 +55,7 @@ from bot.gateway.voice import VoiceReader
 from bot.identity.routing import channels_of
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
+from bot.memory.memory import INDEX
 from bot.money.allowance import Allowance
 from bot.money.measuring import measure
 from bot.money.prices import Prices
@@ -70,6 +71,7 @@ from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
 from bot.upkeep.flush import Flusher, FlushService
+from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
@@ -96,6 +98,7 @@ class EngineParts:
     tasks: TaskRunner
     sweeper: Sweeper
     notices: NoticeSweep
+    nights: Nights
     context: ContextCommands
     allowance: Allowance
     forgetter: Forgetter
@@ -167,6 +170,15 @@ async def engine_of(
         committer=committer,
         channels=channels,
     )
+    nights = Nights(
+        config=config.memory.night,
+        memory=memory,
+        resolver=resolver,
+        database=database,
+        committer=committer,
+        clock=clock,
+        owns=lambda: coordination.owns(INDEX),
+    )
     context = ContextCommands(
         committer=committer,
         upkeep=upkeep,
@@ -184,7 +196,7 @@ async def engine_of(
     lookup = Lookup(memory, database, config.memory.max_results)
     forgetter = await _forgetter(ground)
     known = handlers(
-        conversation=ConversationCommands(stops, ground.models, choices),
+        conversation=ConversationCommands(stops, ground.models, choices, nights.keeper),
         context=context,
         usage=UsageCommands(database, resolver, allowance),
         info=info,
@@ -298,13 +310,24 @@ async def engine_of(
         choices.configure,
         upkeep.configure,
         notices.configure,
+        nights.configure,
         recaller.configure,
         lookup.configure,
         tasks.configure,
         lanes.configure,
     )
     return EngineParts(
-        gateway, lanes, committer, reminders, tasks, sweeper, notices, context, allowance, forgetter
+        gateway=gateway,
+        lanes=lanes,
+        committer=committer,
+        reminders=reminders,
+        tasks=tasks,
+        sweeper=sweeper,
+        notices=notices,
+        nights=nights,
+        context=context,
+        allowance=allowance,
+        forgetter=forgetter,
     )
 
 

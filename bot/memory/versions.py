@@ -31,7 +31,7 @@ BURST_MS = 600_000  # what others change again so soon is one change: editors sa
 
 log = structlog.get_logger(__name__)
 
-Kind = Literal["edit", "add", "back", "aside", "remove", "bot", "hand"]
+Kind = Literal["edit", "add", "back", "aside", "remove", "bot", "hand", "night"]
 
 
 class ForgottenMeanwhile(ToolError):
@@ -45,7 +45,7 @@ class Version:
     `at` is in ms since the epoch, `size` in bytes. `kind` says what came in its place: an edit, an
     entry that was added, an earlier version, or nothing ("remove"); or that it was set "aside",
     because the note was changed while it was written. "bot" stands for a change of the bot's own,
-    "hand" for one by others.
+    "night" for one of its nights, "hand" for one by others.
     """
 
     id: int

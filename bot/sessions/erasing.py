@@ -27,6 +27,7 @@ from bot.storage import Transaction, fulltext, journal
 from bot.storage.meta import keep
 
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
+NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
 _QUOTING = frozenset({"heard", "reply", "before", "carried", "mixed", "unknown"})
 
@@ -106,7 +107,8 @@ def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
     tx.execute(journal_records.DROP_UNUSED)
     _leave_inbox(tx, found)
     for space in found.spaces:
-        tx.execute("DELETE FROM meta WHERE key = ?", (f"{ASKED}{space}",))
+        for kept in (ASKED, NIGHT):
+            tx.execute("DELETE FROM meta WHERE key = ?", (f"{kept}{space}",))
     where, values = belongings.within("session_id", found.sessions)
     tx.execute(f"DELETE FROM ahead WHERE {where}", values)
     _leave_journal(tx, found)

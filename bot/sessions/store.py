@@ -205,6 +205,15 @@ def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
     return [Session(*row) for row in rows]
 
 
+def people(tx: Transaction) -> list[str]:
+    """Everybody who has a direct conversation."""
+    rows = tx.execute(
+        "SELECT DISTINCT person FROM sessions WHERE chat_type = 'direct' "
+        "AND started_by <> 'import' ORDER BY person"
+    )
+    return [str(row[0]) for row in rows]
+
+
 def version(tx: Transaction, session_id: str) -> int | None:
     """The `Session.version` of a session, or None when it is not there."""
     rows = tx.execute("SELECT version FROM sessions WHERE id = ?", (session_id,))

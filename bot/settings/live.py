@@ -38,6 +38,7 @@ LIVE: Final[tuple[Key, ...]] = (
             "citations",
             "flush",
             "aging",
+            "night",
             "max_results",
             "min_score",
             "candidate_multiplier",

@@ -1,0 +1,252 @@
+"""Keeps the notes of a space in order, and takes that back.
+
+What is to be done is stored before it is begun, and each part of it can be done again: a kill at
+any moment leaves something that the next look completes, to the same result. Notes are exchanged
+one by one and only while they are what was read, so what a person writes meanwhile stays; and what
+is forgotten meanwhile lets nothing be written that was read before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bot.clock import Clock
+from bot.errors import ToolError
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory.memory import Memory, Spot
+from bot.memory.night import edits, record, rules
+from bot.memory.night.edits import Edit
+from bot.memory.night.record import Night, Record
+from bot.memory.note_store import MAX_WRITE, Watch
+from bot.memory.notes import NoteChanged
+from bot.memory.versions import Versions
+from bot.storage import Database, Transaction
+
+MOST_NOTES: Final = 2_000  # of a space that are read in a night, the newest
+MOST_BYTES: Final = 8_000_000  # of all of them
+TRIES: Final = 5  # while others change the same notes
+
+log = structlog.get_logger(__name__)
+
+Make = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""The notes that change, by path, as they then are; from those there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What came of taking a night back: entries as before, and those that were changed since."""
+
+    back: int
+    left: int
+
+
+class Keeper:
+    """Looks after the notes of one space at a time."""
+
+    def __init__(self, memory: Memory, database: Database, clock: Clock) -> None:
+        self._memory = memory
+        self._database = database
+        self._clock = clock
+        self._versions = Versions(database, clock)
+
+    async def of(self, space: str) -> Record:
+        """What the nights of a space were.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        return await self._database.read(lambda tx: record.of_space(tx, space))
+
+    async def look(self, view: MemoryView, today: date, most: int) -> Night | None:
+        """Do what is to be done in a view's space on a day; what was changed, if anything was.
+
+        What was begun before is completed first, and is all there is for that day. While a night
+        was not told yet, no other one begins.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+            ToolError: a note was not taken, or something was forgotten meanwhile.
+        """
+        found = await self.of(view.space)
+        night = found.night
+        if night is not None and night.state == "begun":
+            return await self._do(view, night)
+        if night is not None and night.state == "undoing":
+            await self.take_back(view)
+            return None
+        if found.looked == today.isoformat() or (night is not None and night.is_untold):
+            return None
+        async with self._memory.notes.watching(view) as watch:
+            notes = await self._read(view, await self._paths(view))
+            plan = partial(rules.plan, notes, today, most=most, left=found.left)
+            changes = await asyncio.to_thread(plan)
+            new = Night(today, changes) if changes else night
+            await self._put(view.space, replace(found, looked=today.isoformat(), night=new))
+            if not changes:
+                return None
+            return await self._do(view, Night(today, changes), watch)
+
+    async def skip(self, view: MemoryView, today: date) -> None:
+        """Let a day go by without looking.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+        """
+        found = await self.of(view.space)
+        await self._put(view.space, replace(found, looked=today.isoformat()))
+
+    async def spots(self, view: MemoryView, night: Night) -> list[tuple[Edit, Spot]]:
+        """Where the entries that a night changed stand now, and what they say."""
+        notes = await self._read(view, _paths(night.edits))
+        found: list[tuple[Edit, Spot]] = []
+        for edit in night.edits:
+            entry = edits.find(notes.get(edit.path, ""), edit)
+            if entry is not None:
+                found.append((edit, Spot(edit.path, entry.start + 1, edits.words(entry))))
+        return found
+
+    async def take_back(self, view: MemoryView) -> TakenBack | None:
+        """Take back what the last night changed; None when there is nothing to take back.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+            ToolError: a note was not taken; the rest can be taken back again.
+        """
+        found = await self.of(view.space)
+        night = found.night
+        if night is None or night.state in {"begun", "undone"}:
+            return None
+        undoing = replace(night, state="undoing", was_told=True)
+        names = tuple(each.name for each in night.changes)
+        await self._put(view.space, replace(found.with_left(names), night=undoing))
+        left = 0
+
+        def make(notes: Mapping[str, str]) -> Mapping[str, str]:
+            nonlocal left
+            changed, left = edits.take_back(notes, night.edits)
+            return changed
+
+        async with self._memory.notes.watching(view) as watch:
+            await self._change(view, night.edits, make, watch)
+        await self._set(view.space, night.day, state="undone")
+        back = len(night.edits) - left
+        log.info("memory.night_undone", back=back, left=left)
+        return TakenBack(back, left)
+
+    # --- what all of them do ----------------------------------------------------------------------
+
+    async def _do(self, view: MemoryView, night: Night, watch: Watch | None = None) -> Night | None:
+        """Make the changes of a night that can still be made; those that were made are kept."""
+        if watch is None:
+            async with self._memory.notes.watching(view) as begun:
+                return await self._do(view, night, begun)
+        await self._change(view, night.edits, lambda notes: edits.apply(notes, night.edits), watch)
+        notes = await self._read(view, _paths(night.edits))
+        made = tuple(
+            each
+            for each in night.changes
+            if any(edits.is_made(notes.get(edit.path, ""), edit) for edit in each.edits)
+        )
+        done = replace(night, changes=made, state="done", was_told=not made)
+        await self._put_night(view.space, done)
+        log.info("memory.night", changes=len(made))
+        return done if made else None
+
+    async def _change(
+        self, view: MemoryView, made: Sequence[Edit], make: Make, watch: Watch
+    ) -> None:
+        """Have notes exchanged for what `make` makes of them, whatever others write meanwhile."""
+        paths = _paths(made)
+        for _ in range(TRIES):
+            since = await self._versions.numbers()
+            before = await self._read(view, paths)
+            after = make(before)
+            try:
+                # What is moved is written where it goes to before it is struck where it was.
+                for path in sorted(after, key=lambda path: path not in {e.to for e in made}):
+                    said = before.get(path, "")
+                    await self._put_note(view, path, said, after[path], watch)
+                    await self._versions.changed(view.space, path, said, since, "night")
+            except NoteChanged:
+                continue
+            return
+
+    async def _put_note(
+        self, view: MemoryView, path: str, before: str, after: str, watch: Watch
+    ) -> None:
+        notes = self._memory.notes
+        if after:
+            await notes.put(view, path, before.encode(), after.encode(), watch=watch)
+        else:
+            await notes.remove(view, path, before.encode(), watch=watch)
+
+    async def _paths(self, view: MemoryView) -> list[str]:
+        """The notes of a view's own space, without those that are too many or too long."""
+        own = [
+            each
+            for each in await self._memory.files.names(view)
+            if not each.path.startswith(f"{SHARED_SPACE}/") and each.size <= MAX_WRITE
+        ]
+        own.sort(key=lambda each: (each.changed_at, each.path), reverse=True)
+        left, found = MOST_BYTES, list[str]()
+        for each in own[:MOST_NOTES]:
+            left -= each.size
+            if left < 0:
+                break
+            found.append(each.path)
+        return found
+
+    async def _read(self, view: MemoryView, paths: Sequence[str]) -> dict[str, str]:
+        """The texts of notes, by path; of those that are there, and are text."""
+        found: dict[str, str] = {}
+        for path in paths:
+            try:
+                data = await self._memory.files.data(view, path, MAX_WRITE + 1)
+                said = data.decode()
+            except (ToolError, UnicodeDecodeError):
+                continue
+            if said and len(data) <= MAX_WRITE:
+                found[path] = said
+        return found
+
+    async def _put(self, space: str, found: Record) -> None:
+        now = self._clock()
+        await self._database.write(lambda tx: record.put(tx, space, found, now))
+
+    async def _put_night(self, space: str, night: Night) -> None:
+        now = self._clock()
+
+        def work(tx: Transaction) -> None:
+            found = record.of_space(tx, space)
+            if found.night is not None and found.night.state == "begun":
+                record.put(tx, space, replace(found, night=night), now)
+
+        await self._database.write(work)
+
+    async def _set(self, space: str, day: date, *, state: record.State) -> None:
+        now = self._clock()
+
+        def work(tx: Transaction) -> None:
+            found = record.of_space(tx, space)
+            if found.night is not None and found.night.day == day:
+                record.put(tx, space, replace(found, night=replace(found.night, state=state)), now)
+
+        await self._database.write(work)
+
+
+def _paths(made: Sequence[Edit]) -> list[str]:
+    """The notes that changes concern."""
+    named = [
+        path
+        for edit in made
+        for path in (edit.path, edit.to, *(need.path for need in edit.needs))
+        if path
+    ]
+    return list(dict.fromkeys(named))

@@ -1,0 +1,212 @@
+"""Whose notes are kept in order when, and telling them in the morning what was changed.
+
+It is night where the person is, and they are told in the direct chat they wrote in last, once, in
+the transaction that notes it. Rooms and what is shared with everyone have nobody to tell, so
+nothing is changed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from bot.channel import Button
+from bot.clock import Clock, moment
+from bot.config import Config, NightConfig
+from bot.delivery.outbox import Extra
+from bot.errors import StorageError, ToolError
+from bot.i18n import text
+from bot.identity import MANY, Conversation, ConversationResolver
+from bot.identity.routing import OWNER
+from bot.identity.view import MAIN_SPACE, folder_name
+from bot.memory import layout
+from bot.memory.memory import Memory, Spot
+from bot.memory.night import record
+from bot.memory.night.edits import Edit
+from bot.memory.night.keeper import Keeper, TakenBack
+from bot.memory.night.record import Night
+from bot.sessions import store
+from bot.sessions.store import Session
+from bot.storage import Database, Transaction
+from bot.unit_of_work import Committer, UnitOfWork
+
+LOOK_SECONDS: Final = 1_200.0
+FIRST_SECONDS: Final = 300.0  # a start has better things to do
+HOURS: Final = 3  # after the hour, in which a night begins; later only when one was missed
+MOST_CHATS: Final = 20  # of a person that are looked at, the latest
+MOST_SHOWN: Final = 10  # entries that are quoted
+MOST_QUOTE: Final = 120  # characters of each
+UNDO: Final = "/undo night"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Where somebody is told, and what they may see there."""
+
+    session: Session
+    conversation: Conversation
+
+
+class Nights:
+    """Looks every now and then for whom it is night, and for whom it is morning."""
+
+    def __init__(
+        self,
+        *,
+        config: NightConfig,
+        memory: Memory,
+        resolver: ConversationResolver,
+        database: Database,
+        committer: Committer,
+        clock: Clock,
+        owns: Callable[[], bool],
+    ) -> None:
+        """`owns` says whether this node is the one that does it."""
+        self._config = config
+        self._memory = memory
+        self._resolver = resolver
+        self._database = database
+        self._committer = committer
+        self._clock = clock
+        self._owns = owns
+        self.keeper = Keeper(memory, database, clock)
+
+    def configure(self, config: Config) -> None:
+        """This counts from now on."""
+        self._config = config.memory.night
+
+    async def look(self) -> None:
+        """Do what is due for everybody; what fails for one is tried again with the next look."""
+        if self._config.mode == "off" or not self._owns():
+            return
+        status = await self._memory.index.status()
+        people = await self._database.read(store.people)
+        for person in people:
+            if _space_of(person) in status.spaces:
+                await self._for(person)
+
+    async def _for(self, person: str) -> None:
+        try:
+            chat = await self._database.read(lambda tx: self._chat(tx, person))
+            if chat is not None:
+                await self._keep(chat)
+                await self._tell(chat)
+        except (StorageError, ToolError) as error:
+            log.warning("memory.night_failed", error=type(error).__name__)
+
+    def _chat(self, tx: Transaction, person: str) -> Chat | None:
+        """The direct chat that somebody wrote in last, and may write in."""
+        for session in store.directs(tx, person, MOST_CHATS):
+            found = self._resolver.of(session.origin)
+            is_theirs = found.key == session.key and session.sender not in {"", MANY}
+            if is_theirs and found.is_admitted and found.view.private and _is_own(found):
+                return Chat(session, found)
+        return None
+
+    async def _keep(self, chat: Chat) -> None:
+        view = chat.conversation.view
+        now = moment(self._clock(), chat.conversation.zone)
+        known = await self.keeper.of(view.space)
+        due = _due(known, now, self._config.hour)
+        if due == "look":
+            await self.keeper.look(view, now.date(), self._config.most)
+        elif due == "skip":
+            await self.keeper.skip(view, now.date())
+
+    async def _tell(self, chat: Chat) -> bool:
+        conversation = chat.conversation
+        view, now = conversation.view, self._clock()
+        night = (await self.keeper.of(view.space)).night
+        if night is None or not night.is_untold or not self._is_morning(chat, night):
+            return False
+        language = conversation.language
+        words = receipt(night, await self.keeper.spots(view, night), language)
+        extra = Extra((Button(text(language, "button.undo"), UNDO),))
+
+        def work(unit: UnitOfWork) -> bool:
+            if not record.tell(unit.tx, view.space, night.day, now):
+                return False
+            current = store.current(unit.tx, chat.session.key)
+            session = current if current is not None else chat.session
+            unit.say(
+                conversation.address,
+                words,
+                "notice",
+                language=language,
+                noted_in=session.id,
+                extra=extra,
+            )
+            unit.refresh(session.id)
+            return True
+
+        return (await self._committer.commit(now, work)).result
+
+    def _is_morning(self, chat: Chat, night: Night) -> bool:
+        """True when whose notes they are may be told: never before they slept over it."""
+        now, config = moment(self._clock(), chat.conversation.zone), self._config
+        is_begun = night.day < now.date() or config.hour < config.tell_hour
+        return is_begun and now.hour >= config.tell_hour
+
+
+def receipt(night: Night, spots: Sequence[tuple[Edit, Spot]], language: str) -> str:
+    """What somebody is told of a night. Pure."""
+    lines = [text(language, "night.head", day=f"{night.day:%Y-%m-%d}"), *quoted(spots, language)]
+    return "\n".join([*lines, "", text(language, "night.foot")])
+
+
+def quoted(spots: Sequence[tuple[Edit, Spot]], language: str) -> list[str]:
+    """What was changed where, in words, a line for each entry."""
+    lines = [
+        "- "
+        + text(
+            language,
+            f"night.{edit.kind}",
+            where=f"{spot.path}:{spot.line}",
+            words=_short(spot.text),
+            other=edit.to or next((need.path for need in edit.needs), ""),
+        )
+        for edit, spot in spots[:MOST_SHOWN]
+    ]
+    if len(spots) > MOST_SHOWN:
+        lines.append(text(language, "night.more", count=len(spots) - MOST_SHOWN))
+    return lines
+
+
+def undone(language: str, done: TakenBack | None) -> str:
+    """What is said once a night was taken back. Pure."""
+    if done is None:
+        return text(language, "night.nothing")
+    said = text(language, "night.undone", count=done.back)
+    return f"{said} {text(language, 'night.left', count=done.left)}" if done.left else said
+
+
+def _due(known: record.Record, now: datetime, hour: int) -> str:
+    """What is to be done at a time: "look", "skip" a day that was begun too late, or nothing."""
+    today = now.date()
+    if known.night is not None and known.night.state in {"begun", "undoing"}:
+        return "look"
+    if known.looked == today.isoformat() or now.hour < hour:
+        return ""
+    is_missed = bool(known.looked) and date.fromisoformat(known.looked) < today - timedelta(days=1)
+    if now.hour < hour + HOURS or is_missed:
+        return "look"
+    return "" if known.looked else "skip"
+
+
+def _space_of(person: str) -> str:
+    return MAIN_SPACE if person == OWNER else f"{layout.PEOPLE}/{folder_name(person)}"
+
+
+def _is_own(found: Conversation) -> bool:
+    return found.view.space == _space_of(found.person)
+
+
+def _short(words: str) -> str:
+    flat = " ".join(words.split())
+    return flat if len(flat) <= MOST_QUOTE else f"{flat[:MOST_QUOTE]}…"

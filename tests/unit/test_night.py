@@ -1,0 +1,345 @@
+"""What the night finds and changes: what says the same, what is over; nothing is ever lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.memory import markdown
+from bot.memory.night import edits, rules, statements
+from bot.memory.night.edits import Edit
+
+DAY = date(2026, 7, 1)
+
+SAME = [
+    ("Prefers trains to planes", "I prefer trains to planes."),
+    ("The user prefers trains to planes", "prefers trains to planes"),
+    ("My daughter is allergic to peanuts", "- my daughter is allergic to peanuts!"[2:]),
+    ("I'm allergic to cats", "I am allergic to cats"),
+    ("Our dog is called Rex", "my dog is called Rex"),
+    ("我喜欢喝茶", "用户喜欢喝茶。"),
+    ("我对花生过敏", "记住，我对花生过敏"),
+]
+NOT_SAME = [
+    ("I like C++", "I like C"),
+    ("Ada is older than Bo", "Bo is older than Ada"),
+    ("I have 2 cats", "I have 3 cats"),
+    ("I like tea", "I don't like tea"),
+    ("My sister is called Ada", "My cousin is called Ada"),
+    ("我喜欢茶", "我不喜欢茶"),
+    ("我的女儿喜欢茶", "我喜欢茶"),
+    ("Is my dog called Rex?", "My dog is called Rex"),
+]
+# What happens is said again without being the same; and what is to be done is done each time.
+PASSING = [
+    "Took my pill",
+    "I went running",
+    "Buy milk",
+    "[ ] Buy milk",
+    "I am at home today",
+    "I slept badly",
+    "Call the dentist",
+    "我吃了药",
+    "今天是晴天",
+    "提醒我买牛奶",
+]
+OVER = [
+    ("I live in Bonn", "I moved to Kiel"),
+    ("Lives in Bonn", "I live in Kiel now"),
+    ("My sister lives in Bonn", "My sister moved to Kiel last month"),
+    ("I work at Siemens", "I started at Bosch"),
+    ("I work as a nurse", "I work as a teacher now"),
+    ("My phone number is 0170 1234567", "my new phone number is 0171 7654321"),
+    ("My phone number is +49 170 1234567", "Phone: 0171 7654321"),
+    ("I am 34 years old", "I turned 35"),
+    ("My favorite color is green", "my favourite color is blue"),
+    ("I eat meat", "I no longer eat meat"),
+    ("Eats meat", "I don't eat meat any more"),
+    ("I smoke", "I stopped smoking"),
+    ("I am vegetarian", "I'm not vegetarian any more"),
+    ("I don't like coffee", "I like coffee"),
+    ("我住在波恩", "我搬到基尔了"),
+    ("我妹妹住在波恩", "我妹妹搬去基尔了"),
+    ("我在西门子工作", "我现在在博世工作"),
+    ("我的电话是 0170 1234567", "我的电话号码换成了01717654321"),
+    ("我今年34岁", "我今年35岁了"),
+    ("我吃肉", "我不吃肉了"),
+    ("我抽烟", "我戒烟了"),
+]
+NOT_OVER = [
+    ("I live in Bonn", "I want to live in Kiel"),
+    ("I live in Bonn", "I will move to Kiel"),
+    ("I live in Bonn", "Ada moved to Kiel"),
+    ("I live in Bonn", "Ada and I lived in Kiel"),
+    ("I live in Bonn", "I live in a flat"),
+    ("I live in Bonn", "I live in Bonn-Beuel"),
+    ("I live in Bonn", "I moved to Kiel for two years"),
+    ("I live in Bonn", "I never lived in Kiel"),
+    ("I live in Bonn", "Who moved to Kiel?"),
+    ("My phone number is 0170 1234567", "My phone number is +49 170 1234567"),
+    ("My phone number is 0170 1234567", "My work phone number is 0171 7654321"),
+    ("My phone number is 0170 1234567", "Ada's phone number is 0171 7654321"),
+    ("I work at Siemens", "I work at night"),
+    ("My boss is Anna", "My boss is angry"),
+    ("The gate is 12", "The gate is 14"),
+    ("I am 34 years old", "My sister is 35 years old"),
+    ("I smoke", "Ada stopped smoking"),
+    ("I like tea", "I like coffee"),
+    ("我住在波恩", "我想搬到基尔"),
+    ("我住在波恩", "我妹妹搬到基尔了"),
+    ("我住在波恩", "我住在一个小公寓"),
+    ("I live in Bonn", "我住在波恩"),
+    ("我在西门子工作", "我在家工作"),
+    ("我喜欢茶", "我喜欢咖啡"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_what_says_the_same_has_one_core(one: str, other: str) -> None:
+    found = [statements.read(each) for each in (one, other)]
+    assert found[0].core == found[1].core != ""
+    assert all(each.is_lasting for each in found)
+
+
+@pytest.mark.parametrize(("one", "other"), NOT_SAME)
+def test_what_differs_in_a_word_that_counts_does_not_say_the_same(one: str, other: str) -> None:
+    found = [statements.read(each) for each in (one, other)]
+    assert found[0].core != found[1].core or not all(each.is_lasting for each in found)
+
+
+@pytest.mark.parametrize("words", PASSING)
+def test_what_happens_once_is_never_the_same_again(words: str) -> None:
+    assert not statements.read(words).is_lasting
+
+
+@pytest.mark.parametrize(("old", "new"), OVER)
+def test_what_is_over_is_ended_by_what_was_said_later(old: str, new: str) -> None:
+    assert statements.contradict(statements.read(new), statements.read(old))
+    (change,) = planned(days(old, new))
+    assert [(edit.path, edit.kind) for edit in change.edits] == [(note(0), "ended")]
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_OVER)
+def test_what_may_be_true_beside_it_ends_nothing(old: str, new: str) -> None:
+    assert planned(days(old, new)) == ()
+
+
+def note(number: int) -> str:
+    return f"memory/{DAY - timedelta(days=30 - number)}.md"
+
+
+def days(*said: str, by: str = "owner") -> dict[str, str]:
+    """A note for each day, with an entry."""
+    return {note(n): f"# day\n\n- 14:03 {each} <!-- {by} -->\n" for n, each in enumerate(said)}
+
+
+def planned(notes: Mapping[str, str], left: tuple[str, ...] = (), most: int = 10):
+    return rules.plan(notes, DAY, most=most, left=left)
+
+
+def done(notes: Mapping[str, str], **options: int) -> dict[str, str]:
+    made = [edit for change in planned(notes, **options) for edit in change.edits]
+    return {**notes, **edits.apply(notes, made)}
+
+
+def test_the_older_keeps_its_day_and_is_confirmed_by_the_newer() -> None:
+    after = done(days("I like green tea", "i like green tea", "I like green tea!"))
+    assert after[note(0)].endswith(
+        f"- 14:03 I like green tea <!-- owner {DAY - timedelta(days=30)} "
+        f"confirmed {DAY - timedelta(days=28)} -->\n"
+    )
+    for number, words in ((1, "i like green tea"), (2, "I like green tea!")):
+        assert after[note(number)].endswith(
+            f"- 14:03 ~~{words}~~ <!-- owner, until {DAY}, same as {note(0)} -->\n"
+        )
+
+
+def test_the_persons_own_words_win_and_what_is_always_read_stays() -> None:
+    notes = {
+        "MEMORY.md": "- Prefers trains to planes <!-- agent 2026-01-01 -->\n",
+        **days("Prefers trains to planes", by="agent"),
+        note(1): "- I prefer trains to planes <!-- owner -->\n",
+    }
+    after = done(notes)
+    assert after["MEMORY.md"] == (
+        "- Prefers trains to planes <!-- agent 2026-01-01 confirmed 2026-06-02 -->\n"
+    )
+    assert "~~Prefers trains to planes~~ <!-- agent, until" in after[note(0)]
+    assert after[note(1)] == notes[note(1)]
+
+
+def test_what_came_from_elsewhere_takes_no_part_and_a_conclusion_ends_no_words_of_theirs() -> None:
+    strange = days("I live in Bonn", "I like tea")
+    for by in ("untrusted", "agent", "imported", "somebody"):
+        other = f"- 14:03 I moved to Kiel <!-- {by} -->\n- I like tea <!-- {by} -->\n"
+        after = done({**strange, note(5): other})
+        assert "~~" not in after[note(0)]
+        assert after[note(1)] == strange[note(1)]
+        if by in {"untrusted", "somebody"}:
+            assert after[note(5)] == other
+    for by in ("agent", "imported"):
+        assert "~~" in done({**days("I live in Bonn", by=by), note(5): owner_kiel()})[note(0)]
+
+
+def owner_kiel() -> str:
+    return "- 14:03 I moved to Kiel <!-- owner -->\n"
+
+
+def test_below_other_headings_the_same_words_are_about_something_else() -> None:
+    notes = {
+        "memory/ada.md": "# ada\n\n- Lives in Bonn\n- Likes tea <!-- owner 2026-01-01 -->\n",
+        "memory/bo.md": "# bo\n\n- Lives in Kiel\n- Likes tea <!-- owner 2026-02-01 -->\n",
+        "MEMORY.md": "## Eve\n\n- Likes tea <!-- owner 2026-02-02 -->\n",
+        note(0): "- Likes tea <!-- owner -->\n",
+    }
+    assert planned(notes) == ()
+
+
+def test_at_most_so_many_changes_and_none_that_was_taken_back() -> None:
+    words = ["green", "blue", "red"]
+    said = [f"I like {each} tea" for each in words]
+    notes = days(*said, *said)
+    assert len(planned(notes)) == 3
+    assert len(planned(notes, most=2)) == 2
+    first = planned(notes)[0]
+    assert first not in planned(notes, left=(first.name,))
+    assert len(planned(notes, left=(first.name,))) == 2
+
+
+def test_entries_that_could_not_be_had_back_are_left_alone() -> None:
+    odd = (
+        "- I like ~~green~~ tea",
+        "- I like tea <!-- my own comment -->",
+        "- I like tea\n  ```\n  code\n  ```",
+        "-  [x] I like tea",
+    )
+    for each in odd:
+        assert planned({"a.md": "- I like tea\n", **days("I like tea"), note(3): each}) == (
+            planned({"a.md": "- I like tea\n", **days("I like tea")})
+        )
+
+
+# --- of all notes ---------------------------------------------------------------------------------
+
+SAID = ["I like tea", "Likes tea", "I live in Bonn", "I moved to Kiel", "I no longer like tea"]
+SAID += ["我喜欢茶", "用户喜欢茶", "我住在波恩", "我搬到基尔了", "I am 34 years old", "I turned 35"]
+SAID += ["Took my pill", "Something else\n  with more\n\n  - and a list", "~~over~~", "[ ] to do"]
+marks = st.sampled_from(
+    [
+        "",
+        *(" <!-- owner -->", " <!-- agent -->", " <!-- untrusted -->", " <!-- mine -->"),
+        *(" <!-- imported 2026-01-02 -->", " <!-- owner 2026-03-04 -->"),
+        " <!-- agent 2026-03-05 confirmed 2026-04-01 -->",
+    ]
+)
+lines = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["- ", "- 14:03 ", "* ", "## "]),
+    st.sampled_from(SAID),
+    marks,
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+)
+texts = st.lists(lines, max_size=6).map("".join)
+paths = st.sampled_from(["MEMORY.md", "memory/tea.md", *map(note, range(4))])
+spaces = st.dictionaries(paths, texts, max_size=5)
+
+
+def said(notes: Mapping[str, str]) -> list[str]:
+    """Every line of every note, without what the night adds to it."""
+    found = [
+        re.sub(r"\s*<!--.*?-->|~~", "", line).strip()
+        for text in notes.values()
+        for line in text.split("\n")
+    ]
+    return sorted(each for each in found if each)
+
+
+def all_edits(notes: Mapping[str, str]) -> list[Edit]:
+    return [edit for change in planned(notes, most=50) for edit in change.edits]
+
+
+@given(spaces)
+def test_no_line_is_lost_and_what_is_struck_says_since_when(notes: dict[str, str]) -> None:
+    made = all_edits(notes)
+    after = {**notes, **edits.apply(notes, made)}
+    assert said(after) == said(notes)
+    for path, text in after.items():
+        before = {entry.raw for entry in edits.entries(path, notes[path])}
+        for entry in edits.entries(path, text):
+            if entry.raw not in before:
+                assert entry.comment.endswith(f"until {DAY}") or re.search(
+                    rf"until {DAY}, (same as|ended by) |confirmed ", entry.comment
+                )
+    # What came from elsewhere is trusted no more than before, nor shown as if it were.
+    strange = [line for text in notes.values() for line in text.split("\n") if "untrusted" in line]
+    assert strange == [
+        line for text in after.values() for line in text.split("\n") if "untrusted" in line
+    ]
+
+
+@given(spaces)
+def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(
+    notes: dict[str, str],
+) -> None:
+    made = all_edits(notes)
+    after = {**notes, **edits.apply(notes, made)}
+    assert edits.apply(after, made) == {}
+    for _ in range(12):
+        if not planned(after, most=50):
+            break
+        after = done(after, most=50)
+    assert planned(after, most=50) == ()
+
+
+@given(spaces, st.data())
+def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(
+    notes: dict[str, str], data: st.DataObject
+) -> None:
+    made = all_edits(notes)
+    changed = edits.apply(notes, made)
+    some = data.draw(st.sets(st.sampled_from(sorted(changed)))) if changed else set()
+    stopped = {**notes, **{path: changed[path] for path in some}}
+    assert {**stopped, **edits.apply(stopped, made)} == {**notes, **changed}
+
+
+@given(spaces, st.data())
+def test_taken_back_all_is_as_it_was_to_the_last_byte(
+    notes: dict[str, str], data: st.DataObject
+) -> None:
+    made = all_edits(notes)
+    changed = edits.apply(notes, made)
+    after = {**notes, **changed}
+    back, left = edits.take_back(after, made)
+    assert {**after, **back} == notes
+    assert left == 0
+    # Also when that is stopped, and begun again.
+    some = data.draw(st.sets(st.sampled_from(sorted(back)))) if back else set()
+    stopped = {**after, **{path: back[path] for path in some}}
+    again, left = edits.take_back(stopped, made)
+    assert {**stopped, **again} == notes
+    assert left == 0
+
+
+@given(spaces, st.data())
+def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(
+    notes: dict[str, str], data: st.DataObject
+) -> None:
+    made = all_edits(notes)
+    if not made:
+        return
+    words = data.draw(st.sampled_from(SAID[:6]))
+    left = {path: markdown.without_words(text, words) for path, text in notes.items()}
+    after = {**left, **edits.apply(left, made)}
+    assert said(after) == said(left)
+    for edit in made:
+        if edits.is_made(after.get(edit.path, ""), edit):
+            for need in edit.needs:
+                held = {entry.digest for entry in edits.entries("", after.get(need.path, ""))}
+                assert held & {*need.digests}
+    back, _ = edits.take_back(after, made)
+    assert said({**after, **back}) == said(left)
