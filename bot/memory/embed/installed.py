@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import mmap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bot.errors import EmbedderError
 from bot.memory.vectors import Vectors
@@ -22,6 +26,15 @@ def folder_of(package: str) -> Path:
     if found is None or not found.submodule_search_locations:
         raise EmbedderError(f"the package {package} is not installed")
     return Path(next(iter(found.submodule_search_locations)))
+
+
+def let_go(mapped: np.memmap[Any, Any]) -> None:
+    """Take no memory for what was read of a mapped file: the system has it still.
+
+    It maps more than is read, so some hundred rows of a table would be the whole of it.
+    """
+    memory: mmap.mmap = getattr(mapped, "_mmap")  # noqa: B009 - numpy has no other name for it
+    memory.madvise(mmap.MADV_DONTNEED)
 
 
 class OneThread:

@@ -12,19 +12,16 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bot.errors import EmbedderError
 from bot.memory.embed import glosses
 from bot.memory.embed.glosses import Glosses
-from bot.memory.embed.installed import OneThread, folder_of
+from bot.memory.embed.installed import OneThread, folder_of, let_go
+from bot.memory.embed.merges import Merges, merges_of
 from bot.memory.vectors import Vectors, normalised
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 PACKAGE = "wordllama"
 MODEL = "l2_supercat_256"
@@ -95,10 +92,10 @@ class LocalEmbedder:
 
 
 class _Model:
-    """A tokenizer and a vector for each of its tokens."""
+    """The pieces that texts are cut into, and a vector for each of them."""
 
-    def __init__(self, tokenizer: Tokenizer, weights: NDArray[Any]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, merges: Merges, weights: np.memmap[Any, Any]) -> None:
+        self._merges = merges
         self._weights = weights
         self.dims = int(weights.shape[1])
         self._chinese = _Chinese(self)
@@ -115,18 +112,18 @@ class _Model:
 
     def sums(self, texts: list[str]) -> Vectors:
         """The sum of the vectors of each text's tokens."""
-        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = [each.ids for each in encoded]
+        ids = [self._merges.encode(text) for text in texts]
         sums = np.zeros((len(texts), self.dims), np.float32)
+        if not ids:
+            return sums
         # Only the rows that are used are widened, each once; then each text adds up its own.
-        used, places = np.unique(
-            np.array([i for each in ids for i in each], np.int64), return_inverse=True
-        )
+        used, places = np.unique(np.concatenate(ids), return_inverse=True)
         rows = self._weights[np.minimum(used, len(self._weights) - 1)].astype(np.float32)
+        let_go(self._weights)
         end = 0
         for at, each in enumerate(ids):
             start, end = end, end + len(each)
-            if each:
+            if len(each):
                 rows[places[start:end]].sum(axis=0, out=sums[at])
         return sums
 
@@ -199,19 +196,14 @@ def _dictionary() -> Glosses:
 
 
 def _load(folder: Path) -> _Model:
-    from tokenizers import Tokenizer  # noqa: PLC0415 - only who searches by meaning pays for it
-
     try:
-        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        return _Model(tokenizer, _tensor(folder / _WEIGHTS))
-    except Exception as error:  # the tokenizer raises bare Exceptions
+        return _Model(merges_of((folder / _TOKENIZER).read_bytes()), _tensor(folder / _WEIGHTS))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         reason = type(error).__name__
         raise EmbedderError(f"the files of {PACKAGE} cannot be read: {reason}") from error
 
 
-def _tensor(path: Path) -> NDArray[Any]:
+def _tensor(path: Path) -> np.memmap[Any, Any]:
     """A tensor of a safetensors file, mapped: eight bytes of length, a JSON header, the data."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

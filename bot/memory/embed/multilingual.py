@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import EmbedderError
-from bot.memory.embed.installed import OneThread, folder_of
+from bot.memory.embed.installed import OneThread, folder_of, let_go
 from bot.memory.embed.pieces import Pieces, pieces_of
 from bot.memory.vectors import Vectors
 from bot.storage import files
@@ -94,7 +94,7 @@ class MultilingualEmbedder:
 class _Encoder:
     """The layers, by their names in the package's file."""
 
-    def __init__(self, weights: dict[str, NDArray[Any]], table: NDArray[np.uint8]) -> None:
+    def __init__(self, weights: dict[str, NDArray[Any]], table: np.memmap[Any, Any]) -> None:
         self._table = table
         self._scale, self._low = weights["scale"], weights["lo"]
         self._epsilon = float(weights["eps"])
@@ -125,6 +125,7 @@ class _Encoder:
         words = seen[:, :DIMS]
         part = every % _PARTS
         np.multiply(self._table[every], self._scale[part, None], out=words)
+        let_go(self._table)
         words += self._low[part, None]
         projected = words @ self._project
         projected += self._project_bias
@@ -203,7 +204,7 @@ def _load(package: Path, cache: Path) -> tuple[Pieces, _Encoder]:
         raise EmbedderError(f"the files of {PACKAGE} cannot be read: {reason}") from error
 
 
-def _table(path: Path, file: Any) -> NDArray[np.uint8]:
+def _table(path: Path, file: Any) -> np.memmap[Any, Any]:
     """The table of words, mapped; written from the package when it is not there as a whole."""
     if not _is_whole(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
