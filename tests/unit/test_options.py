@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import SecretStr
 from yarl import URL
 
@@ -17,6 +20,7 @@ from adapters.discord.account import Pace as DiscordPace
 from adapters.discord.files import origin
 from adapters.web import WebConfig
 from bot import logs
+from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import Models, configured
@@ -33,10 +37,12 @@ from bot.config import (
     ServiceConfig,
 )
 from bot.context.budget import budget
+from bot.errors import ModelTimeout
 from bot.identity.access import AccessDecision, decide
 from bot.identity.view import Subject, allows, permits
 from bot.identity.zone import local_zone
 from bot.memory.embed.remote import RemoteEmbedder
+from bot.messages import Message, Text
 from bot.testing import RecordingEngine
 from tests.fakes.text_store import TextStoreInMemory
 
@@ -153,12 +159,28 @@ def test_times_are_those_of_the_configured_zone():
     assert local_zone(Config(agent=agent)) == ZoneInfo("Pacific/Chatham")
 
 
-def test_the_models_service_is_asked_as_configured():
-    config = ServiceConfig(base_url="http://127.0.0.1:9/own", api_key=SecretStr("k1"), timeout=7.0)
-    client = AnthropicModel(config, window_store=TextStoreInMemory()).build()
-    assert str(client.base_url) == "http://127.0.0.1:9/own/"
-    assert client.api_key == "k1"
-    assert client.timeout.read == 7.0
+async def test_the_models_service_is_asked_as_configured():
+    asked: list[tuple[str, str]] = []
+
+    async def never(request: web.Request) -> web.Response:
+        asked.append((request.path, request.headers["x-api-key"]))
+        await asyncio.Event().wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", never)
+    async with TestServer(app) as server:
+        config = ServiceConfig(
+            base_url=str(server.make_url("/own")), api_key=SecretStr("k1"), timeout=0.2
+        )
+        model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        request = Request("m", "", (Message("user", (Text("hello"),)),))
+        answer = asyncio.create_task(anext(aiter(model.stream(request))))
+        await asyncio.wait({answer}, timeout=10)
+        await model.close()
+        assert answer.done()
+        assert isinstance(answer.exception(), ModelTimeout)
+    assert asked == [("/own/v1/messages", "k1")]
 
 
 def test_a_service_is_asked_in_the_way_it_is_configured():
