@@ -10,16 +10,19 @@ from cachetools import TTLCache
 
 from bot.channel import Button
 from bot.clock import moment
+from bot.commands.aging import told_of
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
-from bot.identity.view import is_owners_own
-from bot.memory import layout, markdown, selftest
+from bot.identity.view import SHARED_SPACE, is_owners_own
+from bot.memory import claims, layout, markdown, selftest
+from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.search import Building, Findings, Hit, Why
 from bot.memory.selftest import Asked
 from bot.sessions import forgetting
@@ -41,7 +44,7 @@ NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 
 class MemoryCommands:
-    """`/memory [search|show|forget]`, `/whosees`."""
+    """`/memory [search|show|faded|confirm|forget]`, `/whosees`."""
 
     def __init__(
         self, memory: Memory, database: Database, lookup: Lookup, forgetter: Forgetter
@@ -64,6 +67,8 @@ class MemoryCommands:
             "status": self._status,
             "search": self._search,
             "show": self._show,
+            "faded": self._faded,
+            "confirm": self._confirm,
             "forget": self._forget,
         }
         action = actions.get(word.lower())
@@ -133,6 +138,8 @@ class MemoryCommands:
             words = markdown.readable(hit.snippet).strip()
             quote = "\n".join(f"> {line}".rstrip() for line in words.splitlines())
             why = whys(call.language, hit.why)
+            if hit.strength < FADED:
+                why = f"{why} · {text(call.language, 'memory.aged.faded')}"
             lines += [f"**{self._where(call, hit)}** · {why}", "", quote, ""]
         if not lines:
             lines.append(text(call.language, "memory.nothing"))
@@ -154,6 +161,54 @@ class MemoryCommands:
         while fence in content:
             fence += "`"
         return saying(f"{fence}markdown\n{content}\n{fence}")
+
+    async def _faded(self, call: Call, rest: str) -> Apply:
+        """What a conversation begins without, because it has faded."""
+        aging = await self._aging(call)
+        lines: list[str] = []
+        for path in layout.curated_files(call.view):
+            content = await self._memory.files.text(call.view, path, MAX_WRITE)
+            lines += [
+                _claim(call, path, claim, aging)
+                for claim in claims.of_note(path, content)
+                if not claim.is_over and aging.is_faded(claim, call.view.space)
+            ]
+        if not lines:
+            return saying(text(call.language, "memory.faded_none"))
+        more = len(lines) - MAX_SHOWN
+        told = [text(call.language, "memory.faded_some"), *lines[:MAX_SHOWN]]
+        told += [text(call.language, "memory.more", count=more)] if more > 0 else []
+        return saying("\n".join(told))
+
+    async def _confirm(self, call: Call, rest: str) -> Apply:
+        """Note that the one entry which holds some words is still true."""
+        if not rest:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        spots = await self._memory.find(call.view, rest)
+        own = [spot for spot in spots if not spot.path.startswith(f"{SHARED_SPACE}/")]
+        found = {
+            claim.digest: (spot, claim)
+            for spot in own
+            for claim in claims.of_note(spot.path, spot.text)
+            if claim.can_be_confirmed
+        }
+        if not found:
+            return saying(text(call.language, "memory.confirm_none"))
+        if len(found) > 1:
+            listed = _spots(call, [spot for spot, _ in found.values()])
+            return saying("\n".join([text(call.language, "memory.confirm_which"), *listed]))
+        ((digest, (spot, claim)),) = found.items()
+        day = moment(call.now, call.conversation.zone).date()
+        async with self._memory.notes.watching(call.view) as watch:
+            place = await self._memory.notes.confirm(call.view, spot.path, digest, day, watch=watch)
+        if place is None:
+            return saying(text(call.language, "memory.confirm_none"))
+        where, words = f"{place.path}:{place.line}", _quoted(claim.text)
+        return saying(text(call.language, "memory.confirmed", where=where, words=words))
+
+    async def _aging(self, call: Call) -> Aging:
+        today = moment(call.now, call.conversation.zone).date()
+        return await self._memory.uses.aging([call.view.space], today)
 
     async def _forget(self, call: Call, rest: str) -> Apply:
         key = (call.place.key, call.person)
@@ -302,7 +357,18 @@ def _counted(call: Call, counts: Mapping[str, int]) -> list[str]:
     return [text(call.language, f"memory.{key}", count=n) for key, n in counts.items() if n]
 
 
+def _claim(call: Call, path: str, claim: Claim, aging: Aging) -> str:
+    """A claim with where it stands and how old it is."""
+    whose = text(call.language, f"memory_page.whose.{claim.whose}")
+    told = " · ".join((whose, *told_of(call.language, claim, aging, call.view.space)))
+    return f"- {path}:{claim.first} “{_quoted(claim.text)}” · {told}"
+
+
 def _spot(spot: Spot) -> str:
-    flat = " ".join(markdown.plain(spot.text).split())
-    quote = flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"
-    return f"{spot.path}:{spot.line} “{quote}”"
+    return f"{spot.path}:{spot.line} “{_quoted(markdown.plain(spot.text))}”"
+
+
+def _quoted(words: str) -> str:
+    """Words in one line, cut if they are long."""
+    flat = " ".join(words.split())
+    return flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"

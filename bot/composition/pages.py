@@ -17,6 +17,7 @@ from bot.dashboard.context import ContextPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import LoginPages
 from bot.dashboard.memory.browsing import MemoryBrowser
+from bot.dashboard.memory.confirming import MemoryConfirming
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryForgetting
 from bot.dashboard.memory.searching import MemorySearching
@@ -104,6 +105,7 @@ def server_of(
             MemoryPages(memory),
             MemoryBrowser(visits, memory, database, clock),
             MemorySearching(visits, lookup),
+            MemoryConfirming(visits, memory, clock),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),
             MemoryForgetting(visits, engine.forgetter, engine.committer, clock),

@@ -31,7 +31,8 @@ _DAY: Final = r"\d{4}-\d\d-\d\d"
 _BY: Final = re.compile(r"(?:owner|agent|imported|untrusted)\b")
 _SAID: Final = re.compile(rf"\w+ (?P<day>{_DAY})\b")
 _CONFIRMED: Final = re.compile(rf" confirmed (?P<day>{_DAY})\b")
-_END: Final = re.compile(r"(?P<mark><!--\s*(?:owner|agent|imported)\b[^>]*?)[ \t]*-->[ \t]*$")
+_END: Final = re.compile(r"(?P<mark><!--\s*(?:agent|imported)\b[^>]*?)[ \t]*-->(?=\s*$)")
+_IN_MARK: Final = re.compile(rf"(<!--[^>\n]*?) confirmed {_DAY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,11 @@ def confirmed(text: str, line: int, day: date) -> str:
                 )
             break
     return "\n".join(lines)
+
+
+def unconfirmed(text: str) -> str:
+    """A note without any confirmation, to tell whether anything else was changed."""
+    return _IN_MARK.sub(r"\1", text)
 
 
 def _with(mark: str, day: date) -> str:

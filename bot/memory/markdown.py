@@ -215,11 +215,16 @@ def entry_around(lines: Sequence[str], number: int) -> Item | None:
     return None
 
 
-def says(text: str, words: str) -> int:
-    """The line, from 1, of the entry that says exactly these words, or 0."""
+def says(text: str, words: str, *, trusted: bool = False) -> int:
+    """The line, from 1, of the entry that says exactly these words, or 0.
+
+    With `trusted` what is marked as untrusted does not count.
+    """
     wanted = normal(words)
     for item in items(text):
         if wanted and entry_words(item.text) == wanted:
+            if trusted and is_untrusted(item.text.partition("\n")[0]):
+                continue
             return item.start + 1
     return 0
 

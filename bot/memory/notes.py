@@ -1,7 +1,8 @@
 """Writing Markdown through a `MemoryView`: each write is on disk when it returns, or is not made.
 
-Daily notes are only ever appended to. Elsewhere an entry or a section may be replaced, and what
-stood there before moves to the day's note. Names are those of `bot.memory.layout`.
+Daily notes are only ever appended to, but for what a comment says of its entry. Elsewhere an entry
+or a section may be replaced, and what stood there before moves to the day's note. Names are those
+of `bot.memory.layout`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from weakref import WeakValueDictionary
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
-from bot.memory import disk, layout, markdown
+from bot.memory import claims, disk, layout, markdown
 from bot.memory.layout import NOTES_FOLDER, Target
 from bot.memory.markdown import Changed, Provenance
-from bot.memory.note_store import FORGOTTEN, NoteStore, Watch
+from bot.memory.note_store import FORGOTTEN, MAX_WRITE, NoteStore, Watch
 from bot.memory.versions import Versions
 
 T = TypeVar("T")
@@ -276,6 +277,37 @@ class Notes:
 
         await self._write(work, watch)
 
+    async def confirm(
+        self, view: MemoryView, path: str, claim: str, day: date, *, watch: Watch | None = None
+    ) -> Place | None:
+        """Note in the comment of the entry with this `Claim.digest` that it was confirmed.
+
+        Returns:
+            Where it stands; None when no entry of the file can be confirmed that says that.
+
+        Raises:
+            NotVisible: no file by that name can be in this view, or none is there.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        target = layout.resolve(view, path, writing=True)
+
+        def work() -> Place | None:
+            data, _ = self._store.read(target.folders, target.name, MAX_WRITE)
+            lines = _confirmable(_decoded(data), claim)
+
+            def edit(data: bytes) -> bytes:
+                text = _decoded(data)
+                lines[:] = _confirmable(text, claim)
+                for line in lines:
+                    text = claims.confirmed(text, line, day)
+                return text.encode()
+
+            if lines:
+                self._store.rewrite(target.folders, target.name, edit, watch)
+            return Place(path, lines[0]) if lines else None
+
+        return await self._write(work, watch)
+
     async def forget(self, view: MemoryView, path: str, words: str) -> tuple[str, ...]:
         """Remove the entries of a file that literally hold these words; what they said.
 
@@ -363,6 +395,12 @@ def day_note(day: date) -> str:
 def is_day_note(path: str) -> bool:
     """True for the name of a day's note."""
     return bool(_DAY_NOTE.fullmatch(path))
+
+
+def _confirmable(text: str, claim: str) -> list[int]:
+    """Where the entries begin that make a claim and can be confirmed."""
+    entries = claims.of_note("", text)
+    return [each.first for each in entries if each.can_be_confirmed and each.digest == claim]
 
 
 def _heading(day: date) -> str:

@@ -110,7 +110,9 @@ async def program(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Who
     folder = tmp_path_factory.mktemp("pages")
     notes = folder / "workspace" / "memory"
     notes.mkdir(parents=True)
-    (notes / "2026-11-20.md").write_text(f"- {HOSTILE}\n- [ ] a task\n\n## Drawn\n{RICH}", "utf-8")
+    faded = f"- {HOSTILE} again <!-- agent 2020-01-01 -->"
+    note = f"- {HOSTILE}\n{faded}\n- [ ] a task\n\n## Drawn\n{RICH}"
+    (notes / "2026-11-20.md").write_text(note, "utf-8")
     agent = {"model": "claude-sonnet-5-5", "timezone": "UTC", "name": HOSTILE}
     limits = {"in_all": {"day_usd": 1.0}}
     dashboard = {"port": 0, "token": TOKEN}

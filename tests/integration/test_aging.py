@@ -15,8 +15,17 @@ from bot.memory.memory import OWNER_VIEW
 from bot.storage import Row
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import ScriptedModel
-from tests.integration.test_memory_engine import ADA, EVE, recalled, space_of, write
-from tests.integration.test_memory_pages import query
+from tests.integration.test_memory_engine import (
+    ADA,
+    EVE,
+    TODAY,
+    recalled,
+    space_of,
+    write,
+    writing,
+)
+from tests.integration.test_memory_pages import ADA as ADA_WEB
+from tests.integration.test_memory_pages import house, query
 from tests.support import Engine, running
 
 FACTS = """\
@@ -153,6 +162,112 @@ def counting(engine: Engine, note: Callable[[str], None]) -> Any:
         return plain(self, sql, parameters)
 
     return patch.object(SqliteTransaction, "execute", execute)
+
+
+# --- confirming ----------------------------------------------------------------------------------
+
+CONFIRMED = "- Prefers window seats on trains <!-- agent 2024-01-01 confirmed 2026-11-21 -->\n"
+
+
+def memory_of(folder: Path, space: str = ADA) -> str:
+    return (folder / "workspace" / space / "MEMORY.md").read_text()
+
+
+async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path: Path):
+    more = "- Likes trains and seats <!-- untrusted 2026-01-01 -->\n"
+    for space in (ADA, EVE):
+        write(tmp_path, f"{space}/MEMORY.md", FACTS + more)
+    async with running(tmp_path, model=saying("Hello.")) as engine:
+        told = await engine.ask("/memory faded")
+        assert "- MEMORY.md:5 “Prefers window seats on trains” · concluded · 2 years old" in told
+        assert "chess" in told
+        assert not any(words in told for words in STAY)
+        assert "Several entries" in await engine.ask("/memory confirm o")
+        for none in ("Berlin", "by hand", "Likes trains and seats", "unknown words"):
+            assert "nothing that holds" in await engine.ask(f"/memory confirm {none}")
+        assert memory_of(tmp_path) == FACTS + more
+        told = await engine.ask("/memory confirm window seats")
+        assert told == ("Noted that it is still true: MEMORY.md:5 “Prefers window seats on trains”")
+        assert CONFIRMED in memory_of(tmp_path)
+        assert "window seats" not in await engine.ask("/memory faded")
+        assert memory_of(tmp_path, EVE) == FACTS + more
+        await engine.ask("hello")
+        assert "window seats" in engine.model.requests[-1].system
+        assert "confirmed 2026" not in engine.model.requests[-1].system
+        await engine.ask("hello", sender="eve")
+        assert "window seats" not in engine.model.requests[-1].system
+        assert "没有淡去的" in await engine.ask("/memory faded", sender="bob", locale="zh")
+
+
+@pytest.mark.parametrize(
+    ("said", "confirms"),
+    [
+        ("Yes: Ada prefers window seats on trains, always.", True),
+        ("What do you know about me?", False),  # the model says so alone
+    ],
+)
+async def test_only_what_the_person_says_again_is_confirmed(
+    tmp_path: Path,
+    said: str,
+    confirms: bool,  # noqa: FBT001 - a case
+):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    text = "Prefers window seats on trains"
+    async with running(tmp_path, model=writing("Good.", text=text, path="MEMORY.md")) as engine:
+        await engine.ask(said)
+        assert (CONFIRMED in memory_of(tmp_path)) == confirms
+        assert memory_of(tmp_path).count("window seats") == 1
+
+
+async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(tmp_path: Path):
+    text = "Prefers window seats on trains"
+    elsewhere = f"- {text} <!-- untrusted 2026-01-01 -->\n"
+    write(tmp_path, f"{ADA}/{TODAY}", elsewhere)
+    async with running(tmp_path, model=writing("Good.", text=text)) as engine:
+        await engine.ask("Ada prefers window seats on trains")
+        note = (space_of(tmp_path) / TODAY).read_text()
+        assert note == f"{elsewhere}- 12:00 {text} <!-- owner -->\n"
+
+
+async def test_the_page_tells_ages_in_words_and_has_a_button(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
+        it.write("MEMORY.md", FACTS)
+        it.write(f"{ADA_WEB}/MEMORY.md", FACTS)
+        it.write("shared/rules.md", "- Quiet at night <!-- agent 2020-01-01 -->\n")
+        page = await owner.seen("memory/file", path="MEMORY.md")
+        assert page.count("years old · faded") == 2
+        assert "2 years old · confirmed 2026-11-01" in page
+        assert "51 days old" in page
+        assert "6 years old" in page  # what the person said has an age, and does not fade
+        assert page.count('action="/memory/confirm"') == 4
+        assert 'aria-label="Still true: Prefers window seats on trains"' in page
+        shared = await owner.seen("memory/file", path="shared/rules.md")
+        assert "faded" in shared
+        assert "/memory/confirm" not in shared
+        claim = claims.digest("prefers window seats on trains")
+        async with it.browser("ada") as ada:
+            status, _, page = await ada.post("memory/confirm", path="MEMORY.md", claim="x")
+            assert status == 303
+            assert "nothing was noted" in page
+        for path, status in (("memory/none.md", 404), ("../x.md", 404), ("shared/rules.md", 404)):
+            assert (await owner.post("memory/confirm", path=path, claim=claim))[0] == status
+        assert (await owner.post("memory/confirm", path="x" * 100_000))[0] == 413
+        assert it.read("MEMORY.md") == FACTS
+        status, where, page = await owner.post("memory/confirm", path="MEMORY.md", claim=claim)
+        assert (status, where) == (303, "/memory/file?path=MEMORY.md&confirmed=yes")
+        assert "it is still true" in page
+        assert "Still true: Prefers window" not in page
+        assert CONFIRMED in it.read("MEMORY.md")
+        assert it.read(f"{ADA_WEB}/MEMORY.md") == FACTS
+        async with it.browser(language="zh") as chinese:
+            page = await chinese.seen("memory/file", path="MEMORY.md")
+            assert "3 年前 · 已淡去" in page
+            assert "2026-11-21 确认过" in page
+        # A confirmation is no change of words, so there is no version to go back to.
+        await it.engine.app.memory.index.sync("test")
+        assert "by hand" not in await owner.seen("memory/history", path="MEMORY.md")
 
 
 async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path: Path):

@@ -64,6 +64,7 @@ ROUTES = {
     "GET /context": "visitor",
     "POST /context": "visitor",
     "GET /memory/search": "visitor",
+    "POST /memory/confirm": "visitor",
     "GET /memory/edit": "visitor",
     "POST /memory/edit": "visitor",
     "POST /memory/add": "visitor",

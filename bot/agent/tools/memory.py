@@ -13,7 +13,7 @@ from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of
 from bot.errors import ToolError
 from bot.identity.view import MemoryView
-from bot.memory import layout, markdown
+from bot.memory import claims, layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
@@ -156,8 +156,11 @@ class MemoryWrite:
         _must_be_trusted(by, path, view, whole=asked.is_change)
         # What the person says now is news, also when it was recalled; the bot's echo of it is not.
         news = by == "owner" or bool(asked.replaces)
-        known = await self._known(text, path, context, () if news else context.memory.recalled)
+        recalled = () if news else context.memory.recalled
+        known = await self._known(text, path, context, recalled, trusted=claims.confirms(by))
         if known is not None:
+            if claims.confirms(by):
+                await self._confirm(text, known, context)
             return Stored(known.path, known.line, already=True)
         done = await self._write(asked, path, by, context)
         context.memory.written.append(done.new)
@@ -180,13 +183,26 @@ class MemoryWrite:
             return Replaced(await notes.remember(view, asked.text, now, by, watch=watch))
         return Replaced(await notes.add(view, path, asked.text, now.date(), by, watch=watch))
 
+    async def _confirm(self, text: str, known: Place, context: ToolContext) -> None:
+        """Note that the person has said again what memory has."""
+        first, _, _ = text.strip().partition("\n")
+        claim = claims.digest(markdown.normal(first))
+        day, watch = context.now.date(), context.watch
+        await self._notes.confirm(context.view, known.path, claim, day, watch=watch)
+
     async def _known(
-        self, text: str, path: str, context: ToolContext, recalled: Sequence[MemoryPassage]
+        self,
+        text: str,
+        path: str,
+        context: ToolContext,
+        recalled: Sequence[MemoryPassage],
+        *,
+        trusted: bool,
     ) -> Place | None:
         """Where these very words stand already: in what was recalled, or in the file itself."""
         names = dict.fromkeys((path, *layout.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
-        return await asyncio.to_thread(already, text, recalled, files)
+        return await asyncio.to_thread(already, text, recalled, files, trusted=trusted)
 
 
 def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool) -> None:

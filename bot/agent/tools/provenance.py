@@ -99,11 +99,20 @@ def as_others(messages: Iterable[Message]) -> tuple[Message, ...]:
     )
 
 
-def already(text: str, recalled: Sequence[MemoryPassage], files: Mapping[str, str]) -> Place | None:
-    """Where exactly this stands, in what was recalled in this turn or in one of the files."""
+def already(
+    text: str,
+    recalled: Sequence[MemoryPassage],
+    files: Mapping[str, str],
+    *,
+    trusted: bool = False,
+) -> Place | None:
+    """Where exactly this stands, in what was recalled in this turn or in one of the files.
+
+    With `trusted` what came from elsewhere does not count: once the person says it, it is theirs.
+    """
     wanted = markdown.normal(text)
     for path, content in files.items():
-        line = markdown.says(content, text)
+        line = markdown.says(content, text, trusted=trusted)
         if line:
             return Place(path, line)
     for passage in recalled:

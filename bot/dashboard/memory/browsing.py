@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,14 +18,14 @@ from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
 from bot.commands.memory import MAX_WORDS, WHY, asked_lines, how_far
 from bot.dashboard import pages
-from bot.dashboard.memory import drawing, week
+from bot.dashboard.memory import ages, drawing, week
 from bot.dashboard.visits import Visits
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, selftest
-from bot.memory.files import Listed
+from bot.memory.files import Excerpt, Listed
 from bot.memory.memory import Memory, Overview
 from bot.storage import Database, Transaction
 
@@ -109,6 +110,7 @@ class MemoryBrowser:
             return pages.page(request, "memory_unreadable.html", 503, path=path, why=str(error))
         is_shared = path.startswith(f"{SHARED_SPACE}/")
         drawn = await asyncio.to_thread(drawing.blocks, excerpt.text, first)
+        changes = not is_shared or visitor_of(request).is_owner
         return pages.page(
             request,
             "memory_file.html",
@@ -121,11 +123,31 @@ class MemoryBrowser:
             first=first,
             last=max(first, excerpt.last),
             is_shared=is_shared,
-            changes=not is_shared or visitor_of(request).is_owner,
+            changes=changes,
+            ages=await self._ages(request, who, path, excerpt),
+            confirmed=request.query.get("confirmed", ""),
             at=OF_ALL if is_shared else FILES,
             query=urlencode({"path": path}),
             saved=_saved(request),
         )
+
+    async def _ages(
+        self, request: web.Request, who: Conversation, path: str, excerpt: Excerpt
+    ) -> Mapping[int, ages.Age]:
+        """The ages of the entries of a part of a note."""
+        is_shared = path.startswith(f"{SHARED_SPACE}/")
+        space, today = who.view.space, moment(self._clock(), who.zone).date()
+        work = partial(
+            ages.of_note,
+            pages.language(request),
+            path,
+            excerpt.text,
+            excerpt.first,
+            await self._memory.uses.aging([space], today),
+            space=SHARED_SPACE if is_shared else space,
+            changes=not is_shared,
+        )
+        return await asyncio.to_thread(work)
 
     async def _asked(self, view: MemoryView, language: str) -> Sequence[str]:
         """What came of the nightly questions, in words: of a view's own space, and its share."""

@@ -18,7 +18,8 @@ Whose = Literal["owner", "agent", "imported", "untrusted", "hand"]
 DEEPEST = 6  # level of a heading
 
 _MARK = re.compile(
-    r"(?P<day>\d{4}-\d\d-\d\d)?(?:, )?(?:in (?P<path>.+) until (?P<until>\d{4}-\d\d-\d\d))?"
+    r"(?P<day>\d{4}-\d\d-\d\d)?(?: ?confirmed \d{4}-\d\d-\d\d)?"
+    r"(?:, )?(?:in (?P<path>.+) until (?P<until>\d{4}-\d\d-\d\d))?"
 )
 _LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
 _BOX = re.compile(r"\A<p>\[([ xX])\] ")  # of an entry that is a task

@@ -16,6 +16,7 @@ from bot.dashboard.visits import Visits
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.memory import layout, markdown
+from bot.memory.claims import FADED
 from bot.memory.lookup import Lookup, is_note
 from bot.memory.search import Hit
 
@@ -66,6 +67,8 @@ class MemorySearching:
 def _shown(hit: Hit, who: Conversation, language: str) -> Found:
     words = markdown.readable(hit.snippet).strip().splitlines()
     why = whys(language, hit.why)
+    if hit.strength < FADED:
+        why = f"{why} · {text(language, 'memory.aged.faded')}"
     if not is_note(hit):
         said = to_the_minute(hit.at, who.zone)
         return Found(text(language, "memory.said", when=said), "", words, why)

@@ -15,7 +15,7 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import EmbedderError
-from bot.memory import chunking, disk, layout, vectors
+from bot.memory import chunking, claims, disk, layout, vectors
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
@@ -153,7 +153,9 @@ class Builder:
         befores = await self._run(lambda: [store.text_of(row.name) for row, _ in batch])
         for (row, passages), before in zip(batch, befores, strict=True):
             now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
-            if before is not None and not _goes_on(before, now):
+            if before is None or _goes_on(before, now):
+                continue
+            if claims.unconfirmed(before) != claims.unconfirmed(now):
                 path = layout.shown(row.space, row.path)
                 await self._versions.changed(row.space, path, before, since, "hand")
 
