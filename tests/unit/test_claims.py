@@ -148,7 +148,8 @@ def test_only_the_person_s_own_words_confirm():
     ("before", "after"),
     [
         ("- a <!-- agent -->", "- a <!-- agent confirmed 2026-07-01 -->"),
-        ("- a <!--agent-->  ", "- a <!--agent confirmed 2026-07-01 -->"),
+        ("- a <!--agent-->  ", "- a <!--agent confirmed 2026-07-01 -->  "),
+        ("- a <!-- agent -->\r", "- a <!-- agent confirmed 2026-07-01 -->\r"),
         (
             "- a <!-- imported 2026-01-05 -->",
             "- a <!-- imported 2026-01-05 confirmed 2026-07-01 -->",
