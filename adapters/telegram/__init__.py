@@ -5,6 +5,7 @@ Only the configuration lives here; the SDK is imported when the channel is creat
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from bot.channel import (
     check_distinct,
     reveal,
 )
+from bot.imports import without
 
 PUBLIC_API = "https://api.telegram.org"
 
@@ -128,6 +130,9 @@ def webhook_url(section: TelegramConfig, account: str) -> str:
 
 
 def _create(config: Any) -> Channel:
+    # What it would need for Telegram Passport, and for a command line: 11 MB.
+    with without("cryptography", "rich", "pygments"):
+        importlib.import_module("telegram")
     from adapters.telegram.channel import Telegram  # noqa: PLC0415  # the SDK takes 0.25 s
 
     return Telegram(config)

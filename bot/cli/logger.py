@@ -8,17 +8,11 @@ themselves.
 from __future__ import annotations
 
 import importlib
-import sys
 
-_COLOURS = "rich"
+from bot.imports import without
 
 
 def load() -> None:
     """Load structlog as where rich is not installed; before anything else does."""
-    if "structlog" in sys.modules or _COLOURS in sys.modules:
-        return
-    sys.modules[_COLOURS] = None  # pyright: ignore[reportArgumentType] - Python's "is not there"
-    try:
+    with without("rich"):
         importlib.import_module("structlog")
-    finally:
-        del sys.modules[_COLOURS]

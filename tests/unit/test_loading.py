@@ -74,6 +74,14 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
     assert not any(name.startswith("bot.agent.tools.web") for name in loaded)
 
 
+def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
+    loaded = loaded_by(
+        "from bot.cli import logger; logger.load()\n"
+        "from adapters.telegram import TelegramConfig, plugin; plugin.create(TelegramConfig())"
+    )
+    assert packages(loaded) & (LATER | {"rich"}) == {"httpx", "telegram"}
+
+
 def test_asking_a_model_loads_no_sdk():
     loaded = loaded_by(
         "from bot.cli import logger; logger.load()\n"
