@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, claims, dates, markdown, periods, speakers, words
+from bot.memory import chunking, claims, dates, markdown, periods, speakers, vectors, words
 from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
 from bot.memory.periods import Period
@@ -42,6 +42,8 @@ NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one o
 UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
+KIN = 0.1  # of the cosine to what was chosen, where many things are asked for
+KIN_OF = 4  # of the first that were chosen: what comes later is less sure
 REFINED = 2  # times as many as are wanted are compared by words of like meaning
 # What is told as a reason. Chosen with the built-in embedder by one half of the questions of
 # bench/fits; docs/memory.md has the figures of the other half.
@@ -61,7 +63,8 @@ WORTH_BESIDE = 0.2  # for joining on at all
 class Request:
     """A search on the day `today`, which asks about some times, or none.
 
-    `vector` is the query's, as one row, or None; `deadline` is of time.monotonic.
+    It may ask for `many` things. `vector` is the query's, as one row, or None; `deadline` is of
+    time.monotonic.
     """
 
     query: str
@@ -72,6 +75,7 @@ class Request:
     deadline: float
     aging: Aging | None = None
     times: tuple[Period, ...] = ()
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ def answer(
     """The hits of a search, best first; with `like`, the best are compared by like words too."""
     scored = score(found.items, found.query, found.known, tokenize, request.vector)
     if like is not None and found.known is not None and not found.late:
-        refined = _fused(scored, request, config)[: request.limit * REFINED]
+        refined = _fused(scored, request, config)
+        refined = refined if request.many else refined[: request.limit * REFINED]
         with suppress(EmbedderError):  # the words themselves have been found
             score_words(refined, found.query, found.known, tokenize, like)
     return hits(scored, request, config, found)
@@ -169,7 +174,7 @@ def hits(
             strength=each.strength,
             why=Why() if found is None else why(each, found.query, found.known, request.times),
         )
-        for each in diversify(good, request.limit, config.mmr_lambda)
+        for each in diversify(good, request.limit, config.mmr_lambda, of_a_kind=request.many)
     )
 
 
@@ -363,24 +368,32 @@ def _days(candidate: Candidate) -> frozenset[date]:
     return own | dates.days(candidate.text)
 
 
-def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Scored]:
+def diversify(
+    ranked: Sequence[Scored], limit: int, trade_off: float, *, of_a_kind: bool = False
+) -> list[Scored]:
     """Maximal marginal relevance: what is chosen should not say the same again.
 
     `trade_off` 1 keeps the order. Likeness is the share of common words (Jaccard), squared: two
     passages about one thing share a fifth of their words and are both wanted, copies share all.
+
+    Where many things are asked for they are `of_a_kind`: what means something like the first that
+    were chosen is the sooner another one of them.
     """
     pool = list(ranked[: limit * POOL])
     best = pool[0].score if pool else 0.0
     chosen: list[Scored] = []
     likeness = [0.0] * len(pool)
     said = {id(each): frozenset[str]().union(*each.prepared.lines) for each in pool}
+    kin = _Kin(pool if of_a_kind else ())
     while pool and len(chosen) < limit:
         gains = [
-            trade_off * each.score / (best or 1.0) - (1 - trade_off) * like
+            trade_off * (each.score + kin.of(each)) / (best or 1.0) - (1 - trade_off) * like
             for each, like in zip(pool, likeness, strict=True)
         ]
         at = max(range(len(pool)), key=gains.__getitem__)
         chosen.append(pool.pop(at))
+        if len(chosen) <= KIN_OF:
+            kin.add(chosen[-1])
         likeness.pop(at)
         if trade_off < 1:
             likeness = [
@@ -388,6 +401,39 @@ def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Sc
                 for each, like in zip(pool, likeness, strict=True)
             ]
     return chosen
+
+
+class _Kin:
+    """How like passages are, by what they mean, to those that answer best; 0 without vectors."""
+
+    def __init__(self, pool: Sequence[Scored]) -> None:
+        self._rows: dict[int, slice] = {}
+        self._together: dict[int, float] = {}
+        self._added = 0
+        parts: list[Vectors] = []
+        end = 0
+        for each in pool:
+            rows = each.candidate.vectors
+            if rows is not None and each.cosines:
+                self._rows[id(each)] = slice(end, end + len(rows))
+                parts.append(rows)
+                end += len(rows)
+        self._windows = np.concatenate(parts) if parts else None
+
+    def add(self, chosen: Scored) -> None:
+        """Count one that was chosen, by its window that answers best."""
+        rows = self._rows.get(id(chosen))
+        if self._windows is None or rows is None:
+            return
+        window = self._windows[rows][int(np.argmax(chosen.cosines))]
+        cosines = vectors.products(self._windows, window[None])[:, 0]
+        self._added += 1
+        for key, part in self._rows.items():
+            self._together[key] = self._together.get(key, 0.0) + float(cosines[part].max())
+
+    def of(self, each: Scored) -> float:
+        """What that is worth."""
+        return KIN * self._together.get(id(each), 0.0) / max(1, self._added)
 
 
 def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
