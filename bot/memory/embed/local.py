@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bot.errors import EmbedderError
-from bot.memory.embed import glosses
+from bot.memory.embed import chinese, glosses
 from bot.memory.embed.glosses import Glosses
 from bot.memory.embed.installed import OneThread, folder_of, let_go
 from bot.memory.embed.merges import Merges, merges_of
@@ -103,7 +103,7 @@ class _Model:
     def embed(self, texts: list[str]) -> Vectors:
         """The mean of the vectors of each text's tokens, scaled to length one."""
         said = {at: text for at, text in enumerate(texts) if not text.isascii()}
-        han = {at: runs for at, text in said.items() if (runs := glosses.han_runs(text))}
+        han = {at: runs for at, text in said.items() if (runs := chinese.han_runs(text))}
         rest = [glosses.without_han(text) if at in han else text for at, text in enumerate(texts)]
         sums = self.sums(rest)
         for at, runs in han.items():

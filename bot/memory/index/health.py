@@ -8,7 +8,7 @@ from typing import Literal
 
 import apsw
 
-from bot.memory.embed import glosses
+from bot.memory.embed import chinese
 from bot.memory.index import note_files, schema
 from bot.memory.index.store import known_of
 from bot.memory.note_store import NoteStore
@@ -75,6 +75,5 @@ def _look(connection: apsw.Connection, notes: NoteStore, *, has_vec: bool) -> He
     texts = schema.run(
         connection, live.tables(f"SELECT body FROM chunks@ ORDER BY id DESC LIMIT {SAMPLE}")
     )
-    text = "".join(row[0] for row in texts)
-    han = sum(map(len, glosses.han_runs(text)))
-    return Health("ready", len(changed) + len(gone), han / max(1, len(text)))
+    share = chinese.share("".join(row[0] for row in texts))
+    return Health("ready", len(changed) + len(gone), share)
