@@ -20,6 +20,7 @@ from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.confirming import MemoryConfirming
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryForgetting
+from bot.dashboard.memory.night import MemoryNight
 from bot.dashboard.memory.searching import MemorySearching
 from bot.dashboard.overview import OverviewPages
 from bot.dashboard.pages import WayPages
@@ -108,6 +109,7 @@ def server_of(
             MemoryConfirming(visits, memory, clock),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),
+            MemoryNight(visits, engine.nights.keeper),
             MemoryForgetting(visits, engine.forgetter, engine.committer, clock),
             usage,
             overview,

@@ -168,14 +168,19 @@ def quoted(spots: Sequence[tuple[Edit, Spot]], language: str) -> list[str]:
             language,
             f"night.{edit.kind}",
             where=f"{spot.path}:{spot.line}",
-            words=_short(spot.text),
-            other=edit.to or next((need.path for need in edit.needs), ""),
+            words=short(spot.text),
+            other=other_of(edit),
         )
         for edit, spot in spots[:MOST_SHOWN]
     ]
     if len(spots) > MOST_SHOWN:
         lines.append(text(language, "night.more", count=len(spots) - MOST_SHOWN))
     return lines
+
+
+def other_of(edit: Edit) -> str:
+    """The note that says the same, says otherwise, or where an entry was moved; empty for none."""
+    return edit.to or next((need.path for need in edit.needs), "")
 
 
 def undone(language: str, done: TakenBack | None) -> str:
@@ -207,6 +212,7 @@ def _is_own(found: Conversation) -> bool:
     return found.view.space == _space_of(found.person)
 
 
-def _short(words: str) -> str:
+def short(words: str) -> str:
+    """An entry as it is quoted."""
     flat = " ".join(words.split())
     return flat if len(flat) <= MOST_QUOTE else f"{flat[:MOST_QUOTE]}…"

@@ -38,7 +38,7 @@ NOTE = "path=memory/2026-11-20.md"
 PATHS = [
     *(way.path for way in WAYS),
     *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
-    *("/memory/search?q=alert", "/memory/forget"),
+    *("/memory/search?q=alert", "/memory/forget", "/memory/night"),
 ]
 # Every size with every scheme and every language. A page is looked at on every other screen of
 # these, which has all sizes, schemes and languages as well.

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ from tests.fakes.web_pages import Chat
 from tests.support import Engine, running
 
 ADA = f"people/{folder_name('web:ada')}"
+TWICE = (
+    "- I like <i>tea</i> <!-- owner 2026-01-05 -->\n- I like <i>tea</i> <!-- owner 2026-02-05 -->\n"
+)
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -765,3 +769,38 @@ async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
         assert "trains" in await owner.seen("memory/file", path=note)
         assert "trains" in await found(owner, "trains")
         assert note in await owner.seen("memory")
+
+
+# --- the night ------------------------------------------------------------------------------------
+
+
+async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with house(tmp_path, monkeypatch) as it:
+        note = f"- I live in <b>Bonn</b> <!-- owner 2026-01-05 -->\n{TWICE}"
+        for space in ("", f"{ADA}/"):
+            it.write(f"{space}MEMORY.md", note)
+        view = MemoryView(ADA, (), private=True)
+        keeper = it.engine.app.nights.keeper
+        assert await keeper.look(view, date(2026, 7, 1), 10) is not None
+        async with it.browser() as owner, it.browser("ada") as ada:
+            assert "Nothing of yours was changed" in await owner.seen("memory/night")
+            assert 'href="/memory/night"' in await ada.seen("memory")
+            page = await ada.seen("memory/night")
+            assert "In the night of 2026-07-01" in page
+            assert "says the same, struck out" in page
+            shown = await ada.seen("memory/file", path="MEMORY.md")
+            assert "put together on 2026-07-01 with what says the same" in shown
+            history = await ada.seen("memory/history", path="MEMORY.md")
+            assert "a change of mine at night" in history
+            status, where, page = await ada.post("memory/night", x="")
+            assert (status, where) == (303, "/memory/night?back=2&left=0")
+            assert "Taken back: 2 entries of your notes stand as before." in page
+            assert "was taken back" in page
+            assert it.read(f"{ADA}/MEMORY.md") == note
+            # Once more it is nothing.
+            assert (await ada.post("memory/night", x=""))[1] == "/memory/night"
+            assert (await owner.post("memory/night", x=""))[1] == "/memory/night"
+        async with it.browser("ada", "zh") as ada:
+            assert "2026-07-01 夜里的整理已撤回" in await ada.seen("memory/night")

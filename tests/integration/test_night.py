@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from bot.identity.view import folder_name
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.night.keeper import Keeper
-from tests.support import NOON, Engine, FakeClock, running
+from bot.testing import ScriptedModel
+from tests.fakes.pair import pair
+from tests.support import NOON, Engine, FakeClock, running, until
 
 HEAD = "I tidied your notes"
 NIGHT = NOON + 15 * 3_600_000 + 600_000  # ten past three, on 2026-11-22
@@ -29,7 +33,7 @@ AFTER = {
     TEA: "# 2026-10-01\n\n"
     "- 14:03 I like green tea <!-- owner 2026-10-01 confirmed 2026-11-01 -->\n",
     "memory/2026-11-01.md": "# 2026-11-01\n\n- 08:00 I moved to Kiel <!-- owner -->\n"
-    f"- 09:00 ~~I like green tea!~~ <!-- owner, until 2026-11-22, same as {TEA} -->\n"
+    f"- 09:00 ~~I like green tea!~~ <!-- owner until 2026-11-22, same as {TEA} -->\n"
     "- 10:00 I like tea <!-- untrusted -->\n",
 }
 
@@ -269,3 +273,42 @@ async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(
         assert "Bonn" not in receipts(engine)[0]
         await engine.ask("/undo night")
         assert "Kiel" not in "".join(held(tmp_path).values())
+
+
+async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_back(
+    postgres_url: str, tmp_path: Path
+):
+    # The server's clock counts there: let it be noon.
+    off = 12 - datetime.now(UTC).hour
+    sections: dict[str, Any] = {
+        "session": {"owner": ["memory:ada"]},
+        "agent": {"timezone": f"Etc/GMT{-off:+d}" if off else "UTC"},
+        "memory": {"night": {"hour": 11, "tell_hour": 12}},
+    }
+    async with pair(postgres_url, tmp_path, ScriptedModel(), **sections) as nodes:
+        both = (nodes.one, nodes.other)
+        await nodes.one.say("hello")
+        await nodes.answered(1)
+        nodes.do("DELETE FROM notes WHERE path = 'MEMORY.md'")
+        nodes.do(
+            "INSERT INTO notes(path, space, version, text, size, made_at, changed_at) VALUES "
+            + ", ".join(f"('{n}', 'main', 1, '{t}', {len(t)}, 1, 1)" for n, t in NOTES.items())
+        )
+
+        def stored() -> dict[str, str]:
+            found = nodes.look("SELECT path, text FROM notes")
+            return {str(path): str(text) for path, text in found if path in NOTES}
+
+        async def looked() -> dict[str, str]:
+            await asyncio.gather(*(look(node) for node in both))
+            return stored()
+
+        after = await looked()
+        assert [after[name].count("~~") for name in NOTES] == [2, 0, 2]
+        await until(lambda: any(text.startswith(HEAD) for text in nodes.sent))
+        assert await looked() == after
+        await nodes.other.say("/undo night")
+        await until(lambda: any(text.startswith("Taken back: 3") for text in nodes.sent))
+        assert stored() == NOTES
+        assert await looked() == NOTES
+        assert sum(text.startswith(HEAD) for text in nodes.sent) == 1

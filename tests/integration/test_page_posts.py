@@ -113,6 +113,7 @@ ROWS = {
     "POST /memory/add": Row(form(text="the stork is white", path="")),
     "POST /memory/confirm": Row(form(path="memory/none.md", claim="x"), 404, changes=False),
     "POST /memory/back": Row(form(text="999", path=TOPIC), 404, changes=False),
+    "POST /memory/night": Row(changes=False),
     "POST /memory/forget": Row(form(words="heron"), 200, changes=False),
     "POST /memory/forgotten": Row(form(words="heron")),
     "POST /logins": Row(form(name="dora"), 200),

@@ -76,6 +76,8 @@ ROUTES = {
     "GET /memory/shared/history": "owner",
     "POST /memory/shared/back": "owner",
     "POST /memory/shared/remove": "owner",
+    "GET /memory/night": "visitor",
+    "POST /memory/night": "visitor",
     "GET /memory/forget": "visitor",
     "POST /memory/forget": "visitor",
     "GET /memory/forgotten": "visitor",

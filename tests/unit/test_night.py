@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import markdown
+from bot.memory import claims, markdown
 from bot.memory.night import edits, rules, statements
 from bot.memory.night.edits import Edit
 
@@ -155,7 +155,7 @@ def test_the_older_keeps_its_day_and_is_confirmed_by_the_newer() -> None:
     )
     for number, words in ((1, "i like green tea"), (2, "I like green tea!")):
         assert after[note(number)].endswith(
-            f"- 14:03 ~~{words}~~ <!-- owner, until {DAY}, same as {note(0)} -->\n"
+            f"- 14:03 ~~{words}~~ <!-- owner until {DAY}, same as {note(0)} -->\n"
         )
 
 
@@ -169,7 +169,7 @@ def test_the_persons_own_words_win_and_what_is_always_read_stays() -> None:
     assert after["MEMORY.md"] == (
         "- Prefers trains to planes <!-- agent 2026-01-01 confirmed 2026-06-02 -->\n"
     )
-    assert "~~Prefers trains to planes~~ <!-- agent, until" in after[note(0)]
+    assert "~~Prefers trains to planes~~ <!-- agent until" in after[note(0)]
     assert after[note(1)] == notes[note(1)]
 
 
@@ -198,6 +198,26 @@ def test_below_other_headings_the_same_words_are_about_something_else() -> None:
         note(0): "- Likes tea <!-- owner -->\n",
     }
     assert planned(notes) == ()
+
+
+def test_what_was_borne_out_for_months_moves_from_its_day_to_a_topic() -> None:
+    notes = {
+        note(0): "- 14:03 I like green tea <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n"
+        "- I like blue tea <!-- agent 2026-05-01 confirmed 2026-06-01 -->\n"
+        "- Went home <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n",
+        "MEMORY.md": "- I like black tea <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n",
+    }
+    after = done(notes)
+    assert after[rules.LASTING] == (
+        "# lasting\n\n- I like green tea <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n"
+    )
+    assert after[note(0)].startswith(
+        "- 14:03 ~~I like green tea~~ <!-- owner 2026-02-01 confirmed 2026-06-01, "
+        f"until {DAY}, moved to {rules.LASTING} -->\n- I like blue tea <!--"
+    )
+    used = {claims.digest("i like blue tea"): date(2026, 7, 1)}
+    (change,) = rules.plan(notes, DAY, most=10, left=(planned(notes)[0].name,), used=used)
+    assert [edit.label for edit in change.edits] == ["agent 2026-05-01 confirmed 2026-06-01"]
 
 
 def test_at_most_so_many_changes_and_none_that_was_taken_back() -> None:
@@ -235,6 +255,7 @@ marks = st.sampled_from(
         *(" <!-- owner -->", " <!-- agent -->", " <!-- untrusted -->", " <!-- mine -->"),
         *(" <!-- imported 2026-01-02 -->", " <!-- owner 2026-03-04 -->"),
         " <!-- agent 2026-03-05 confirmed 2026-04-01 -->",
+        " <!-- owner 2026-03-05 confirmed 2026-06-01 -->",
     ]
 )
 lines = st.builds(
@@ -250,13 +271,18 @@ spaces = st.dictionaries(paths, texts, max_size=5)
 
 
 def said(notes: Mapping[str, str]) -> list[str]:
-    """Every line of every note, without what the night adds to it."""
+    """Every line of every note, without what the night changes of it."""
     found = [
-        re.sub(r"\s*<!--.*?-->|~~", "", line).strip()
+        re.sub(r"\s*<!--.*?-->|~~|^- \d\d:\d\d ", "", line).lstrip("-* ").strip()
         for text in notes.values()
         for line in text.split("\n")
     ]
     return sorted(each for each in found if each)
+
+
+def there(notes: Mapping[str, str]) -> dict[str, str]:
+    """The notes that say anything."""
+    return {path: text for path, text in notes.items() if text}
 
 
 def all_edits(notes: Mapping[str, str]) -> list[Edit]:
@@ -267,13 +293,16 @@ def all_edits(notes: Mapping[str, str]) -> list[Edit]:
 def test_no_line_is_lost_and_what_is_struck_says_since_when(notes: dict[str, str]) -> None:
     made = all_edits(notes)
     after = {**notes, **edits.apply(notes, made)}
-    assert said(after) == said(notes)
+    moved = {edit.copy for edit in made if edit.kind == "moved"}
+    assert set(said(after)) - set(said(notes)) <= {"# lasting"}
+    assert len(said(after)) >= len(said(notes))
+    assert len(said(after)) == len(said(notes)) or moved
     for path, text in after.items():
-        before = {entry.raw for entry in edits.entries(path, notes[path])}
+        before = {entry.raw for entry in edits.entries(path, notes.get(path, ""))}
         for entry in edits.entries(path, text):
-            if entry.raw not in before:
+            if entry.raw not in before and entry.digest not in moved:
                 assert entry.comment.endswith(f"until {DAY}") or re.search(
-                    rf"until {DAY}, (same as|ended by) |confirmed ", entry.comment
+                    rf"until {DAY}, (same as|ended by|moved to) |confirmed ", entry.comment
                 )
     # What came from elsewhere is trusted no more than before, nor shown as if it were.
     strange = [line for text in notes.values() for line in text.split("\n") if "untrusted" in line]
@@ -303,6 +332,8 @@ def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(
     made = all_edits(notes)
     changed = edits.apply(notes, made)
     some = data.draw(st.sets(st.sampled_from(sorted(changed)))) if changed else set()
+    if rules.LASTING in changed:
+        some.add(rules.LASTING)  # it is always written first
     stopped = {**notes, **{path: changed[path] for path in some}}
     assert {**stopped, **edits.apply(stopped, made)} == {**notes, **changed}
 
@@ -315,13 +346,15 @@ def test_taken_back_all_is_as_it_was_to_the_last_byte(
     changed = edits.apply(notes, made)
     after = {**notes, **changed}
     back, left = edits.take_back(after, made)
-    assert {**after, **back} == notes
+    assert there({**after, **back}) == there(notes)
     assert left == 0
     # Also when that is stopped, and begun again.
     some = data.draw(st.sets(st.sampled_from(sorted(back)))) if back else set()
+    if some != set(back):
+        some.discard(rules.LASTING)  # it is always written last
     stopped = {**after, **{path: back[path] for path in some}}
     again, left = edits.take_back(stopped, made)
-    assert {**stopped, **again} == notes
+    assert there({**stopped, **again}) == there(notes)
     assert left == 0
 
 
@@ -335,11 +368,12 @@ def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(
     words = data.draw(st.sampled_from(SAID[:6]))
     left = {path: markdown.without_words(text, words) for path, text in notes.items()}
     after = {**left, **edits.apply(left, made)}
-    assert said(after) == said(left)
+    assert set(said(after)) - set(said(left)) <= {"# lasting"}
+    assert set(said(left)) <= set(said(after))
     for edit in made:
         if edits.is_made(after.get(edit.path, ""), edit):
             for need in edit.needs:
                 held = {entry.digest for entry in edits.entries("", after.get(need.path, ""))}
                 assert held & {*need.digests}
     back, _ = edits.take_back(after, made)
-    assert said({**after, **back}) == said(left)
+    assert said(there({**after, **back})) == said(left)

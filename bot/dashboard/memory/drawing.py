@@ -17,9 +17,10 @@ from bot.memory import layout, markdown
 Whose = Literal["owner", "agent", "imported", "untrusted", "hand"]
 DEEPEST = 6  # level of a heading
 
+_DAY = r"\d{4}-\d\d-\d\d"
 _MARK = re.compile(
-    r"(?P<day>\d{4}-\d\d-\d\d)?(?: ?confirmed \d{4}-\d\d-\d\d)?"
-    r"(?:, )?(?:in (?P<path>.+) until (?P<until>\d{4}-\d\d-\d\d))?"
+    rf"(?P<day>{_DAY})?(?: ?confirmed {_DAY})?(?:, )?(?:in (?P<path>.+) until (?P<until>{_DAY})|"
+    rf"until (?P<struck>{_DAY}), (?P<why>same as|ended by|moved to)(?: (?P<other>.+))?)?"
 )
 _LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
 _BOX = re.compile(r"\A<p>\[([ xX])\] ")  # of an entry that is a task
@@ -28,12 +29,17 @@ _DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Whose words something is, since when, and until when it was true and where it stood."""
+    """Whose words something is, since when, and until when it was true and where it stood.
+
+    `why` says why it was struck out at night: "same" as, or "moved" to, what stands in `path`;
+    empty when it is not true any more.
+    """
 
     whose: Whose
     day: str = ""
     until: str = ""
     path: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,12 @@ def source_of(line: str) -> Source | None:
         case _:
             return None
     found = _MARK.fullmatch(about.strip(", "))
-    day, path, until = found.groups("") if found else ("", "", "")
-    return Source(whose, day, until, path if layout.is_note(path) else "")
+    if found is None:
+        return Source(whose)
+    path = found["path"] or found["other"] or ""
+    until = found["until"] or found["struck"] or ""
+    why = {"same as": "same", "moved to": "moved"}.get(found["why"] or "", "")
+    return Source(whose, found["day"] or "", until, path if layout.is_note(path) else "", why)
 
 
 def _source(raw: Sequence[str], *, is_entry: bool) -> Source | None:

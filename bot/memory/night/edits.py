@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Literal
 
@@ -21,6 +21,7 @@ Kind = Literal["same", "ended", "moved", "kept"]
 
 MOST_LINES: Final = 12  # of an entry that is touched at all
 MOST_CHARACTERS: Final = 2_000
+MOST_OF_NOTE: Final = 200_000  # characters of one that something is moved to
 
 _FIRST: Final = re.compile(
     r"^(?P<lead>[ ]{0,3}[-*+][ \t]+(?:\d{1,2}:\d{2}[ \t]+)?)(?P<words>\S.*?)"
@@ -64,7 +65,7 @@ class Need:
 class Edit:
     """A change of one entry of a note: its digests `before` and `after`, its comment then and now.
 
-    One that is moved has a copy in `to`, of the digest `copy`.
+    One that is moved has a copy in `to`, of the digest `copy`, with the comment `label`.
     """
 
     path: str
@@ -76,6 +77,7 @@ class Edit:
     needs: tuple[Need, ...] = ()
     to: str = ""
     copy: str = ""
+    label: str = ""
 
 
 def digest(raw: str) -> str:
@@ -102,14 +104,16 @@ def is_plain(entry: Entry) -> bool:
     return _restored(struck, entry.comment) == entry.raw
 
 
-def striking(
-    entry: Entry, kind: Kind, now: str, needs: Sequence[Need], *, to: str = "", copy: str = ""
-) -> Edit:
+def striking(entry: Entry, kind: Kind, now: str, needs: Sequence[Need] = ()) -> Edit:
     """The change that strikes an entry out, with the comment `now`."""
     after = digest(_struck(entry.raw, now))
-    return Edit(
-        entry.path, kind, entry.digest, after, entry.comment, now, tuple(needs), to=to, copy=copy
-    )
+    return Edit(entry.path, kind, entry.digest, after, entry.comment, now, tuple(needs))
+
+
+def moving(entry: Entry, now: str, to: str, label: str) -> Edit:
+    """The change that strikes an entry out, once it stands in the note `to` as well."""
+    copy = digest(copied(entry, label))
+    return replace(striking(entry, "moved", now), to=to, copy=copy, label=label)
 
 
 def keeping(entry: Entry, now: str, needs: Sequence[Need] = ()) -> Edit:
@@ -141,11 +145,11 @@ def apply(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str]:
         if not all(any(d in held[need.path] for d in need.digests) for need in edit.needs):
             continue
         if edit.kind == "moved":
-            copy = copied(entry, edit.was)
-            if digest(copy) != edit.copy:
-                continue
+            copy, there = copied(entry, edit.label), found.get(edit.to, "")
             if edit.copy not in held[edit.to]:
-                found[edit.to] = _appended(found.get(edit.to, ""), copy, edit.to)
+                if len(there) > MOST_OF_NOTE:
+                    continue
+                found[edit.to] = _appended(there, copy, edit.to)
         found[edit.path] = _put(found[edit.path], entry, _made(entry.raw, edit))
     return {path: text for path, text in found.items() if text != texts.get(path, "")}
 

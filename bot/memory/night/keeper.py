@@ -9,7 +9,7 @@ is forgotten meanwhile lets nothing be written that was read before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ import structlog
 from bot.clock import Clock
 from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import uses
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import edits, record, rules
 from bot.memory.night.edits import Edit
@@ -34,9 +35,6 @@ MOST_BYTES: Final = 8_000_000  # of all of them
 TRIES: Final = 5  # while others change the same notes
 
 log = structlog.get_logger(__name__)
-
-Make = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""The notes that change, by path, as they then are; from those there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,8 @@ class Keeper:
             return None
         async with self._memory.notes.watching(view) as watch:
             notes = await self._read(view, await self._paths(view))
-            plan = partial(rules.plan, notes, today, most=most, left=found.left)
+            used = await self._database.read(lambda tx: uses.of_space(tx, view.space))
+            plan = partial(rules.plan, notes, today, most=most, left=found.left, used=used)
             changes = await asyncio.to_thread(plan)
             new = Night(today, changes) if changes else night
             await self._put(view.space, replace(found, looked=today.isoformat(), night=new))
@@ -126,15 +125,8 @@ class Keeper:
         undoing = replace(night, state="undoing", was_told=True)
         names = tuple(each.name for each in night.changes)
         await self._put(view.space, replace(found.with_left(names), night=undoing))
-        left = 0
-
-        def make(notes: Mapping[str, str]) -> Mapping[str, str]:
-            nonlocal left
-            changed, left = edits.take_back(notes, night.edits)
-            return changed
-
         async with self._memory.notes.watching(view) as watch:
-            await self._change(view, night.edits, make, watch)
+            left = await self._change(view, night.edits, watch, back=True)
         await self._set(view.space, night.day, state="undone")
         back = len(night.edits) - left
         log.info("memory.night_undone", back=back, left=left)
@@ -147,7 +139,7 @@ class Keeper:
         if watch is None:
             async with self._memory.notes.watching(view) as begun:
                 return await self._do(view, night, begun)
-        await self._change(view, night.edits, lambda notes: edits.apply(notes, night.edits), watch)
+        await self._change(view, night.edits, watch)
         notes = await self._read(view, _paths(night.edits))
         made = tuple(
             each
@@ -160,23 +152,39 @@ class Keeper:
         return done if made else None
 
     async def _change(
-        self, view: MemoryView, made: Sequence[Edit], make: Make, watch: Watch
-    ) -> None:
-        """Have notes exchanged for what `make` makes of them, whatever others write meanwhile."""
-        paths = _paths(made)
+        self, view: MemoryView, wanted: Sequence[Edit], watch: Watch, *, back: bool = False
+    ) -> int:
+        """Make changes, or take them `back`, whatever others write meanwhile; how many cannot be.
+
+        A note that cannot be written is left with all that rests on it.
+
+        Raises:
+            ToolError: something was forgotten, so nothing more may be written.
+        """
+        made, left = list(wanted), 0
         for _ in range(TRIES):
+            paths = _paths(made)
             since = await self._versions.numbers()
             before = await self._read(view, paths)
-            after = make(before)
-            try:
-                # What is moved is written where it goes to before it is struck where it was.
-                for path in sorted(after, key=lambda path: path not in {e.to for e in made}):
-                    said = before.get(path, "")
+            after, left = edits.take_back(before, made) if back else (edits.apply(before, made), 0)
+            # A copy is there before its entry is struck, and as long as it is.
+            copies = {edit.to for edit in made}
+            for path in sorted(after, key=lambda path: (path in copies) is back):
+                said = before.get(path, "")
+                try:
                     await self._put_note(view, path, said, after[path], watch)
-                    await self._versions.changed(view.space, path, said, since, "night")
-            except NoteChanged:
-                continue
-            return
+                except NoteChanged:
+                    break
+                except ToolError:
+                    if watch.words:
+                        raise
+                    log.warning("memory.night_left_note")
+                    made = [edit for edit in made if path not in _paths([edit])]
+                    break
+                await self._versions.changed(view.space, path, said, since, "night")
+            else:
+                break
+        return left + len(wanted) - len(made)
 
     async def _put_note(
         self, view: MemoryView, path: str, before: str, after: str, watch: Watch

@@ -7,7 +7,7 @@ when. One text in `meta` for each space.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from typing import Any, Final, Literal
 
@@ -119,6 +119,6 @@ def _written(record: Record) -> Mapping[str, Any]:
 
 def _edit_written(edit: Edit) -> Mapping[str, Any]:
     return {
-        **{name: getattr(edit, name) for name in Edit.__slots__},
+        **{each.name: getattr(edit, each.name) for each in fields(edit)},
         "needs": [[need.path, list(need.digests)] for need in edit.needs],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import PurePosixPath
 from typing import Final
@@ -22,6 +22,8 @@ from bot.memory.night.edits import Edit, Entry, Need
 from bot.memory.night.statements import Statement
 from bot.memory.notes import is_day_note
 
+LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
+LONG: Final = 60  # days
 MOST_TOGETHER: Final = 6  # entries that are put together in one change
 
 _DAY: Final = r"\d{4}-\d\d-\d\d"
@@ -72,17 +74,17 @@ class _Plan:
     _edited: set[_Place] = field(default_factory=set[_Place])
     _needed: set[_Place] = field(default_factory=set[_Place])
 
-    def add(self, kind: edits.Kind, made: Sequence[Edit], needed: Known) -> None:
+    def add(self, kind: edits.Kind, made: Sequence[Edit], needed: Known | None) -> None:
         """Take a change up while there is room, unless it would touch what another one rests on."""
         places = {(each.path, each.before) for each in made}
-        rests_on = _place(needed)
-        name = edits.digest(kind + "".join(sorted(each for _, each in {*places, rests_on})))
-        is_free = not places & (self._edited | self._needed) and not self.is_over(needed)
+        rests_on = {_place(needed)} if needed is not None else set[_Place]()
+        name = edits.digest(kind + "".join(sorted(each for _, each in places | rests_on)))
+        is_free = not places & (self._edited | self._needed) and not rests_on & self._edited
         # What was done today to one that is the same to the last byte is done another day to this.
         is_free = is_free and not any((each.path, each.after) in self.standing for each in made)
         if is_free and len(self.changes) < self.most and name not in self.left:
             self._edited |= places
-            self._needed.add(rests_on)
+            self._needed |= rests_on
             self.changes.append(Change(kind, name, tuple(made)))
 
     def is_over(self, known: Known) -> bool:
@@ -90,18 +92,25 @@ class _Plan:
         return _place(known) in self._edited
 
 
-def known(notes: Mapping[str, str]) -> list[Known]:
-    """The entries of notes that may take part in a change, by path; the oldest first."""
-    found = [each for path, text in notes.items() for each in _of_note(path, text)]
-    # Two that are the same to the last byte, in one note, cannot be told apart: the last counts.
+def known(notes: Mapping[str, str], used: Mapping[str, date] | None = None) -> list[Known]:
+    """The entries of notes that may take part in a change, by path; the oldest first.
+
+    `used` says when claims were last used, by digest.
+    """
+    found = [each for path, text in notes.items() for each in _of_note(path, text, used or {})]
     return sorted(found, key=lambda each: each.order)
 
 
 def plan(
-    notes: Mapping[str, str], today: date, *, most: int, left: Collection[str] = ()
+    notes: Mapping[str, str],
+    today: date,
+    *,
+    most: int,
+    left: Collection[str] = (),
+    used: Mapping[str, date] | None = None,
 ) -> tuple[Change, ...]:
     """At most so many changes, none of those that are `left`; what is over comes first."""
-    found = known(notes)
+    found = known(notes, used)
     standing = {
         (path, entry.digest) for path, text in notes.items() for entry in edits.entries(path, text)
     }
@@ -110,6 +119,9 @@ def plan(
         _end(made, old, new)
     for group in _same([each for each in found if not made.is_over(each)]):
         _put_together(made, group)
+    for each in found:
+        if _matters(each):
+            _move(made, each)
     return tuple(made.changes)
 
 
@@ -144,7 +156,7 @@ def _strike(made: _Plan, others: Sequence[Known], stays: Known) -> None:
     changed = _staying(stays, others)
     states = tuple(each.after for each in changed)
     needs = (Need(stays.path, (stays.entry.digest, *states)),)
-    where = _named(stays.path, f"same as {stays.path}")
+    where = _named(stays.path, "same as")
     struck = [
         edits.striking(each.entry, "same", _until(each.entry, made.today, where), needs)
         for each in others
@@ -201,6 +213,26 @@ def _rank(known: Known) -> int:
     return 2 if path in layout.CURATED else 0 if is_day_note(path) else 1
 
 
+# --- what matters for long -----------------------------------------------------------------------
+
+
+def _matters(known: Known) -> bool:
+    """True for a fact of a day's note that was borne out long after it was said."""
+    claim = known.claim
+    if claim.said is None or claim.whose == "hand" or not known.states.is_lasting:
+        return False
+    is_long = claim.borne_out is not None and (claim.borne_out - claim.said).days >= LONG
+    return is_long and is_day_note(known.path)
+
+
+def _move(made: _Plan, known: Known) -> None:
+    claim = known.claim
+    label = f"{claim.whose} {claim.said:%Y-%m-%d}"
+    label += f" confirmed {claim.confirmed:%Y-%m-%d}" if claim.confirmed is not None else ""
+    comment = _until(known.entry, made.today, _named(LASTING, "moved to"))
+    made.add("moved", (edits.moving(known.entry, comment, LASTING, label),), None)
+
+
 # --- what is over --------------------------------------------------------------------------------
 
 
@@ -236,7 +268,7 @@ def _ends(new: Known, old: Known) -> bool:
 
 
 def _end(made: _Plan, old: Known, new: Known) -> None:
-    where = _named(new.path, f"ended by {new.path}")
+    where = _named(new.path, "ended by")
     needs = (Need(new.path, (new.entry.digest,)),)
     struck = edits.striking(old.entry, "ended", _until(old.entry, made.today, where), needs)
     made.add("ended", (struck,), new)
@@ -247,29 +279,32 @@ def _end(made: _Plan, old: Known, new: Known) -> None:
 
 def _until(entry: Entry, today: date, why: str) -> str:
     """The comment of an entry that is struck out: whose it was, since when it is not, and why."""
-    before = f"{entry.comment}, " if entry.comment else ""
+    comment = entry.comment
+    before = f"{comment}, " if " " in comment else f"{comment} " if comment else ""
     return f"{before}until {today:%Y-%m-%d}, {why}"
 
 
 def _named(path: str, words: str) -> str:
     """Words that name a note, if a comment can hold its name."""
-    return words if not {"<", ">"} & {*path} and "--" not in path else words.split(" ", 1)[0]
+    is_safe = not {"<", ">"} & {*path} and "--" not in path
+    return f"{words} {path}" if is_safe else words
 
 
-def _of_note(path: str, text: str) -> Iterator[Known]:
+def _of_note(path: str, text: str, used: Mapping[str, date]) -> Iterator[Known]:
     contexts = _contexts(path, text)
     for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
         if _MARK.fullmatch(entry.comment) is None or not edits.is_plain(entry):
             continue
         words = _CLOCK.sub("", claim.text)
         context = next(each for line, each in reversed(contexts) if line <= entry.start)
-        yield Known(entry, claim, statements.read(words, context))
+        aged = replace(claim, used=used.get(claim.digest))
+        yield Known(entry, aged, statements.read(words, context))
 
 
 def _contexts(path: str, text: str) -> list[tuple[int, str]]:
     """From which line on, from 0, entries stand below which words: a note's name and headings."""
     name = PurePosixPath(path)
-    is_open = is_day_note(path) or path in layout.CURATED
+    is_open = is_day_note(path) or path in {*layout.CURATED, LASTING}
     about = "" if is_open else markdown.normal(str(name.with_suffix("")))
     found, above, fenced = [(0, about)], dict[int, str](), False
     for number, line in enumerate(text.split("\n")):

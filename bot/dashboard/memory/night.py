@@ -1,0 +1,99 @@
+"""What the last night changed in the visitor's notes, and taking it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import structlog
+from aiohttp import web
+
+from bot.channel.visitor import shared
+from bot.dashboard import pages
+from bot.dashboard.memory.browsing import FILES, link_to, number_of
+from bot.dashboard.visits import Visits
+from bot.errors import ToolError
+from bot.i18n import text
+from bot.identity import Conversation
+from bot.memory.night.edits import Kind
+from bot.memory.night.keeper import Keeper, TakenBack
+from bot.upkeep import nights
+
+NIGHT = f"{FILES}/night"
+MOST_SHOWN = 100  # entries
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry that was changed: where it stands, what it says, what was done and beside what."""
+
+    where: str
+    link: str
+    words: str
+    kind: Kind
+    other: str
+    other_link: str
+
+
+class MemoryNight:
+    """The visitor's own memory; what stands in shared/ is left alone at night."""
+
+    def __init__(self, visits: Visits, keeper: Keeper) -> None:
+        self._visits = visits
+        self._keeper = keeper
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are; each visitor sees what was done with what is theirs."""
+        return shared([web.get(NIGHT, self._shown), web.post(NIGHT, self._undo)])
+
+    async def _shown(self, request: web.Request) -> web.Response:
+        who = self._visits.of(request)
+        if not who.view.private:
+            return pages.page(request, "memory_closed.html")
+        night = (await self._keeper.of(who.view.space)).night
+        back = number_of(request, "back", -1)
+        left = number_of(request, "left", 0)
+        done = TakenBack(back, left) if back >= 0 else None
+        return pages.page(
+            request,
+            "memory_night.html",
+            day=f"{night.day:%Y-%m-%d}" if night is not None else "",
+            is_undone=night is not None and night.state in {"undoing", "undone"},
+            may_undo=night is not None and night.state == "done" and bool(night.edits),
+            rows=await self._rows(who),
+            done=nights.undone(pages.language(request), done) if done is not None else "",
+            at=NIGHT,
+        )
+
+    async def _rows(self, who: Conversation) -> Sequence[Row]:
+        night = (await self._keeper.of(who.view.space)).night
+        if night is None or night.state == "undone":
+            return ()
+        return [
+            Row(
+                f"{spot.path}:{spot.line}",
+                link_to(spot.path, spot.line),
+                nights.short(spot.text),
+                edit.kind,
+                other := nights.other_of(edit),
+                link_to(other) if other else "",
+            )
+            for edit, spot in (await self._keeper.spots(who.view, night))[:MOST_SHOWN]
+        ]
+
+    async def _undo(self, request: web.Request) -> web.Response:
+        who = self._visits.of(request)
+        if not who.view.private:
+            return pages.refuse_status(request, 404)
+        try:
+            done = await self._keeper.take_back(who.view)
+        except ToolError as error:
+            name = text(pages.language(request), "memory_page.night.title")
+            return pages.page(request, "memory_unreadable.html", 409, path=name, why=str(error))
+        if done is None:
+            return pages.see(NIGHT)
+        log.info("memory.night_undone", by="page")
+        return pages.see(f"{NIGHT}?{urlencode({'back': done.back, 'left': done.left})}")
