@@ -33,7 +33,8 @@ class Quote:
     `where` is what is told of that: a few facts, such as a date, who, and a session or path. The
     rest is for the engine: the memory file the words stand in, and their first line there; who
     said them (`said` when that is not known); how well they answer, from 0 to 1; and of the end of
-    the conversation before, when that was and who said what.
+    the conversation before, when that was and who said what. `lines` has for each line of the text
+    what it has of the words that were asked for, and how near in meaning it is, if that is known.
     """
 
     where: tuple[str, ...]
@@ -44,6 +45,7 @@ class Quote:
     match: float | None = None
     until: str = ""
     turns: tuple[tuple[Speaker, str], ...] = ()
+    lines: tuple[tuple[float, float], ...] = ()
 
     def __str__(self) -> str:
         told = self.where if self.match is None else (*self.where, f"match {self.match:.2f}")

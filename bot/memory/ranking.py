@@ -17,11 +17,21 @@ from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
 from bot.errors import EmbedderError
-from bot.memory import chunking, claims, dates, markdown, periods, speakers, vectors, words
+from bot.memory import (
+    chunking,
+    claims,
+    dates,
+    line_scores,
+    markdown,
+    periods,
+    speakers,
+    vectors,
+    words,
+)
 from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
 from bot.memory.periods import Period
-from bot.memory.search import Hit, Why
+from bot.memory.search import Hit, Line, Why
 from bot.memory.vectors import Vectors, np
 from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
 from bot.storage.fulltext import is_cjk
@@ -165,16 +175,18 @@ def hits(
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     good = _faded_later(good, request)
+    chosen = diversify(good, request.limit, config.mmr_lambda, of_a_kind=request.many)
     return tuple(
         replace(
             each.candidate.hit,
             score=round(each.score, 4),
-            snippet=snippet(each),
+            snippet=shown,
             at=each.candidate.hit.at or _milliseconds(each.candidate.day),
             strength=each.strength,
             why=Why() if found is None else why(each, found.query, found.known, request.times),
+            lines=scores,
         )
-        for each in diversify(good, request.limit, config.mmr_lambda, of_a_kind=request.many)
+        for each, (shown, scores) in ((each, snippet(each)) for each in chosen)
     )
 
 
@@ -275,18 +287,16 @@ def _score_speech(
         )
 
 
-def snippet(scored: Scored) -> str:
-    """What of a candidate is shown: its lines that answer best, by their words and meaning."""
-    by_line: dict[int, float] = {}
+def snippet(scored: Scored) -> tuple[str, tuple[Line, ...]]:
+    """What of a candidate is shown, its lines that answer best by words and meaning; and these."""
     windows = chunking.windows(scored.candidate.text) if scored.cosines else []
-    for window, cosine in zip(windows, scored.cosines, strict=False):
-        for line in range(window.first, window.last + 1):
-            by_line[line] = max(by_line.get(line, 0.0), cosine)
+    meant = line_scores.meanings(windows, scored.cosines)
     worth = [
-        by_words + UNIT_MEANING * by_line.get(unit.line, 0.0)
+        by_words + UNIT_MEANING * meant.get(unit.line, 0.0)
         for by_words, unit in zip(scored.unit_scores, scored.units, strict=True)
     ]
-    return best_lines(scored.units, worth)
+    shown = best_lines(scored.units, worth)
+    return shown, line_scores.of(shown, scored.units, scored.unit_scores, meant)
 
 
 def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:

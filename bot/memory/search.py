@@ -30,6 +30,15 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a snippet: what it has of the query's words, and how near in meaning it is."""
+
+    text: str
+    words: float
+    meaning: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that answers a query; a higher `score` is a better match.
 
@@ -37,7 +46,8 @@ class Hit:
     conversation has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
     both included; the snippet stands somewhere in them. `at` is when it was said or what day the
     note is of, in milliseconds since the epoch, 0 when unknown. `strength` is that of the claim
-    that answers best (`bot.memory.claims`), 1 for anything else.
+    that answers best (`bot.memory.claims`), 1 for anything else. `lines` are the snippet's, scored,
+    where that was done.
     """
 
     space: str
@@ -50,6 +60,7 @@ class Hit:
     at: int = 0
     why: Why = field(default=Why(), compare=False)
     strength: float = field(default=1.0, compare=False)
+    lines: tuple[Line, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,7 +292,7 @@ async def test_every_search_there_is_is_used():
     )
     messages = (*request.messages, reply.message, Message("user", results))
     answer = (await run(replace(request, messages=messages))).message.text
-    assert answer == "I can only quote what I found:\n\nOn d you said: “Tea.”"
+    assert answer == "I'm not sure. My best guesses, word for word:\n\nOn d you said: “Tea.”"
 
 
 async def test_a_search_that_failed_is_not_nothing_found():
@@ -394,7 +394,7 @@ async def test_every_message_that_is_answered_gets_its_answer(tmp_path: Path):
     parts = answer.split("\n\n")
     assert parts[:6] == [
         "Noted: “the milk”",
-        "I can only quote what I found:",
+        says("en", "guesses"),
         "On 2026-07-01 14:03 you said: “tea at five”",
         "Noted: “the eggs”",
         says("en", "remember_what"),

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bot import i18n
-from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models import Reply, Request, TextDelta, Window, answers
+from bot.agent.models.answers import Answer
 from bot.agent.models.intent import (
     MAX_QUERY,
     About,
@@ -22,7 +23,6 @@ from bot.agent.models.intent import (
     Remember,
     Remind,
     Reminders,
-    query_of,
     understand,
 )
 from bot.agent.replies import TOKENS
@@ -34,11 +34,12 @@ from bot.sessions.due_time import Every, Problem, When
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MAX_TEXT
 from bot.sessions.rule_words import described
-from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored
+from bot.tool_results import Canned, Quoted, Refused, Scheduled, Stored
 
 WRITE = "memory_write"
 REMIND = "schedule_message"
 SEARCHES = ("memory_search", "transcript_search")
+PASSAGES = 20  # that are asked for: a line far down may be the one
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
 
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
@@ -153,8 +154,8 @@ def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
             # Memory is searched by sense, so it gets the whole question; the other its words. It
             # finds the questions too, which are left out.
             ways: Mapping[str, Mapping[str, object]] = {
-                "memory_search": {"query": said.strip()[:MAX_QUERY]},
-                "transcript_search": {"query": query, "limit": 20},
+                "memory_search": {"query": said.strip()[:MAX_QUERY], "limit": PASSAGES},
+                "transcript_search": {"query": query, "limit": PASSAGES},
             }
             calls = tuple((name, ways[name]) for name in SEARCHES if name in offered)
         case _:
@@ -246,10 +247,9 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
     if not works:
         return _text(request, "offline.not_searched", reason=_reason(answered[0][1])), True
     found = [each for each in values if isinstance(each, Quoted)]
-    useful = _best([quote for each in found for quote in each.quotes], wish.said)
-    if useful:
-        lines = [_shown(request, quote, wish.said) for quote in useful]
-        return "\n\n".join([_text(request, "offline.found"), *lines]), True
+    ranked = answers.ranked(wish.said, [quote for each in found for quote in each.quotes])
+    if ranked:
+        return _quoted(request, ranked), True
     nothing = _text(request, "offline.nothing", query=str(works[-1].input.get("query", "")))
     if any(each.elsewhere for each in found):
         return f"{nothing}\n\n{_text(request, 'offline.elsewhere')}", True
@@ -292,60 +292,35 @@ def _not_reminding(request: Request, intent: Remind) -> str:
 QUOTES = 3
 QUOTE_LENGTH = 300  # characters of what was said
 NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
-LIKELY = 0.15  # how well a passage in other words matches; what has nothing to do with it less
-WHOLE_LINES = 3  # of a note are quoted whether they answer or not
-STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
-
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
-_WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 
 
-def _best(quotes: Sequence[Quote], question: str) -> list[Quote]:
-    """The few that may answer a question: by a word in common, or because they match it well.
-
-    The person's own words come first, without what they only asked.
-    """
-    wanted = _terms(query_of(question))
-    found: dict[str, Quote] = {}
-    for quote in sorted(quotes, key=lambda quote: quote.by == "assistant"):
-        text = quote.text.strip()
-        fits = _has_any(text, wanted) or (quote.match or 0.0) >= LIKELY
-        if not fits or text in {"", question.strip(), *found} or len(found) == QUOTES:
-            continue
-        if quote.by not in {"user", "said"} or not isinstance(understand(text), Recall):
-            found[text] = quote
-    return list(found.values())
+def _quoted(request: Request, ranked: Sequence[Answer]) -> str:
+    """The answer when it is certain, else the best few as guesses."""
+    if answers.is_sure(ranked):
+        return f"{_text(request, 'offline.found')}\n\n{_shown(request, ranked[:1])}"
+    guesses: dict[int, list[Answer]] = {}
+    for each in ranked[:QUOTES]:  # lines of one passage together
+        guesses.setdefault(id(each.quote), []).append(each)
+    shown = (_shown(request, each) for each in guesses.values())
+    return "\n\n".join([_text(request, "offline.guesses"), *shown])
 
 
-def _shown(request: Request, quote: Quote, question: str) -> str:
-    """One of them, as a person reads it; of a long passage the lines that answer."""
+def _shown(request: Request, found: Sequence[Answer]) -> str:
+    """What was found in one place, as a person reads it."""
+    quote, said = found[0].quote, found[0].said
     if quote.by:
         text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
         return _text(request, f"offline.said_{quote.by}", date=quote.where[0], text=text)
     where = quote.where[0] if request.cite else _text(request, "offline.notes")
-    kept = _clipped(quote.text, NOTE_LENGTH).splitlines()
-    lines = [line for line in kept if line.strip() and not line.startswith("#")] or kept
-    if len(lines) > WHOLE_LINES:
-        wanted = _terms(query_of(question))
-        lines = [line for line in lines if _has_any(line, wanted)] or lines
-    if len(lines) == 1:
-        return _text(request, "offline.noted", where=where, text=" ".join(lines[0].split()))
-    head = _text(request, "offline.noted_lines", where=where)
-    return "\n".join([head, "", *(f"> {line}" for line in lines)])
-
-
-def _has_any(text: str, wanted: Sequence[str]) -> bool:
-    """Whether a text has one of some words, or of some pieces of Chinese."""
-    lowered = text.lower()
-    words = {word[:STEM] for word in _WORD.findall(lowered)}
-    return any(term in words if _WORD.fullmatch(term) else term in lowered for term in wanted)
-
-
-def _terms(query: str) -> list[str]:
-    """A query's words by how they begin, and its Chinese in pairs of characters."""
-    runs = _CJK.findall(query)
-    pairs = [run[at : at + 2] for run in runs for at in range(max(1, len(run) - 1))]
-    return [word[:STEM] for word in _WORD.findall(query.lower())] + pairs
+    text = "\n".join(line for each in found for line in each.lines)
+    lines = _clipped(text, NOTE_LENGTH).splitlines()
+    if len(lines) > 1:
+        head = _text(request, "offline.noted_lines", where=where)
+        return "\n".join([head, "", *(f"> {line}" for line in lines)])
+    text = " ".join(lines[0].split())
+    if said and said[:10] not in where:
+        return _text(request, "offline.noted_said", where=where, date=said, text=text)
+    return _text(request, "offline.noted", where=where, text=text)
 
 
 def _clipped(text: str, length: int) -> str:

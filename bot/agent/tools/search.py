@@ -14,13 +14,14 @@ from pydantic import Field
 from bot.agent.tools import MemoryPassage, ToolContext
 from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
+from bot.context import extract
 from bot.errors import NotVisible
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
+from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found
-from bot.memory.search import Searcher, how
 from bot.messages import CLEAN
 from bot.sessions import imported
 from bot.sessions.entries import Entry
@@ -31,6 +32,7 @@ from bot.tool_results import Quote, Quoted, excerpt
 
 MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
+MORE = 3  # times as many are looked for when canned answers and questions are among the first
 
 
 class MemoryQuery(Parameters):
@@ -95,13 +97,7 @@ class MemorySearch:
         asked = MemoryQuery.of(arguments)
         if not context.view.partitions:
             raise NotVisible
-        partitions, limit = context.view.partitions, asked.limit
-        found = await self._searcher.search(asked.query, partitions, limit)
-        seen = (hit for hit in found.hits if may_see(context.view, hit))
-        hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)][:limit]
-        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
-        canned = {entry.id for entry in said if is_canned(entry.content)}
-        hits = [hit for hit in hits if hit.path not in canned]
+        found, hits, said = await self._find(asked.query, context.view, asked.limit)
         note = self._elsewhere.note(context)
         mode = f"Searched by {how(found)}. {note}".rstrip()
         if not hits:
@@ -109,14 +105,47 @@ class MemorySearch:
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         for _, others in await parted(self._files, context.view, hits):
             context.memory.foreign.extend(others)
+        shown = {hit.path for hit in hits}
         context.memory.foreign.extend(
             entry.text
             for entry in said
-            if entry.id not in canned and origins_of(entry.role, entry.content) - CLEAN
+            if entry.id in shown and origins_of(entry.role, entry.content) - CLEAN
         )
         zone = context.now.tzinfo or UTC
-        quotes = tuple(replace(quote(hit, zone), match=round(float(hit.score), 2)) for hit in hits)
+        quotes = tuple(_judged(quote(hit, zone), hit) for hit in hits)
         return Quoted(quotes, head=mode, elsewhere=bool(note))
+
+    async def _find(
+        self, query: str, view: MemoryView, limit: int | None
+    ) -> tuple[Findings, list[Found], Sequence[Entry]]:
+        """What may be quoted, questions after everything else; and the messages among it.
+
+        Where canned answers and questions took places, more is looked for once, to fill these.
+        """
+        found = await self._searcher.search(query, view.partitions, limit)
+        most = limit or len(found.hits)
+        hits, said, questions = await self._worth_quoting(view, found.hits)
+        if len(hits) - len(questions) < most == len(found.hits):
+            more = (await self._searcher.search(query, view.partitions, most * MORE)).hits
+            known = {where(hit) for hit in found.hits}
+            new = [hit for hit in more if where(hit) not in known]
+            others, also_said, also_asked = await self._worth_quoting(view, new)
+            hits, said, questions = hits + others, [*said, *also_said], questions | also_asked
+        hits.sort(key=lambda hit: hit.path in questions)
+        return found, hits[:most], said
+
+    async def _worth_quoting(
+        self, view: MemoryView, found: Sequence[Found]
+    ) -> tuple[list[Found], Sequence[Entry], frozenset[str]]:
+        """Passages that say something, the messages among them, and which of these only ask."""
+        seen = (hit for hit in found if may_see(view, hit))
+        hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)]
+        said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
+        canned = {entry.id for entry in said if is_canned(entry.content)}
+        questions = frozenset(
+            entry.id for entry in said if entry.role == "user" and extract.only_asks(entry.text)
+        )
+        return [hit for hit in hits if hit.path not in canned], said, questions
 
 
 def is_file(hit: Found) -> bool:
@@ -139,6 +168,14 @@ def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
     how = "said to another program" if imported.is_of(hit.path) else "said"
     return Quote((said, how, f"message {hit.path}"), hit.snippet, by="said")
+
+
+def _judged(quoted: Quote, hit: Found) -> Quote:
+    """A passage with how well it answers, and each of its lines."""
+    lines = tuple((round(line.words, 2), round(line.meaning, 3)) for line in hit.lines)
+    if len(lines) != quoted.text.count("\n") + 1:  # a comment of several lines is not quoted
+        lines = ()
+    return replace(quoted, match=round(float(hit.score), 2), lines=lines)
 
 
 async def parted(
