@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import Any, cast
 
 import orjson
@@ -109,5 +110,10 @@ def save(tx: Transaction, live: CachedSession, now: int) -> None:
 
 def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:
     """The tools of a prefix."""
-    raw = cast("list[dict[str, Any]]", orjson.loads(snapshot.tools))
+    return _read(snapshot.tools)
+
+
+@lru_cache(SHARED)
+def _read(tools: str) -> tuple[ToolSpec, ...]:
+    raw = cast("list[dict[str, Any]]", orjson.loads(tools))
     return tuple(ToolSpec(item["name"], item["description"], item["schema"]) for item in raw)

@@ -22,6 +22,7 @@ from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import repaired, storable
 from bot.context import tokens
+from bot.context.folding import Folding
 from bot.context.history import size_of
 from bot.context.quoting import Said
 from bot.context.tokens import Count
@@ -56,7 +57,7 @@ class TurnRequest:
 
     `used` is how many tokens everything before `messages` comes to; no request may have more than
     `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
-    that the messages decide about: they come first.
+    that the messages decide about: they come first. `folding` is the history's.
     """
 
     model: Model
@@ -79,6 +80,7 @@ class TurnRequest:
     said: tuple[Said, ...] = ()
     on_context: OnContext | None = None
     decided: tuple[DecidedCall, ...] = ()
+    folding: Folding = field(default_factory=Folding, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ class Turn:
             on_usage=self._meter.hear,
             on_asked=self._asks,
             on_thought=self._think,
+            folding=asked.folding,
         )
         self._meter.asks(asked.model_name)
         reply: Reply | None = None

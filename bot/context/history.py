@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bot.context import tokens
+from bot.context.folding import Folding
 from bot.context.tokens import Count
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 
@@ -44,6 +45,7 @@ class History:
         sizes: about how many tokens each is, as it is shown.
         summary: what stands for those before them.
         estimated: about how many tokens the messages and the summary are.
+        folding: what was made of the messages for a request, for the next one.
         is_reported: true while how full it is rests on what the model's service counted.
         version: changes whenever messages already counted change.
     """
@@ -53,6 +55,7 @@ class History:
         "_reported",
         "_since",
         "estimated",
+        "folding",
         "is_reported",
         "lines",
         "shown",
@@ -76,6 +79,7 @@ class History:
         self.summary_origin: Whose = origin
         self.summary = summary
         self.version = 0
+        self.folding = Folding()
         self.lines: list[Line] = []
         self.shown: list[Message] = []
         self.sizes: list[int] = []

@@ -130,6 +130,7 @@ class Requests:
             system=prefix.system,
             tools=tools_of(prefix),
             history=cached.history.messages,
+            folding=cached.history.folding,
             messages=tuple(messages),
             context=context,
             language=language,

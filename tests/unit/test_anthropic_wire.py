@@ -19,6 +19,7 @@ from bot.agent.models.anthropic_wire import (
     messages_of,
 )
 from bot.agent.models.wire import NO_OUTPUT, OPENING, load
+from bot.context.folding import Folding
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.unicode import well_formed
@@ -112,6 +113,18 @@ def test_the_same_history_makes_the_same_bytes_and_stays_untouched(history: tupl
     if messages_of(history):
         request = Request("m", "s", history)
         assert body_of(request, 9) == body_of(request, 9)
+
+
+@given(histories, st.lists(st.integers(0, 8), max_size=4))
+def test_a_conversation_that_goes_on_makes_the_bytes_it_would_make_alone(
+    history: tuple[Message, ...], turns: list[int]
+):
+    folding = Folding()
+    for begins in sorted(turns):  # those before it are folded, what is left is of the turn
+        request = Request("m", "s", history, begins=begins, folding=folding)
+        if messages_of(history):
+            assert body_of(request, 9) == body_of(Request("m", "s", history), 9)
+            assert orjson.loads(body_of(request, 9)) == body(*history, max_tokens=9)
 
 
 @given(st.lists(ANY_STRING, max_size=5))

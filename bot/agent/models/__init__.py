@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bot.context.budget import DEFAULT_WINDOW
+from bot.context.folding import Folding
 from bot.context.quoting import Said
 from bot.messages import Message
 
@@ -82,6 +83,7 @@ class Request:
     is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
     model that is asked, where others may stand in for the first; empty when one is asked once more.
     `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
+    `folding` is that of the conversation whose messages come before `begins`.
     """
 
     model: str
@@ -100,6 +102,7 @@ class Request:
     on_usage: Callable[[Usage], None] | None = field(default=None, repr=False, compare=False)
     on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     on_thought: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    folding: Folding = field(default_factory=Folding, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Our messages and the Messages API's JSON, both ways. Pure: no SDK, no network.
 
-Conversion costs a few microseconds a message, so the history is converted anew for each call.
+The messages of a conversation are converted once, those of its newest turn for each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from bot.agent.models import Reply, Request, StopReason, Usage
@@ -18,7 +18,9 @@ from bot.agent.models.wire import (
     Json,
     Words,
     dump,
+    listed,
     load,
+    opened,
     whole,
 )
 from bot.errors import ModelBadReply, ModelRejected
@@ -47,17 +49,16 @@ def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) 
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    messages = messages_of(request.messages)
+    closed, messages = opened(request, "anthropic", _merge)
+    for message in request.messages[request.begins :]:
+        _merge(messages, message)
     if not messages:
         raise ModelRejected("there is nothing to answer")
-    for block in reversed(messages[-1]["content"]):
-        if block["type"] in CACHEABLE:  # thinking may not carry a mark
-            block["cache_control"] = CACHE_MARK
-            break
+    messages[-1]["content"] = _marked(messages[-1]["content"])
     body: Json = {
         "model": request.model,
         "max_tokens": max_tokens,
-        "messages": messages,
+        "messages": listed(closed, messages),
         "stream": True,
     }
     if tells_thoughts:
@@ -85,20 +86,32 @@ def messages_of(messages: Iterable[Message]) -> list[Json]:
     """
     merged: list[Json] = []
     for message in messages:
-        blocks = [raw for block in message.blocks if (raw := _block_to_json(block)) is not None]
-        if not blocks:
-            continue
-        if merged and merged[-1]["role"] == message.role:
-            merged[-1]["content"].extend(blocks)
-        else:
-            if not merged and message.role == "assistant":
-                merged.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
-            merged.append({"role": message.role, "content": blocks})
-    for message in merged:
-        content: list[Json] = message["content"]
-        if results := [raw for raw in content if raw["type"] == "tool_result"]:
-            content[:] = [*results, *(raw for raw in content if raw["type"] != "tool_result")]
+        _merge(merged, message)
     return merged
+
+
+def _merge(merged: list[Json], message: Message) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side."""
+    blocks = [raw for block in message.blocks if (raw := _block_to_json(block)) is not None]
+    if not blocks:
+        return
+    if merged and merged[-1]["role"] == message.role:
+        blocks = [*merged.pop()["content"], *blocks]
+    elif not merged and message.role == "assistant":
+        merged.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
+    if results := [raw for raw in blocks if raw["type"] == "tool_result"]:
+        blocks = [*results, *(raw for raw in blocks if raw["type"] != "tool_result")]
+    merged.append({"role": message.role, "content": blocks})
+
+
+def _marked(content: Sequence[Json]) -> list[Json]:
+    """The blocks of a message, the last one that may carry it with a mark for the cache."""
+    marked = list(content)
+    for number in reversed(range(len(marked))):
+        if marked[number]["type"] in CACHEABLE:  # thinking may not carry a mark
+            marked[number] = {**marked[number], "cache_control": CACHE_MARK}
+            break
+    return marked
 
 
 def _block_to_json(block: Block) -> Json | None:

@@ -23,7 +23,9 @@ from bot.agent.models.wire import (
     Json,
     Words,
     dump,
+    listed,
     load,
+    opened,
     whole,
 )
 from bot.errors import ModelBadReply, ModelRejected
@@ -89,15 +91,17 @@ def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    messages = messages_of(request.messages, request.begins)
+    history, messages = opened(request, "openai", _merge)
+    for message in request.messages[request.begins :]:
+        _merge(messages, message, thinks=True)
     if not messages:
         raise ModelRejected("there is nothing to answer")
-    if request.system.strip():
-        messages.insert(0, {"role": "system", "content": request.system})
+    system: Json = {"role": "system", "content": request.system}
+    before = dump(system) + b"," if request.system.strip() else b""
     body: Json = {
         "model": request.model,
         dialect.limit: min(max_tokens, dialect.most or max_tokens),
-        "messages": messages,
+        "messages": listed(before + history, messages),
         "stream": True,
     }
     if dialect.usage:
@@ -126,19 +130,24 @@ def messages_of(messages: Sequence[Message], begins: int = 0) -> list[Json]:
     """
     merged: list[Json] = []
     for number, message in enumerate(messages):
-        made = (
-            _from_person(message.blocks)
-            if message.role == "user"
-            else _from_model(message.blocks, thinks=number >= begins)
-        )
-        for raw in made:
-            if not merged and raw["role"] == "assistant":
-                merged.append({"role": "user", "content": OPENING})
-            if merged and raw["role"] == merged[-1]["role"] != "tool":
-                _join(merged[-1], raw)
-            else:
-                merged.append(raw)
+        _merge(merged, message, thinks=number >= begins)
     return merged
+
+
+def _merge(merged: list[Json], message: Message, *, thinks: bool = False) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side."""
+    made = (
+        _from_person(message.blocks)
+        if message.role == "user"
+        else _from_model(message.blocks, thinks=thinks)
+    )
+    for raw in made:
+        if not merged and raw["role"] == "assistant":
+            merged.append({"role": "user", "content": OPENING})
+        if merged and raw["role"] == merged[-1]["role"] != "tool":
+            _join(merged[-1], raw)
+        else:
+            merged.append(raw)
 
 
 def _from_person(blocks: Sequence[Block]) -> Iterator[Json]:

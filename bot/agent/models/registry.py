@@ -278,8 +278,20 @@ _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 
 def _for_service(request: Request, name: str, own_name: str) -> Request:
     """A request as the service of a model is sent it."""
+    begins = request.begins
+    has_opaque = request.folding.of("opaque", request.messages[:begins], bool, _or_opaque)
+    if not any(map(_has_opaque, request.messages[begins:])) and not has_opaque:
+        return replace(request, model=own_name)
     shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
     return replace(request, model=own_name, messages=shown)
+
+
+def _or_opaque(has_opaque: bool, message: Message) -> bool:  # noqa: FBT001 - a fold
+    return has_opaque or _has_opaque(message)
+
+
+def _has_opaque(message: Message) -> bool:
+    return any(isinstance(block, Opaque) for block in message.blocks)
 
 
 def _impatient(request: Request) -> Request:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from bot.agent.models import Reply, StopReason, Usage
+from bot.agent.models import Reply, Request, StopReason, Usage
+from bot.messages import Message
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
@@ -87,7 +88,37 @@ class Words:
         return well_formed(words)
 
 
-def dump(body: Json) -> bytes:
+Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the last one
+
+
+def opened(request: Request, name: str, merge: Callable[[list[Json], Message], None]) -> Written:
+    """The messages of a request from before its turn, in the format of that name.
+
+    Those that are complete are JSON, each with a comma after it. The last one is apart, as the
+    turn's own may belong to it: `merge` puts a message behind others, or into the last of them,
+    which is another dict then or has other values, while lists and blocks in it stay as they are.
+    """
+
+    def add(written: Written, message: Message) -> Written:
+        closed, last = written
+        merge(last, message)
+        for complete in last[:-1]:
+            closed += dump(complete)
+            closed += b","
+        del last[:-1]
+        return written
+
+    history = request.messages[: request.begins]
+    closed, last = request.folding.of(name, history, lambda: (bytearray(), []), add)
+    return closed, [dict(message) for message in last]
+
+
+def listed(closed: bytes | bytearray, rest: Sequence[Json]) -> orjson.Fragment:
+    """A list of messages: the `opened` ones, and the rest of them."""
+    return orjson.Fragment(b"[" + closed + dump(rest)[1:])
+
+
+def dump(body: Json | Sequence[Json]) -> bytes:
     """A body as JSON."""
     try:
         return orjson.dumps(body, default=_plain)

@@ -78,7 +78,12 @@ def provenance_of(
 
 def spoken_by_bot(messages: Sequence[Message], memory: TurnMemory) -> tuple[Message, ...]:
     """A turn's messages, in which what the model said bears the mark of what it was shown."""
-    shown = frozenset[Whose]().union(*(message.origins for message in (*memory.seen, *messages)))
+    shown: set[Whose] = {
+        block.origin
+        for message in (*memory.seen, *messages)
+        for block in message.blocks
+        if isinstance(block, (Text, ToolResult))
+    }
     if memory.foreign:
         shown |= _TOOL
     origin = mixture(shown)
