@@ -20,11 +20,12 @@ from bot.config import Config, MemoryConfig
 from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.identity.view import MemoryView
-from bot.memory import markdown
-from bot.memory.claims import FADED
+from bot.memory import claims, markdown
+from bot.memory.claims import FADED, Aging
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import day_note
-from bot.memory.search import Searcher
+from bot.memory.search import Hit, Searcher
+from bot.memory.uses import Uses
 from bot.messages import Text, Whose, mixture
 from bot.sessions import compactions, imported, search, store
 from bot.sessions.compactions import Compaction
@@ -84,8 +85,10 @@ class Recaller:
         files: SpaceFiles,
         database: Database,
         searcher: Searcher | None,
+        uses: Uses,
     ) -> None:
         self._config = config
+        self._uses = uses
         self._files = files
         self._database = database
         self._searcher = searcher
@@ -186,13 +189,22 @@ class Recaller:
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
+        aging = await self._uses.aging(view.spaces, now.date())
         pieces: list[_Piece] = []
         for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
-            plain = markdown.readable(text).strip()
+            plain = markdown.readable(_unfaded(hit, text, aging)).strip()
             quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             pieces.append(_Piece(quoted, plain, whose))
         return pieces
+
+
+def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
+    """A passage without entries that have faded, beside the one it was found for."""
+    if not is_file(hit):
+        return text
+    day = datetime.fromtimestamp(hit.at / 1000, UTC).date() if hit.at else None
+    return claims.without_faded(hit.path, text, aging, hit.space, day)[0]
 
 
 def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 
 from cachetools import TTLCache
 
@@ -22,7 +23,6 @@ from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
-from bot.memory.note_store import MAX_WRITE
 from bot.memory.search import Building, Findings, Hit, Why
 from bot.memory.selftest import Asked
 from bot.sessions import forgetting
@@ -119,6 +119,7 @@ class MemoryCommands:
             ago = max(0, (call.now - found.synced_at) // 1000)
             lines.append(text(call.language, "memory.synced", seconds=ago))
         lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
+        lines += faded_lines(call.language, await self._memory.faded(call.view, _today(call)))
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             mine = selftest.of_space(unit.tx, call.view.space)
@@ -164,15 +165,10 @@ class MemoryCommands:
 
     async def _faded(self, call: Call, rest: str) -> Apply:
         """What a conversation begins without, because it has faded."""
-        aging = await self._aging(call)
-        lines: list[str] = []
-        for path in layout.curated_files(call.view):
-            content = await self._memory.files.text(call.view, path, MAX_WRITE)
-            lines += [
-                _claim(call, path, claim, aging)
-                for claim in claims.of_note(path, content)
-                if not claim.is_over and aging.is_faded(claim, call.view.space)
-            ]
+        today = _today(call)
+        aging = await self._memory.uses.aging([call.view.space], today)
+        found = await self._memory.faded(call.view, today)
+        lines = [_claim(call, path, claim, aging) for path, claim in found]
         if not lines:
             return saying(text(call.language, "memory.faded_none"))
         more = len(lines) - MAX_SHOWN
@@ -198,17 +194,13 @@ class MemoryCommands:
             listed = _spots(call, [spot for spot, _ in found.values()])
             return saying("\n".join([text(call.language, "memory.confirm_which"), *listed]))
         ((digest, (spot, claim)),) = found.items()
-        day = moment(call.now, call.conversation.zone).date()
+        day = _today(call)
         async with self._memory.notes.watching(call.view) as watch:
             place = await self._memory.notes.confirm(call.view, spot.path, digest, day, watch=watch)
         if place is None:
             return saying(text(call.language, "memory.confirm_none"))
         where, words = f"{place.path}:{place.line}", _quoted(claim.text)
         return saying(text(call.language, "memory.confirmed", where=where, words=words))
-
-    async def _aging(self, call: Call) -> Aging:
-        today = moment(call.now, call.conversation.zone).date()
-        return await self._memory.uses.aging([call.view.space], today)
 
     async def _forget(self, call: Call, rest: str) -> Apply:
         key = (call.place.key, call.person)
@@ -320,6 +312,11 @@ def asked_lines(language: str, mine: Asked | None, others: Asked | None) -> list
     return lines
 
 
+def faded_lines(language: str, faded: Sequence[tuple[str, Claim]]) -> list[str]:
+    """How much of what a conversation begins with has faded."""
+    return [text(language, "memory.faded_count", count=len(faded))] if faded else []
+
+
 def how_far(language: str, building: Building) -> str:
     """How far an index is that is being made, and how one searches until it is there."""
     name = "beside" if building.beside else "first"
@@ -355,6 +352,10 @@ def _in_transcripts(call: Call, held: Sequence[forgetting.Mention]) -> list[str]
 def _counted(call: Call, counts: Mapping[str, int]) -> list[str]:
     """A line for each of what there is any."""
     return [text(call.language, f"memory.{key}", count=n) for key, n in counts.items() if n]
+
+
+def _today(call: Call) -> date:
+    return moment(call.now, call.conversation.zone).date()
 
 
 def _claim(call: Call, path: str, claim: Claim, aging: Aging) -> str:

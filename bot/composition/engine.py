@@ -224,7 +224,7 @@ async def engine_of(
     transcriber, listener = _transcriber(ground), None
     if transcriber is not None:
         listener = Listener(transcriber, config.speech.model, committer, clock)
-    recaller = Recaller(config.memory, memory.files, database, memory.searcher)
+    recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
     requests = Requests(
         config=config,
         toolbox=toolbox,

@@ -146,8 +146,11 @@ def digest(words: str) -> str:
     return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def of_note(path: str, text: str) -> Iterator[Claim]:
-    """The claims of a note, in order; `path` is its name, by which a day's note tells its day."""
+def of_note(path: str, text: str, day: date | None = None) -> Iterator[Claim]:
+    """The claims of a note, in order; `path` is its name, by which a day's note tells its day.
+
+    `day` is that of what nothing in the text tells one of.
+    """
     own_day = dates.first_day(PurePosixPath(path).stem)
     headings = _headings(text)
     above: date | None = None
@@ -155,7 +158,7 @@ def of_note(path: str, text: str) -> Iterator[Claim]:
     for item in markdown.items(text):
         while coming is not None and coming[0] < item.start:
             above, coming = coming[1], next(headings, None)
-        yield of_entry(item, own_day or above)
+        yield of_entry(item, own_day or above or day)
 
 
 def of_entry(item: markdown.Item, day: date | None = None) -> Claim:
@@ -195,9 +198,11 @@ def is_faded(claim: Claim, today: date, half_lives: HalfLives) -> bool:
     return strength(claim, today, half_lives) < FADED
 
 
-def without_faded(path: str, text: str, aging: Aging, space: str) -> tuple[str, int]:
+def without_faded(
+    path: str, text: str, aging: Aging, space: str, day: date | None = None
+) -> tuple[str, int]:
     """A note without its faded claims, and how many these are; the rest stays byte for byte."""
-    faded = [claim for claim in of_note(path, text) if aging.is_faded(claim, space)]
+    faded = [claim for claim in of_note(path, text, day) if aging.is_faded(claim, space)]
     if not faded:
         return text, 0
     gone = {number for claim in faded for number in range(claim.first, claim.last + 1)}

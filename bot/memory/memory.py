@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 
 import structlog
@@ -16,12 +17,13 @@ from bot.errors import StorageError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.identity.zone import local_zone
-from bot.memory import embed, markdown
+from bot.memory import claims, embed, layout, markdown
+from bot.memory.claims import Claim
 from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
-from bot.memory.note_store import NoteStore
+from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
@@ -224,6 +226,20 @@ class Memory:
             synced_at=status.last_sync,
             building=status.building,
         )
+
+    async def faded(self, view: MemoryView, today: date) -> Sequence[tuple[str, Claim]]:
+        """What a conversation begins without since it has faded: each claim with its file."""
+        aging = await self.uses.aging([view.space], today)
+        found: list[tuple[str, Claim]] = []
+        for path in layout.curated_files(view):
+            text = await self.files.text(view, path, MAX_WRITE)
+            entries = await asyncio.to_thread(list, claims.of_note(path, text))
+            found += [
+                (path, aging.aged(each, view.space))
+                for each in entries
+                if not each.is_over and aging.is_faded(each, view.space)
+            ]
+        return found
 
     async def search_space(
         self, view: MemoryView, space: str, query: str, limit: int | None

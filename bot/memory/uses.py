@@ -34,7 +34,7 @@ from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
 from bot.storage import Database, Transaction
 
-WAITING: Final = 500  # answers that wait for that; older ones are let go
+WAITING: Final = 200  # answers that wait for that; older ones are let go
 MAX_ANSWER: Final = 8_000  # characters of one
 MAX_PATHS: Final = 12  # notes of one turn
 SHARE: Final = 0.6  # of a claim's words that an answer must have
@@ -49,11 +49,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What a turn showed of a view's notes, and the words it answered with, on a day."""
+    """What a turn showed of a view's notes, and what it answered, on a day."""
 
     view: MemoryView
     paths: tuple[str, ...]
-    words: frozenset[str]
+    text: str
     day: date
 
 
@@ -146,10 +146,8 @@ class Uses:
             return
         shown = (*layout.curated_files(view), *paths)
         own = [path for path in shown if not path.startswith(f"{SHARED_SPACE}/")]
-        words = extract.words(answer[:MAX_ANSWER])
-        if words:
-            some = tuple(dict.fromkeys(own))[:MAX_PATHS]
-            self._waiting.append(_Answered(view, some, words, day))
+        some = tuple(dict.fromkeys(own))[:MAX_PATHS]
+        self._waiting.append(_Answered(view, some, answer[:MAX_ANSWER], day))
 
     def drop(self, space: str) -> None:
         """Let go of what waits, and is known, of a space: something there was forgotten."""
@@ -212,12 +210,13 @@ class Uses:
 def _used(texts: Sequence[tuple[str, str]], answers: Sequence[_Answered]) -> dict[str, date]:
     """The last day on which each claim of some notes was said in an answer that had them."""
     used: dict[str, date] = {}
+    said = [(each, extract.words(each.text)) for each in answers]
     for path, text in texts:
-        of_path = [each for each in answers if path in each.paths]
+        of_path = [(words, each.day) for each, words in said if path in each.paths]
         for claim in claims.of_note(path, text):
             if claim.is_over:
                 continue
-            days = [each.day for each in of_path if says(each.words, claim)]
+            days = [day for words, day in of_path if says(words, claim)]
             if days:
                 used[claim.digest] = max(*days, used.get(claim.digest, date.min))
     return used

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from bot.coordination import Event, Hear
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import forgettings, layout
+from bot.memory import claims, forgettings, layout
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
@@ -308,6 +308,31 @@ async def test_a_workspace_begins_with_the_templates_once(store: NoteStore):
     await asyncio.to_thread(work)
     found = await SpaceFiles(store).bootstrap(MAIN)
     assert {each.name: each.text for each in found}["SOUL.md"].strip() == "somebody's own"
+
+
+async def test_an_entry_is_confirmed_in_its_comment_and_nothing_else_changes(store: NoteStore):
+    notes, files, later = Notes(store), SpaceFiles(store), date(2026, 8, 1)
+    for by in ("owner", "agent", "untrusted"):
+        await notes.remember(ADA, f"Tea of the {by}", NOW, by)
+    before = (await files.data(ADA, DAY, MAX_WRITE)).decode()
+    for words in ("tea of the owner", "tea of the untrusted", "tea of nobody"):
+        assert await notes.confirm(ADA, DAY, claims.digest(words), later) is None
+    assert (await files.data(ADA, DAY, MAX_WRITE)).decode() == before
+    claim = claims.digest("tea of the agent")
+    for _ in range(2):
+        assert await notes.confirm(ADA, DAY, claim, later) == Place(DAY, 4)
+    after = (await files.data(ADA, DAY, MAX_WRITE)).decode()
+    assert after == before.replace("<!-- agent -->", "<!-- agent confirmed 2026-08-01 -->")
+    for path in ("memory/none.md", "../MEMORY.md", f"shared/{DAY}"):
+        with pytest.raises(NotVisible):
+            await notes.confirm(ADA, path, claim, later)
+    assert [each.path for each in await files.names(ADA)] == [DAY]
+    async with notes.watching(ADA) as watch:
+        async with notes.forgetting(ADA, "tea"):
+            pass
+        with pytest.raises(ToolError):
+            await notes.confirm(ADA, DAY, claim, date(2026, 9, 1), watch=watch)
+    assert (await files.data(ADA, DAY, MAX_WRITE)).decode() == after
 
 
 # --- what people have of it -----------------------------------------------------------------------

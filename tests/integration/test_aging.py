@@ -53,16 +53,27 @@ def rows(engine: Engine) -> list[Row]:
 
 async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(tmp_path: Path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    boats = "boat on a lake, window seats"
+    write(tmp_path, f"{ADA}/memory/boats.md", f"- {boats} <!-- agent 2026-10-01 -->\n")
+    write(
+        tmp_path, f"{ADA}/memory/old.md", "- window seats on old boats <!-- agent 2020-01-01 -->\n"
+    )
     async with running(tmp_path, model=saying("Hello.")) as engine:
-        await engine.ask("hello there")
+        await engine.ask("do I prefer window seats, or oolong tea?")
         system = engine.model.requests[0].system
         assert all(words in system for words in STAY)
         assert not any(words in system for words in FADED)
         assert LEFT_OUT in system
         assert (space_of(tmp_path) / "MEMORY.md").read_text() == FACTS
         # It is found by whoever looks for it, and not put into the beginning by itself.
-        assert "window seats" not in recalled(engine.model.requests[0])
-        assert "Prefers window seats" in await engine.ask("/memory search window seats")
+        beginning = recalled(engine.model.requests[0])
+        assert "boat on a lake" in beginning
+        assert "old boats" not in beginning
+        assert "Prefers window seats" not in beginning
+        found = await engine.ask("/memory search window seats")
+        assert "Prefers window seats" in found
+        assert "· faded" in found
+        assert "2 entries that conversations began with have faded" in await engine.ask("/memory")
 
 
 async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path: Path):

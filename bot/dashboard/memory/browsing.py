@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
-from bot.commands.memory import MAX_WORDS, WHY, asked_lines, how_far
+from bot.commands.memory import MAX_WORDS, WHY, asked_lines, faded_lines, how_far
 from bot.dashboard import pages
 from bot.dashboard.memory import ages, drawing, week
 from bot.dashboard.memory.hints import Hints
@@ -92,7 +92,7 @@ class MemoryBrowser:
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
             days=[] if first else await self._of_late(who, ordered, now),
-            health=_health(language, overview, now, await self._asked(who.view, language)),
+            health=_health(language, overview, now, await self._told(who, language, now)),
             link=link_to,
             hints=await self._hints.of(who.view, ordered, overview, language) if is_owner else (),
             shares=is_owner,
@@ -152,6 +152,11 @@ class MemoryBrowser:
             changes=not is_shared,
         )
         return await asyncio.to_thread(work)
+
+    async def _told(self, who: Conversation, language: str, now: int) -> Sequence[str]:
+        """What else there is to say: what is found at night, and how much has faded."""
+        faded = await self._memory.faded(who.view, moment(now, who.zone).date())
+        return [*await self._asked(who.view, language), *faded_lines(language, faded)]
 
     async def _asked(self, view: MemoryView, language: str) -> Sequence[str]:
         """What came of the nightly questions, in words: of a view's own space, and its share."""
