@@ -193,7 +193,7 @@ async def measure(entries: int, watch: Stopwatch) -> tuple[list[float], list[flo
 async def mirrored(folder: Path, entries: int) -> None:
     """Wait until the transcript's file is written."""
     size = -1
-    while not (found := list((folder / TRANSCRIPTS).glob("*.jsonl"))) or (
+    while not (found := list((folder / TRANSCRIPTS).rglob("*.jsonl"))) or (
         size != found[0].stat().st_size or size < entries * len(SAID)
     ):
         size = found[0].stat().st_size if found else -1

@@ -44,7 +44,12 @@ async def mend_modes(folder: Path) -> None:
 
     Only of what the program itself keeps in a storage folder; notes have the modes people chose.
     """
-    await asyncio.to_thread(lambda: files.mend(made_in(folder)))
+    transcripts = folder / TRANSCRIPTS  # which may be many: nobody enters a folder that is closed
+
+    def mend() -> None:
+        files.mend(path for path in made_in(folder) if path != transcripts or files.is_open(path))
+
+    await asyncio.to_thread(mend)
 
 
 async def repair_mirror(mirror: Mirror) -> None:

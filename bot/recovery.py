@@ -28,9 +28,17 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import approvals, entries, erasing, inbox, journal_records, page_logins, store
+from bot.sessions import (
+    approvals,
+    entries,
+    erasing,
+    inbox,
+    journal_records,
+    page_logins,
+    store,
+    transcript_files,
+)
 from bot.sessions.entries import Entry
-from bot.sessions.mirror import sizes
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup, files, journal, upsert
 from bot.storage.files import DATABASE_NAME
@@ -263,23 +271,33 @@ async def read_back(
     """Add the entries that only the files have; how many there were. The journal is read before.
 
     Of a database that is not known to be an older one (not `every` file), only those files are
-    read that are longer than it says: it may have been put in its place by hand.
+    read that are longer than it says: it may have been put in its place by hand. None are looked
+    at when what was noted with them still holds.
 
     Raises:
         StorageError: the database could not take them; it can be tried again.
     """
-    found = await asyncio.to_thread(lambda: sizes(folder) if folder.is_dir() else {})
-    known = {} if every else await database.read(store.mirror_sizes)
     added = 0
-    for id_ in sorted(id_ for id_, size in found.items() if size > known.get(id_, 0)):
-        data = await asyncio.to_thread((folder / f"{id_}.jsonl").read_bytes)
-        added += await database.write(
-            partial(_add_missing, data=data, recovered=recovered, now=now)
-        )
+    if every or not await _are_in_step(database, folder):
+        found = await asyncio.to_thread(transcript_files.all_found, folder)
+        known = {} if every else await database.read(store.mirror_sizes)
+        for each in sorted(found, key=lambda each: each.id):
+            if each.size <= known.get(each.id, 0):
+                continue
+            data = await asyncio.to_thread(each.path.read_bytes)
+            added += await database.write(
+                partial(_add_missing, data=data, recovered=recovered, now=now)
+            )
     await database.write(journal_records.go_back)
     if added:
         log.warning("sessions.read_back", entries=added)
     return added
+
+
+async def _are_in_step(database: Database, folder: Path) -> bool:
+    """True when the files have nothing that the database has not, as was noted at the last stop."""
+    ids = await asyncio.to_thread(transcript_files.noted_in_step, folder)
+    return ids is not None and await database.read(lambda tx: transcript_files.has_entries(tx, ids))
 
 
 def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -> int:

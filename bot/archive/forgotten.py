@@ -20,7 +20,7 @@ from bot.archive import container
 from bot.errors import ArchiveError
 from bot.memory import layout, uses, versions
 from bot.recovery import TRANSCRIPTS, Restored, note
-from bot.sessions import approvals, erasing, journal_records, page_logins
+from bot.sessions import approvals, erasing, journal_records, page_logins, transcript_files
 from bot.sessions.belongings import Belongings
 from bot.sessions.erasing import Mark
 from bot.storage import Database, Transaction, journal
@@ -164,7 +164,7 @@ def leave(
         for folder in [*people.iterdir()] if people.is_dir() else []:
             if any(mark.is_of(f"{layout.PEOPLE}/{folder.name}") for mark in marked):
                 shutil.rmtree(folder)
-        for path in [*transcripts.iterdir()] if transcripts.is_dir() else []:
+        for path in [*transcript_files.everything(transcripts)]:
             name, _, kept = path.name.partition(".jsonl")
             if kept or sizes.get(name) != path.stat().st_size:
                 path.unlink()

@@ -32,7 +32,7 @@ from bot.config import Config
 from bot.errors import ArchiveBusy, ArchiveError
 from bot.move import tables
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import store
+from bot.sessions import store, transcript_files
 from bot.storage import backup, files, journal
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
@@ -272,8 +272,9 @@ def _fill(writer: Writer, content: Content) -> int:
     if content.folder is not None:
         for path in sorted(content.folder.glob(f"{container.JOURNAL}.kept-*")):
             left += not _add(writer, path, path.name, beside)
-        for path in sorted((content.folder / TRANSCRIPTS).glob("*.jsonl.kept-*")):
-            left += not _add(writer, path, f"{container.TRANSCRIPTS}/{path.name}", beside)
+        for path in sorted(transcript_files.everything(content.folder / TRANSCRIPTS)):
+            if ".jsonl.kept-" in path.name:
+                left += not _add(writer, path, f"{container.TRANSCRIPTS}/{path.name}", beside)
     for path in _files(content.workspace, content.folder):
         name = path.relative_to(content.workspace).as_posix()
         left += not _add(writer, path, f"{container.WORKSPACE}/{name}", beside)

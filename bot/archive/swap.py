@@ -21,6 +21,7 @@ from bot.errors import ArchiveError, StorageError
 from bot.invocation import confidant
 from bot.memory.memory import INDEX_FOLDER
 from bot.recovery import TRANSCRIPTS
+from bot.sessions import transcript_files
 from bot.storage import backup, files
 from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING, DataDirLock
 
@@ -92,6 +93,7 @@ class Place:
         try:
             self.workspace.mkdir(mode=MODE, parents=True, exist_ok=True)
             (self.new / TRANSCRIPTS).mkdir(mode=MODE, exist_ok=True)
+            transcript_files.settle_all(self.new / TRANSCRIPTS)
             for top in (self.new, self.workspace):
                 for parent, _, _ in os.walk(top):
                     Path(parent).chmod(MODE)
@@ -142,8 +144,9 @@ class Place:
 def _parts(folder: Path) -> Iterator[Path]:
     """What of a storage folder belongs to its database, as far as it is there."""
     names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
-    more = (container.JOURNAL, TRANSCRIPTS, INDEX_FOLDER, backup.READ_BACK_MARK, SETTINGS)
-    for name in (*names, *more):
+    transcripts = (TRANSCRIPTS, transcript_files.MARK)
+    more = (container.JOURNAL, INDEX_FOLDER, backup.READ_BACK_MARK, SETTINGS)
+    for name in (*names, *transcripts, *more):
         if os.path.lexists(folder / name):
             yield folder / name
     yield from sorted(folder.glob(f"{container.JOURNAL}.kept-*"))

@@ -26,7 +26,7 @@ from bot.memory.index.leaving import leave_folder
 from bot.memory.memory import INDEX_FOLDER
 from bot.person.whose import Whose
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import erasing, speakers
+from bot.sessions import erasing, speakers, transcript_files
 from bot.sessions.belongings import Belongings
 from bot.storage import Transaction, backup, files, journal
 from bot.storage.files import DATABASE_NAME, ERASING
@@ -216,10 +216,12 @@ def _transcripts(folder: Path, plan: Plan) -> None:
     if not folder.is_dir():
         return
     gone = {*plan.sessions, *plan.rooms}
-    for path in folder.iterdir():
+    transcript_files.forget_in_step(folder)  # it names sessions
+    for path in [*transcript_files.everything(folder)]:
         if path.name.partition(".jsonl")[0] in gone:
             path.unlink()
-    files.sync_folder(folder)
+    for place in transcript_files.places(folder):
+        files.sync_folder(place)
 
 
 def _notes(workspace: Path, plan: Plan) -> None:

@@ -8,31 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from bot.errors import StorageError
-from bot.sessions import entries, store
+from bot.sessions import store, transcript_files
+from bot.sessions.transcript_files import OpenFiles, knows, path_of, set_aside
 from bot.storage import Database, files
 
+GATHER_SECONDS = 0.05  # what many conversations add is written together
 SYNC_SECONDS = 5.0  # what was written may wait so long for the disk; the database has it meanwhile
 MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
+PAGE = 2_000  # sessions that are compared with their files at once
 
 log = structlog.get_logger(__name__)
 
 
 class Mirror:
-    """Keeps `<folder>/<session id>.jsonl` in step with the database, off the event loop."""
+    """Keeps the files of `bot.sessions.transcript_files` in step with the database."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
         self._folder = folder
+        self._files = OpenFiles(folder)
         self._pending: dict[str, list[store.Appended] | None] = {}  # None: write it all again
         self._pending_bytes = 0
+        self._newest: dict[str, str] = {}  # by session, the last entry since the last note of them
         self._wake = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._unsynced: set[str] = set()
@@ -46,6 +52,8 @@ class Mirror:
     def add(self, appended: Iterable[store.Appended]) -> None:
         """Take over what a committed transaction appended; returns at once."""
         for item in appended:
+            if item.ids:
+                self._newest[item.session_id] = item.ids[-1]
             waiting = self._pending.setdefault(item.session_id, [])
             if waiting is None:
                 continue
@@ -55,20 +63,32 @@ class Mirror:
             else:
                 waiting.append(item)
                 self._pending_bytes += len(item.data)
-        self._wake.set()
+        if self._pending and self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._wake.set)
 
     async def repair(self) -> int:
-        """Write again every file whose length is not what the database says; how many."""
-        expected = await self._database.read(store.mirror_sizes)
-        found = await asyncio.to_thread(sizes, self._folder)
-        wrong = [id_ for id_, size in expected.items() if found.get(id_) != size]
-        for session_id in wrong:
-            if session_id not in self._pending:
-                self._pending[session_id] = None
+        """Write again every file whose length is not what the database says; how many.
+
+        Files that are where earlier versions had them are brought to their place before.
+        """
+        await asyncio.to_thread(transcript_files.settle_all, self._folder)
+        wrong, after, place = 0, "", None
+        found: Mapping[str, int] = {}
+        while page := await self._database.read(
+            lambda tx, after=after: store.mirror_sizes(tx, after, PAGE)
+        ):
+            for session_id, size in page.items():
+                if place != (place := transcript_files.place_of(session_id)):
+                    found = await asyncio.to_thread(_sizes, self._folder / place)
+                if found.get(session_id) != size:
+                    wrong += 1
+                    self._pending.setdefault(session_id, None)
+            after = next(reversed(page))
+        self._note_soon()
         self._wake.set()
         if wrong:
-            log.info("mirror.repair", sessions=len(wrong))
-        return len(wrong)
+            log.info("mirror.repair", sessions=wrong)
+        return wrong
 
     async def stop(self) -> None:
         """Write what is pending, then end."""
@@ -83,103 +103,116 @@ class Mirror:
                 async with asyncio.timeout_at(self._sync_at):
                     await self._wake.wait()
             self._wake.clear()
-            pending, self._pending, self._pending_bytes = self._pending, {}, 0
-            appends = {id_: items for id_, items in pending.items() if items}
-            rewrites = [id_ for id_, items in pending.items() if items is None]
-            rewrites += await asyncio.to_thread(_append_all, self._folder, appends)
-            for session_id in rewrites:
-                await self._rewrite(session_id)
+            if self._soon is not None:
+                self._soon.cancel()
+                self._soon = None
+            if self._pending:
+                await self._write()
             is_last = self._closing and not self._pending
-            await self._sync(appends, at_once=is_last)
+            await self._sync(at_once=is_last)
             if is_last:
+                await asyncio.to_thread(self._files.close_all)
                 return
 
-    async def _sync(self, appended: Iterable[str], *, at_once: bool) -> None:
+    async def _write(self) -> None:
+        pending, self._pending, self._pending_bytes = self._pending, {}, 0
+        appends = {id_: items for id_, items in pending.items() if items}
+        rewrites = [id_ for id_, items in pending.items() if items is None]
+        rewrites += await asyncio.to_thread(self._append, appends)
+        for session_id in rewrites:
+            await self._rewrite(session_id)
+        self._unsynced.update(appends)
+        self._note_soon()
+
+    def _append(self, appends: Mapping[str, list[store.Appended]]) -> list[str]:
+        try:
+            transcript_files.forget_in_step(self._folder)
+        except OSError as exc:
+            log.warning("mirror.note_failed", error=type(exc).__name__)
+        return _append_all(self._files, appends)
+
+    def _note_soon(self) -> None:
+        if self._sync_at is None:
+            self._sync_at = asyncio.get_running_loop().time() + SYNC_SECONDS
+
+    async def _sync(self, *, at_once: bool) -> None:
         """Let what was written reach the disk: together with the database it must not be lost.
 
         Not each time, because that would cost more than the database itself.
         """
         now = asyncio.get_running_loop().time()
-        self._unsynced.update(appended)
-        if self._sync_at is None and self._unsynced:
-            self._sync_at = now + SYNC_SECONDS
-        if self._sync_at is not None and (at_once or now >= self._sync_at):
-            names, self._unsynced, self._sync_at = self._unsynced, set(), None
-            await asyncio.to_thread(_sync_all, self._folder, names)
+        if self._sync_at is None or not (at_once or now >= self._sync_at):
+            return
+        names, self._unsynced, self._sync_at = self._unsynced, set(), None
+        newest, self._newest = set(self._newest.values()), {}
+        is_known = True
+        try:
+            newest |= await self._database.read(store.newest_entry)
+        except StorageError as exc:
+            is_known = False
+            log.warning("mirror.note_failed", error=type(exc).__name__)
+        await asyncio.to_thread(self._settle, names, newest if is_known else None)
+
+    def _settle(self, names: Collection[str], newest: Collection[str] | None) -> None:
+        if not _sync_all(self._folder, self._files, names) or newest is None:
+            return
+        try:
+            transcript_files.note_in_step(self._folder, newest)
+        except OSError as exc:
+            log.warning("mirror.note_failed", error=type(exc).__name__)
 
     async def _rewrite(self, session_id: str) -> None:
         try:
             lines = await self._database.read(lambda tx: store.lines(tx, session_id))
             data = "".join(f"{line}\n" for line in lines).encode()
-            await asyncio.to_thread(_replace, self._folder / f"{session_id}.jsonl", data)
+            await asyncio.to_thread(_replace, path_of(self._folder, session_id), data)
         except (OSError, StorageError) as exc:
             # The next start repairs it; the database has everything meanwhile.
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
 
 
-def sizes(folder: Path) -> dict[str, int]:
-    """How long each session's file is, in bytes."""
-    with os.scandir(folder) as found:
-        return {
-            entry.name.removesuffix(".jsonl"): entry.stat().st_size
-            for entry in found
-            if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
-        }
+def _sizes(place: Path) -> Mapping[str, int]:
+    return {each.id: each.size for each in transcript_files.found_in(place)}
 
 
-def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> list[str]:
+def _append_all(opened: OpenFiles, pending: Mapping[str, list[store.Appended]]) -> list[str]:
     """Append to each file; the ids of those that were not as long as expected."""
     wrong: list[str] = []
     for session_id, items in pending.items():
+        ends = [item.offset + len(item.data) for item in items]
+        is_whole = all(item.offset == end for item, end in zip(items[1:], ends, strict=False))
+        data = b"".join(item.data for item in items)
         try:
-            with open(folder / f"{session_id}.jsonl", "ab", opener=files.opener) as file:
-                ends = (file.tell(), *(item.offset + len(item.data) for item in items))
-                if any(item.offset != end for item, end in zip(items, ends, strict=False)):
-                    wrong.append(session_id)
-                else:
-                    file.write(b"".join(item.data for item in items))
+            if not (is_whole and opened.append(session_id, items[0].offset, data)):
+                wrong.append(session_id)
         except OSError as exc:
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
     return wrong
 
 
-def _sync_all(folder: Path, names: Iterable[str]) -> None:
+def _sync_all(folder: Path, opened: OpenFiles, names: Iterable[str]) -> bool:
+    """Let these files reach the disk; False when one of them did not."""
+    is_whole = True
     for session_id in names:
         try:
-            with (folder / f"{session_id}.jsonl").open("rb") as file:
-                os.fsync(file.fileno())
+            opened.sync(session_id)
         except OSError as exc:
+            is_whole = False
             log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
     with suppress(OSError):  # a folder that is gone is made again by the next start
-        files.sync_folder(folder)
+        for place in {folder, *(path_of(folder, each).parent for each in names)}:
+            files.sync_folder(place)
+    return is_whole
 
 
 def _replace(path: Path, data: bytes) -> None:
     """Write the file beside and swap it in; lines the database does not know are set aside."""
-    if path.exists() and not _knows(data, path.read_bytes()):
-        path.rename(_free_name(path))
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if path.exists() and not knows(data, path.read_bytes()):
+        set_aside(path, path)
     beside = path.with_suffix(".jsonl.tmp")
     with open(beside, "wb", opener=files.opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-
-
-def _knows(data: bytes, there: bytes) -> bool:
-    """True when a file holds nothing else than `data` does; its session's key may be another."""
-    if data.startswith(there):
-        return True
-    (head, _, lines), (new_head, _, new_lines) = there.partition(b"\n"), data.partition(b"\n")
-    was, now = entries.parse_header(head), entries.parse_header(new_head)
-    if was is None or now is None or not new_lines.startswith(lines):
-        return False
-    changing = {"key": "", "previous": ""}
-    return {**was, **changing} == {**now, **changing}
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (kept := path.with_suffix(f".jsonl.kept-{number}")).exists():
-        number += 1
-    return kept

@@ -536,10 +536,23 @@ def lines(tx: Transaction, session_id: str) -> list[str]:
     return [header_of(session), *(row[0] for row in rows)]
 
 
-def mirror_sizes(tx: Transaction) -> dict[str, int]:
-    """How long the mirror file of each session must be, in bytes."""
-    rows = tx.execute("SELECT id, mirror_bytes FROM sessions")
+def mirror_sizes(tx: Transaction, after: str = "", limit: int = -1) -> dict[str, int]:
+    """How long the mirror file of each session must be, in bytes, in the order of their ids.
+
+    With a limit no more, of those behind the id `after`.
+    """
+    rows = tx.execute(
+        "SELECT id, mirror_bytes FROM sessions WHERE id > ? ORDER BY id"
+        + (f" LIMIT {limit}" if limit >= 0 else ""),
+        (after,),
+    )
     return {str(row[0]): int(row[1]) for row in rows}
+
+
+def newest_entry(tx: Transaction) -> set[str]:
+    """The id of the entry that was stored last, if there is any."""
+    rows = tx.execute("SELECT id FROM entries ORDER BY seq DESC LIMIT 1")
+    return {str(row[0]) for row in rows}
 
 
 def shortened(tx: Transaction) -> list[str]:

@@ -75,7 +75,7 @@ def mend(paths: Iterable[Path]) -> int:
 
 def open_to_others(paths: Iterable[Path]) -> list[Path]:
     """The files, and what is in folders, that others than their owner may do something with."""
-    return [each for path in paths for each in _below(path) if _is_open(each)]
+    return [each for path in paths for each in _below(path) if is_open(each)]
 
 
 def _below(path: Path) -> Iterator[Path]:
@@ -102,7 +102,8 @@ def _mend(path: Path) -> bool:
     return bool(mode)
 
 
-def _is_open(path: Path) -> bool:
+def is_open(path: Path) -> bool:
+    """True for what is ours and others may do something with."""
     try:
         return bool(_mode_for_others(path))
     except OSError:  # files come and go meanwhile

@@ -38,7 +38,7 @@ async def live(folder: Path) -> None:
     backup.keep(database, 12)
     journal = file_of(database)
     shutil.copy(journal, journal.with_name(f"{journal.name}.kept-1"))
-    for path in [*(folder / "sessions").glob("*.jsonl")]:
+    for path in [*(folder / "sessions").rglob("*.jsonl")]:
         shutil.copy(path, path.with_name(f"{path.name}.kept-1"))
 
 

@@ -22,6 +22,7 @@ from bot.archive.work import Stopped, in_thread
 from bot.clock import DAY_MS
 from bot.errors import ArchiveRefused
 from bot.metrics import Metrics
+from bot.sessions.transcript_files import everything
 from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
@@ -332,11 +333,11 @@ async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
         await Backups(config, database, clock, Metrics(), lambda: "[agent]\n").look()
         await database.close()
         clock.advance(days=1)
-    transcripts = {path.name: path.read_bytes() for path in (home / "sessions").iterdir()}
+    transcripts = {path.name: path.read_bytes() for path in everything(home / "sessions")}
     shutil.rmtree(home)
     newest = max(target.iterdir())
     await restore.restore(newest, home, home / "workspace", str, clock=clock)
-    assert {path.name: path.read_bytes() for path in (home / "sessions").iterdir()} == transcripts
+    assert {path.name: path.read_bytes() for path in everything(home / "sessions")} == transcripts
     assert (home / "workspace" / "memory" / "sailing.md").read_text().endswith("- day 6\n")
     async with running(home, clock=clock) as engine:
         await engine.say("hello again")

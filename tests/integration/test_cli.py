@@ -18,6 +18,7 @@ import pytest
 from bot import __version__
 from bot.cli.serve import chat_here
 from bot.errors import ChannelError
+from bot.sessions.transcript_files import everything
 from bot.settings import load
 from tests.fakes import commands
 from tests.support import Engine, running
@@ -204,7 +205,7 @@ async def test_conversations_are_listed_shown_and_exported_as_they_are_on_disk(t
         target = tmp_path / "out" / "deep"
         exported = await confidant(tmp_path, "sessions", "export", str(target))
         assert (exported.code, exported.err) == (0, "")
-    mirror = {path.name: path.read_bytes() for path in (tmp_path / "data/sessions").iterdir()}
+    mirror = {path.name: path.read_bytes() for path in everything(tmp_path / "data/sessions")}
     copies = {path.name: path.read_bytes() for path in target.glob("*.jsonl")}
     assert copies == mirror
     index = orjson.loads((target / "sessions.json").read_bytes())

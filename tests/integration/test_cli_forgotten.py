@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bot.cli.main import cli
+from bot.sessions.transcript_files import path_of
 from tests.support import running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
@@ -23,7 +24,7 @@ async def session(tmp_path: Path) -> str:
         await engine.ask("and the cat is grey")
         await engine.ask(f"/memory forget {WORDS}")
         await engine.ask("/memory forget yes")
-    (mirror,) = (tmp_path / "data" / "sessions").glob("*.jsonl")
+    (mirror,) = (tmp_path / "data" / "sessions").rglob("*.jsonl")
     assert WORDS in mirror.read_text("utf-8")  # what the program keeps only grows
     return mirror.stem
 
@@ -47,7 +48,7 @@ def test_what_was_forgotten_is_neither_shown_nor_exported(
         assert "4711" not in text
         assert "and the cat is grey" in text
     assert shown.count(": (forgotten)\n") == 2
-    mirror = tmp_path / "data" / "sessions" / f"{session}.jsonl"
+    mirror = path_of(tmp_path / "data" / "sessions", session)
     kept = mirror.read_text("utf-8").splitlines()
     same = [line for line in kept if WORDS not in line and "4711" not in line]
     written = lines.splitlines()

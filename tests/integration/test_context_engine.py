@@ -776,7 +776,7 @@ async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tm
     lines = query(tmp_path, "SELECT line FROM entries WHERE kind = 'compaction'")
     assert len(lines) == 1
     assert all(each in lines[0][0] for each in ("first_kept_entry_id", '"tokens_before":180001'))
-    mirrored = next((tmp_path / "sessions").glob("*.jsonl")).read_text().splitlines()
+    mirrored = next((tmp_path / "sessions").rglob("*.jsonl")).read_text().splitlines()
     assert mirrored[1:] == [row[0] for row in query(tmp_path, "SELECT line FROM entries")]
 
 

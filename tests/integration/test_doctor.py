@@ -168,7 +168,7 @@ def test_a_lock_of_a_process_that_was_killed_is_cleared_and_one_that_is_held_is_
 def test_modes_are_mended_of_what_is_private_and_of_nothing_else(data, tmp_path):
     (tmp_path / ".env").write_text("CONFIDANT_AGENT__NAME=Heron\n")
     note = data / "workspace" / "MEMORY.md"
-    (transcript,) = (data / "sessions").glob("*.jsonl")
+    (transcript,) = (data / "sessions").rglob("*.jsonl")
     private = [tmp_path / ".env", transcript, data / "sessions"]
     for path in (*private, note):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -179,7 +179,10 @@ def test_modes_are_mended_of_what_is_private_and_of_nothing_else(data, tmp_path)
     before = content(tmp_path)
     out = said("--fix")
     assert "→ Taking others' rights from what is yours alone.\n  ✓ done\n" in out
-    assert changed(before, content(tmp_path)) == {".env", f"data/sessions/{transcript.name}"}
+    assert changed(before, content(tmp_path)) == {
+        ".env",
+        transcript.relative_to(tmp_path).as_posix(),
+    }
     assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0, 0, 0]
     assert stat.S_IMODE(note.stat().st_mode) == 0o644
     assert serious(asked("doctor")) == {}

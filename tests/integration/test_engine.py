@@ -311,7 +311,7 @@ async def test_the_mirror_has_every_entry_and_is_repaired_from_the_database(tmp_
         await engine.ask("one")
         await engine.ask("/new")
         await engine.ask("two")
-    files = (tmp_path / "sessions").glob("*.jsonl")
+    files = (tmp_path / "sessions").rglob("*.jsonl")
     first, second = sorted(files, key=lambda path: path.stat().st_size)
     before = [path.read_bytes() for path in (first, second)]
     assert [len(data.splitlines()) for data in before] == [3, 5]

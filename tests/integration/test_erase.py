@@ -75,7 +75,7 @@ def kept_of(folder: Path, word: str) -> list[str]:
 
 
 def test_in_a_room_a_mark_stays_and_others_lines_are_as_they_were(folder: Path) -> None:
-    (before,) = (p for p in (folder / "sessions").glob("*.jsonl") if '"den"' in p.read_text())
+    (before,) = (p for p in (folder / "sessions").rglob("*.jsonl") if '"den"' in p.read_text())
     was = before.read_text().splitlines()
     assert invoke(folder, "erase", "memory:ada", "--yes").exit_code == 0
     asyncio.run(go_on(folder))  # the start writes it anew
@@ -89,7 +89,7 @@ def test_in_a_room_a_mark_stays_and_others_lines_are_as_they_were(folder: Path) 
         assert {**one, "message": 0} == {**other, "message": 0}
         assert one["message"]["role"] == other["message"]["role"]
         assert "(forgotten" in other["message"]["text"]
-    assert not [*(folder / "sessions").glob(f"{before.name}.kept-*")]
+    assert not [*(folder / "sessions").rglob(f"{before.name}.kept-*")]
 
 
 @pytest.mark.parametrize(

@@ -53,5 +53,5 @@ def test_transcripts_are_exported_from_a_database_as_from_a_folder(
     assert len(exported[0]) >= 3
     index = orjson.loads(exported[0]["sessions.json"])
     assert {f"{each['sessionId']}.jsonl" for each in index.values()} <= set(exported[1])
-    mirrored = {path.name: path.read_bytes() for path in (folder / "sessions").glob("*.jsonl")}
+    mirrored = {path.name: path.read_bytes() for path in (folder / "sessions").rglob("*.jsonl")}
     assert mirrored.items() <= exported[1].items()

@@ -45,13 +45,13 @@ async def use(folder: Path) -> None:
         await engine.ask("hello from a room", sender="bob")
         await engine.ask("/remind me in 5 minutes to stretch")
         await engine.ask("/new")
-        transcript = next((folder / "sessions").glob("*.jsonl"))
+        transcript = next((folder / "sessions").rglob("*.jsonl"))
         await asyncio.to_thread(backup.make, folder / "confidant.db", 3, NOON)
         await until((folder / "index" / "embeddings.db-wal").exists)
         assert open_to_others(folder) == []
     transcript.write_bytes(b"what the database does not know\n")
     async with running(folder, clock=clock, memory=EMBEDDER):
-        await until(lambda: bool([*(folder / "sessions").glob("*.kept-*")]))
+        await until(lambda: bool([*(folder / "sessions").rglob("*.kept-*")]))
         assert open_to_others(folder) == []
 
 
@@ -98,7 +98,7 @@ async def test_a_transcript_is_written_again_as_a_private_file(tmp_path, monkeyp
     folder = tmp_path / "data"
     async with running(folder) as engine:
         await engine.ask("hello")
-    for path in (folder / "sessions").glob("*.jsonl"):
+    for path in (folder / "sessions").rglob("*.jsonl"):
         path.write_bytes(b"")
     database = await SqliteDatabase.open(folder / "confidant.db")
     mirror = Mirror(database, folder / "sessions")

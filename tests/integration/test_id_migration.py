@@ -21,6 +21,7 @@ from bot.identity import routing
 from bot.identity.view import folder_name, room_name
 from bot.memory import folders
 from bot.sessions import store
+from bot.sessions.transcript_files import path_of
 from bot.testing import ScriptedModel
 from tests.support import Engine, running
 
@@ -136,8 +137,8 @@ async def test_the_files_of_transcripts_follow_and_nothing_is_set_aside(old: Pat
     async with starting(old) as engine:
         await settled(engine)
     for id_, size in rows(old, "SELECT id, mirror_bytes FROM sessions"):
-        assert (old / "sessions" / f"{id_}.jsonl").stat().st_size == size
-    assert list((old / "sessions").glob("*.kept-*")) == []
+        assert path_of(old / "sessions", id_).stat().st_size == size
+    assert list((old / "sessions").rglob("*.kept-*")) == []
 
 
 async def test_two_people_who_shared_a_key_part_with_what_each_of_them_began(old: Path):

@@ -19,6 +19,7 @@ from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
 from bot.importing import exports as reading
 from bot.sessions import forgetting, search, store
+from bot.sessions.transcript_files import everything as transcripts
 from bot.storage.files import DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes import exports
@@ -67,7 +68,7 @@ def refused(folder: Path, *words: str) -> str:
 
 def everything(folder: Path) -> dict[str, Any]:
     """All that was said, and every transcript file."""
-    files = {path.name: path.read_bytes() for path in (folder / "sessions").glob("*")}
+    files = {path.name: path.read_bytes() for path in transcripts(folder / "sessions")}
     if not (folder / "confidant.db").exists():
         return files
     connection = apsw.Connection(str(folder / "confidant.db"), flags=apsw.SQLITE_OPEN_READONLY)
@@ -82,7 +83,7 @@ def everything(folder: Path) -> dict[str, Any]:
 def said_in(folder: Path) -> list[tuple[str, int, str]]:
     """Who said what, and when (seconds): of every conversation, in order."""
     found: list[tuple[str, int, str]] = []
-    for file in sorted((folder / "sessions").glob("*.jsonl")):
+    for file in sorted((folder / "sessions").rglob("*.jsonl")):
         for line in file.read_text().splitlines()[1:]:
             entry = json.loads(line)
             found.append((entry["message"]["role"], entry["at"] // 1000, entry["message"]["text"]))

@@ -77,7 +77,7 @@ async def test_a_picture_is_shown_again_after_a_restart(tmp_path):
         await engine.ask("what was on it?")
         first = engine.model.requests[-1].messages[0]
         assert first.blocks == blocks
-        line = next((tmp_path / "sessions").glob("*.jsonl")).read_text()
+        line = next((tmp_path / "sessions").rglob("*.jsonl")).read_text()
         assert "artifact" in line
         assert len(line) < 20_000  # the transcript names the picture, it does not hold it
 

@@ -93,7 +93,7 @@ async def test_a_claim_without_a_write_gets_no_tick(tmp_path: Path, said: str, t
         assert await engine.ask("remember my allergy") == told
         if "milk" not in said:
             assert not any("✓" in draft for draft in engine.channel.drafts)
-    transcript = next((tmp_path / "sessions").glob("*.jsonl")).read_text()
+    transcript = next((tmp_path / "sessions").rglob("*.jsonl")).read_text()
     assert f'"text":{json.dumps(told, ensure_ascii=False)}' in transcript
 
 
@@ -125,7 +125,7 @@ async def test_a_reply_of_nothing_but_a_write_is_the_confirmation(tmp_path: Path
 async def test_the_transcript_says_what_the_person_was_told(tmp_path: Path):
     async with running(tmp_path, model=writing("✓ Yes.", text="Ada likes tea")) as engine:
         await engine.ask("tea")
-    transcript = next((tmp_path / "sessions").glob("*.jsonl")).read_text()
+    transcript = next((tmp_path / "sessions").rglob("*.jsonl")).read_text()
     assert f'"text":"Yes.\\n\\n✓ Stored in {TODAY}:3"' in transcript
 
 

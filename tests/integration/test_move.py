@@ -252,9 +252,9 @@ async def test_the_program_goes_on_where_it_was_and_answers_what_waits_once(
             # Whatever is behind it in its lane or its queue would have come before.
             assert len([text for text in texts(engine) if text in WAITED]) == len(awaited) - 1
     if back:
-        transcripts = list((home / "sessions").glob("*.jsonl"))
+        transcripts = list((home / "sessions").rglob("*.jsonl"))
         assert any("is anybody there?" in path.read_text("utf-8") for path in transcripts)
-        assert len(transcripts) >= len(list((folder / "sessions").glob("*.jsonl")))
+        assert len(transcripts) >= len(list((folder / "sessions").rglob("*.jsonl")))
         kinds = {
             orjson.loads(line)["type"]
             for line in (home / "confidant.journal.jsonl").read_bytes().splitlines()
@@ -296,11 +296,11 @@ async def test_what_is_moved_is_of_the_months_it_was_said_in_and_can_be_dropped(
         assert lost or not [each for each in logs if each["event"] == "sessions.read_back"]
     rows = rows_of(back)["entries"]
     assert len(rows) >= count - 4 + 6
-    for path in (back / "sessions").glob("*.jsonl"):
+    for path in (back / "sessions").rglob("*.jsonl"):
         ids = [orjson.loads(line)["id"] for line in path.read_bytes().splitlines()[1:]]
         numbers = [int(id_.rpartition(".")[2]) for id_ in ids]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
-    assert not list((back / "sessions").glob("*.kept-*"))
+    assert not list((back / "sessions").rglob("*.kept-*"))
 
 
 class Killed(Exception):

@@ -54,7 +54,7 @@ async def test_everything_of_one_and_nothing_of_another_while_the_bot_runs(
     assert held["notes/memory/旅行.md"] == f"- {ADA} by train\n"
     assert json.loads(held["data/reminders.json"])[0]["text"] == f"{ADA} the plants"
     assert "Of memory:ada" in held["README.md"]
-    kept = {path.name: path for path in (tmp_path / "home" / "sessions").glob("*.jsonl")}
+    kept = {path.name: path for path in (tmp_path / "home" / "sessions").rglob("*.jsonl")}
     copied = [name for name in held if name.startswith("conversations/") and name[-1] == "l"]
     assert len(copied) == 2
     for name in copied:

@@ -66,7 +66,7 @@ async def test_what_waited_in_the_backup_and_was_answered_since_is_done(
         assert len(engine.model.requests) == 1
     assert said(tmp_path)[:6] == lines
     assert states(tmp_path) == [("1", "done"), ("2", "done"), ("5", "done")]
-    assert not list((tmp_path / "sessions").glob("*.kept-*"))
+    assert not list((tmp_path / "sessions").rglob("*.kept-*"))
 
 
 async def test_what_waited_and_was_not_answered_since_is_answered_once(tmp_path: Path):

@@ -78,7 +78,7 @@ async def test_what_was_forgotten_is_not_shown_or_found_again(tmp_path: Path, lo
         assert "boats" in shown(model.requests)
         found = await engine.ask("/memory search locker number")
         assert "4711" not in found
-    transcripts = [path.read_text() for path in (tmp_path / "sessions").glob("*.jsonl")]
+    transcripts = [path.read_text() for path in (tmp_path / "sessions").rglob("*.jsonl")]
     assert any(SECRET in lines for lines in transcripts)  # they only grow
     assert not list(tmp_path.rglob("*.kept-*"))
 

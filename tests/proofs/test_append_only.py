@@ -33,6 +33,7 @@ from bot.channel import Piece
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror
+from bot.sessions.transcript_files import everything
 from bot.storage import Transaction, fulltext
 from bot.storage.postgres_sql import PostgresTransaction, Signals
 from bot.storage.sqlite import SqliteDatabase
@@ -284,7 +285,7 @@ class Conversations(RuleBasedStateMachine):
             id_: "".join(f"{line}\n" for line in lines) for id_, lines in self.look()[0].items()
         }
         found = {
-            path.stem: path.read_text("utf-8") for path in (self.folder / "sessions").iterdir()
+            path.stem: path.read_text("utf-8") for path in everything(self.folder / "sessions")
         }
         assert found == wanted
 

@@ -23,6 +23,7 @@ from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving, proposal
 from bot.importing.storing import Count, Owner
 from bot.person.whose import snapshot_of
+from bot.sessions.transcript_files import everything
 from bot.storage import Database, Transaction
 from tests.fakes import exports as made
 from tests.fakes import openclaw
@@ -72,7 +73,7 @@ def state(folder: Path) -> dict[str, Any]:
         )
         return {
             **tables,
-            **{path.name: path.read_bytes() for path in (folder / "sessions").iterdir()},
+            **{path.name: path.read_bytes() for path in everything(folder / "sessions")},
         }
     finally:
         connection.close()

@@ -235,7 +235,7 @@ async def test_a_long_conversation_stays_within_its_window(
     # Nothing is lost.
     assert [entry.text for entry in kept if entry.role == "user" and entry.source] == said
     assert row["turns"] == turns
-    mirrored = next((tmp_path / "sessions").glob("*.jsonl")).read_text().splitlines()
+    mirrored = next((tmp_path / "sessions").rglob("*.jsonl")).read_text().splitlines()
     assert len(mirrored) == row["entry_count"] + 1
     # Everything at most once a cycle.
     assert compactions >= 3

@@ -9,6 +9,7 @@ from bot.identity.routing import OWNER
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions import browsing, store
 from bot.sessions.mirror import Mirror
+from bot.sessions.transcript_files import path_of
 
 NOW = 1_790_000_000_000
 
@@ -23,7 +24,7 @@ async def test_a_written_store_is_whole_and_listed_and_found(tmp_path):
         mirror = Mirror(database, tmp_path / TRANSCRIPTS)
         assert await mirror.repair() == 0
         kept = {
-            each.id: (tmp_path / TRANSCRIPTS / f"{each.id}.jsonl").read_text("utf-8")
+            each.id: path_of(tmp_path / TRANSCRIPTS, each.id).read_text("utf-8")
             for each in sessions
         }
         for each in sessions:

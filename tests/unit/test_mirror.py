@@ -12,6 +12,7 @@ from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
+from bot.sessions.transcript_files import path_of
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, until
 
@@ -51,7 +52,7 @@ class Home:
         )
 
     def found(self) -> dict[str, bytes]:
-        return {path.stem: path.read_bytes() for path in self.folder.glob("*.jsonl")}
+        return {path.stem: path.read_bytes() for path in self.folder.rglob("*.jsonl")}
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ async def test_a_file_of_the_wrong_length_is_written_again_and_foreign_lines_are
     session = await home.begin()
     await home.append(session, "one")
     await home.mirror.stop()
-    path = home.folder / f"{session}.jsonl"
+    path = path_of(home.folder, session)
     whole = path.read_bytes()
     damaged = {"torn": whole[:-5], "longer": whole + b"mine\n", "empty": b""}
     if damage == "gone":
@@ -125,7 +126,7 @@ async def test_a_file_of_the_wrong_length_is_written_again_and_foreign_lines_are
     assert await again.repair() == 1
     await again.stop()
     assert path.read_bytes() == whole
-    kept = [each.read_bytes() for each in home.folder.glob("*.kept-*")]
+    kept = [each.read_bytes() for each in home.folder.rglob("*.kept-*")]
     assert kept == ([whole + b"mine\n"] if damage == "longer" else [])
 
 
@@ -133,23 +134,23 @@ async def test_a_second_foreign_file_does_not_overwrite_the_first(home):
     await home.mirror.start()
     session = await home.begin()
     await home.mirror.stop()
-    path = home.folder / f"{session}.jsonl"
+    path = path_of(home.folder, session)
     for number in range(3):
         path.write_bytes(b"edited %d" % number)
         again = Mirror(home.database, home.folder)
         await again.start()
         await again.repair()
         await again.stop()
-    kept = sorted(each.read_bytes() for each in home.folder.glob("*.kept-*"))
+    kept = sorted(each.read_bytes() for each in home.folder.rglob("*.kept-*"))
     assert kept == [b"edited 0", b"edited 1", b"edited 2"]
 
 
 async def test_a_folder_that_cannot_be_written_stops_nobody(home):
     await home.mirror.start()
     session = await home.begin()
-    path = home.folder / f"{session}.jsonl"
+    path = path_of(home.folder, session)
     path.unlink(missing_ok=True)
-    path.mkdir()  # a folder where the file should be
+    path.mkdir(parents=True)  # a folder where the file should be
     await home.append(session, "one")
     await asyncio.wait_for(home.mirror.stop(), 60)
     path.rmdir()

@@ -1,0 +1,289 @@
+"""Where the JSONL copy of each transcript is, and how it is written: for threads.
+
+There is a folder for each month, of the sessions that began in it, and one for what was imported.
+Earlier versions had all files in one folder. What is still there counts just the same, and is
+brought to its place by one change of its name: it is in the one or in the other, whatever happens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from bot.sessions import entries, imported
+from bot.storage import Transaction, files
+
+SUFFIX = ".jsonl"
+IMPORTED = "imported"  # the folder of what took place elsewhere, whenever that was
+MARK = "confidant.transcripts"  # beside the folder; see `note_in_step`
+MOST_OPEN = 32  # files that are kept open
+ASKED_AT_ONCE = 500
+_BEGAN = re.compile(r"(\d{4})(0[1-9]|1[0-2])\d\d-")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The file of a session, and how long it is in bytes."""
+
+    id: str
+    path: Path
+    size: int
+
+
+def place_of(session_id: str) -> str:
+    """The folder of a session's file, by its id; empty for an id that says nothing of it."""
+    if imported.is_of(session_id):
+        return IMPORTED
+    began = _BEGAN.match(session_id)
+    return f"{began[1]}-{began[2]}" if began else ""
+
+
+def path_of(folder: Path, session_id: str) -> Path:
+    """Where the file of a session belongs."""
+    return folder / place_of(session_id) / f"{session_id}{SUFFIX}"
+
+
+def places(folder: Path) -> list[Path]:
+    """The folder, and those in it: wherever a file may be. None while there is no folder."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as found:
+        inner = [Path(each.path) for each in found if each.is_dir(follow_symlinks=False)]
+    return [folder, *sorted(inner)]
+
+
+def found_in(place: Path) -> list[Found]:
+    """The files of sessions in one folder."""
+    if not place.is_dir():
+        return []
+    with os.scandir(place) as found:
+        return [
+            Found(each.name.removesuffix(SUFFIX), Path(each.path), each.stat().st_size)
+            for each in found
+            if each.name.endswith(SUFFIX) and each.is_file(follow_symlinks=False)
+        ]
+
+
+def all_found(folder: Path) -> list[Found]:
+    """The files of sessions, wherever they are."""
+    return [each for place in places(folder) for each in found_in(place)]
+
+
+def everything(folder: Path) -> Iterator[Path]:
+    """All files there are, also those that were set aside."""
+    for place in places(folder):
+        yield from (path for path in place.iterdir() if not path.is_dir() or path.is_symlink())
+
+
+# --- where earlier versions had them --------------------------------------------------------------
+
+
+def settle(folder: Path, session_id: str) -> None:
+    """Bring the file of a session to its place, if it is where earlier versions had it.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    old, new = folder / f"{session_id}{SUFFIX}", path_of(folder, session_id)
+    if old == new or new.exists() or not old.is_file():
+        return
+    new.parent.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):  # it was brought there just now
+        old.rename(new)
+
+
+def settle_all(folder: Path) -> int:
+    """Do so with every file there is, how many there were; one whose place is taken is set aside.
+
+    Raises:
+        OSError: the disk does not take it; the next start goes on.
+    """
+    count = 0
+    for each in found_in(folder):
+        new = path_of(folder, each.id)
+        if each.path == new:
+            continue
+        settle(folder, each.id)
+        with suppress(FileNotFoundError):
+            if each.path.is_file():  # its place is taken: by what was written anew
+                set_aside(each.path, new)
+        count += 1
+    for path in folder.glob(f"*{SUFFIX}.kept-*"):
+        new = path_of(folder, path.name.partition(SUFFIX)[0])
+        if new.parent != folder:
+            new.parent.mkdir(mode=0o700, exist_ok=True)
+            path.rename(free_name(new))
+    return count
+
+
+def set_aside(path: Path, instead: Path) -> None:
+    """Give a file the next free name beside another; one that this begins with goes.
+
+    Raises:
+        OSError: it cannot be read or renamed.
+    """
+    if path != instead and knows(instead.read_bytes(), path.read_bytes()):
+        path.unlink()
+        return
+    path.rename(free_name(instead))
+
+
+def free_name(path: Path) -> Path:
+    """The next name beside a file for what is set aside of it."""
+    number = 1
+    while (kept := path.with_suffix(f"{SUFFIX}.kept-{number}")).exists():
+        number += 1
+    return kept
+
+
+def knows(data: bytes, there: bytes) -> bool:
+    """True when a file holds nothing else than `data` does; its session's key may be another."""
+    if data.startswith(there):
+        return True
+    (head, _, lines), (new_head, _, new_lines) = there.partition(b"\n"), data.partition(b"\n")
+    was, now = entries.parse_header(head), entries.parse_header(new_head)
+    if was is None or now is None or not new_lines.startswith(lines):
+        return False
+    changing = {"key": "", "previous": ""}
+    return {**was, **changing} == {**now, **changing}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class OpenFiles:
+    """Appends to files and keeps those open that were written to last; for one thread at a time."""
+
+    def __init__(self, folder: Path, most: int = MOST_OPEN) -> None:
+        self._folder = folder
+        self._most = most
+        self._open: OrderedDict[str, tuple[int, os.stat_result]] = OrderedDict()
+
+    def append(self, session_id: str, offset: int, data: bytes) -> bool:
+        """Add to the end of a file; False, and nothing is added, when that is not at `offset`.
+
+        A file that was deleted, renamed or changed by somebody else meanwhile is noticed.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        path = path_of(self._folder, session_id)
+        known = self._open.get(session_id)
+        size = _size_of(path, known[1]) if known is not None else None
+        if known is None or size is None:
+            self.close(session_id)
+            file, size = self._opened(path, session_id)
+        else:
+            self._open.move_to_end(session_id)
+            file = known[0]
+        if size != offset:
+            return False
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+        except OSError:
+            self.close(session_id)
+            raise
+        return True
+
+    def sync(self, session_id: str) -> None:
+        """Let what was added to a file reach the disk.
+
+        Raises:
+            OSError: the disk failed, or the file is gone.
+        """
+        if session_id in self._open:
+            os.fsync(self._open[session_id][0])
+            return
+        with path_of(self._folder, session_id).open("rb") as file:
+            os.fsync(file.fileno())
+
+    def close(self, session_id: str) -> None:
+        """Keep a file open no more."""
+        if (known := self._open.pop(session_id, None)) is not None:
+            os.close(known[0])
+
+    def close_all(self) -> None:
+        """Keep none open."""
+        for session_id in list(self._open):
+            self.close(session_id)
+
+    def _opened(self, path: Path, session_id: str) -> tuple[int, int]:
+        """A file to write to, and how long it is."""
+        settle(self._folder, session_id)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        file = files.opener(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        status = os.fstat(file)
+        self._open[session_id] = (file, status)
+        if len(self._open) > self._most:
+            self.close(next(iter(self._open)))
+        return file, status.st_size
+
+
+def _size_of(path: Path, opened: os.stat_result) -> int | None:
+    """How long a file is; None when it is not the one that was opened."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size if os.path.samestat(status, opened) else None
+
+
+# --- whether anything changed since ---------------------------------------------------------------
+
+
+def note_in_step(folder: Path, newest: Iterable[str]) -> None:
+    """Note that the files have no more than the database, while that is so.
+
+    `newest` are the ids of the last entries that were written since that was noted before: of an
+    older copy of the database they say that it is one. It must be taken back (`forget_in_step`)
+    before anything is written.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    said = {"entries": sorted(newest), "places": _looks(folder)}
+    with open(folder.with_name(MARK), "wb", opener=files.opener) as file:
+        file.write(orjson.dumps(said))
+
+
+def forget_in_step(folder: Path) -> None:
+    """Note it no more.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    folder.with_name(MARK).unlink(missing_ok=True)
+
+
+def noted_in_step(folder: Path) -> tuple[str, ...] | None:
+    """The entries that a database must have for the note to hold; None when it does not."""
+    try:
+        said = orjson.loads(folder.with_name(MARK).read_bytes())
+        if said["places"] == _looks(folder):
+            return tuple(str(id_) for id_ in said["entries"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def has_entries(tx: Transaction, ids: tuple[str, ...]) -> bool:
+    """True when all of these entries are in the database."""
+    there = 0
+    for at in range(0, len(ids), ASKED_AT_ONCE):
+        some = ids[at : at + ASKED_AT_ONCE]
+        marks = ",".join("?" * len(some))
+        there += int(tx.execute(f"SELECT count(*) FROM entries WHERE id IN ({marks})", some)[0][0])
+    return there == len(ids)
+
+
+def _looks(folder: Path) -> dict[str, int]:
+    """When a file was last added to each folder, or taken from it, in ns since the epoch."""
+    return {place.name: place.stat().st_mtime_ns for place in places(folder)}
