@@ -133,9 +133,11 @@ def _packed(numbers: list[int]) -> bytes:
 
 def _table(pieces: Mapping[str, int], pairs: Sequence[str]) -> tuple[array[int], array[int]]:
     """Both pieces of each pair as one number, in order; and its rank with what it becomes."""
-    parts = [pair.split(" ") for pair in pairs]
-    keys = np.array([pieces[left] << 16 | pieces[right] for left, right in parts], np.uint32)
-    made = np.array([pieces[left + right] for left, right in parts], np.uint32)
-    ranked = (np.arange(len(parts), dtype=np.uint32) << 16) | made
+    both, ranked = array("I"), array("I")
+    for rank, pair in enumerate(pairs):
+        left, _, right = pair.partition(" ")
+        both.append(pieces[left] << 16 | pieces[right])
+        ranked.append(rank << 16 | pieces[left + right])
+    keys, values = (np.frombuffer(each, np.uint32) for each in (both, ranked))
     order = np.argsort(keys)
-    return array("I", keys[order].tobytes()), array("I", ranked[order].tobytes())
+    return array("I", keys[order].tobytes()), array("I", values[order].tobytes())
