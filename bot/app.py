@@ -359,7 +359,7 @@ class App:
         self._spawn(self.tool_plugins.load())
         if self.tool_servers:
             self._spawn(self.tool_servers.keep())
-        self._spawn(self._finish_loading(ground.models))
+        self._spawn(self._finish_loading(ground.models, memory))
 
     def _keep_backups(self, ground: Ground) -> None:
         from bot.archive import schedule  # noqa: PLC0415 - few starts need what it imports
@@ -375,11 +375,15 @@ class App:
         first, pause = schedule.FIRST_SECONDS, schedule.LOOK_SECONDS
         self._scheduler.every("backups", pause, backups.look, first=first)
 
-    async def _finish_loading(self, models: Models) -> None:
+    async def _finish_loading(self, models: Models, memory: Memory) -> None:
+        """Load what a first message needs, in the order in which it does."""
         try:
             await models.warm_up()
         finally:
-            self._parts.on_loaded()
+            try:
+                await memory.warm_up()
+            finally:
+                self._parts.on_loaded()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -29,6 +29,7 @@ _MODULES: Final = (
     "apscheduler.schedulers.asyncio",
     "apscheduler.triggers.interval",
     "apscheduler.triggers.date",
+    "apscheduler.executors.asyncio",
 )
 
 Job = Callable[[], Awaitable[object]]

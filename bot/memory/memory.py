@@ -166,6 +166,11 @@ class Memory:
         await asyncio.to_thread(self.store.prepare)
         await self.index.start()
 
+    async def warm_up(self) -> None:
+        """Load the embedder where there is something to find, before somebody asks for it."""
+        if any((await self.index.status()).spaces.values()):
+            await embed.warm_up(self.embedder)
+
     async def keep(self, feed: TranscriptFeed, coordination: Coordination) -> None:
         """Feed the index with what is said, until cancelled or closed.
 

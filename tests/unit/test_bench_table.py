@@ -27,7 +27,7 @@ FLOOR = Measured(
     telegram_busy=0.2,
     model_busy=0.1,
 )
-ENGINE = replace(FLOOR, cold_start=0.5, p50=7.5, turns_per_second=300.0, cpu=3.0, resident=140.0)
+ENGINE = replace(FLOOR, cold_start=0.5, p50=7.5, turns_per_second=300.0, cpu=3.0, resident=120.0)
 FLOORS = {"floor": FLOOR}
 
 
@@ -63,7 +63,7 @@ def test_goals_compare_with_the_floor():
     whole = replace(FLOOR, p50=4.0, turns_per_second=400.0)
     checked = goals(ENGINE, {"floor": FLOOR, "other floor": whole}, ENGINE)
     ratios = [0.75, 2.5, 0.75, 3.5]
-    assert [goal.value for goal in checked] == [*ratios, 3.0, 0.5, 0.1, 140.0, 140.0]
+    assert [goal.value for goal in checked] == [*ratios, 3.0, 0.5, 0.1, 120.0, 120.0]
     assert [goal.what.rpartition("the ")[2] for goal in checked[:4]] == [
         *("floor", "floor"),
         *("other floor", "other floor"),
@@ -102,7 +102,7 @@ def test_the_table_has_a_row_for_each_and_the_engines_ratios():
         "| engine ÷ floor",
     ]
     assert lines[2] == ("| floor | 1.00 s | 0.10 s | 5.0 ms | 8.0 ms | 400 | 2.0 ms | 110 MB |")
-    assert lines[4].startswith("| engine ÷ floor | 0.50 | 1.00 | 1.50 | 1.00 | 0.75 | 1.50 | 1.27")
+    assert lines[4].startswith("| engine ÷ floor | 0.50 | 1.00 | 1.50 | 1.00 | 0.75 | 1.50 | 1.09")
     assert len({line.count("|") for line in lines}) == 1
 
 

@@ -43,7 +43,7 @@ def own() -> Merges:
 
 
 def _file():
-    return folder_of(local.PACKAGE) / local._TOKENIZER
+    return folder_of(local.PACKAGE) / local.TOKENIZER
 
 
 @given(text=st.lists(st.sampled_from(WORDS) | st.text(max_size=12), max_size=12).map("".join))

@@ -13,7 +13,8 @@ import pytest
 
 from bot.errors import EmbedderError
 from bot.memory.embed.installed import folder_of
-from bot.memory.embed.multilingual import LONGEST, PACKAGE, TABLE, MultilingualEmbedder
+from bot.memory.embed.multilingual import PACKAGE, TABLE, MultilingualEmbedder
+from bot.memory.embed.sentence_encoder import LONGEST
 
 TEXTS = [
     "",

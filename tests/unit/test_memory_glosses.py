@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import EmbedderError
-from bot.memory.embed import chinese, glosses, local
+from bot.memory.embed import chinese, glosses, word_vectors
 from bot.memory.embed.glosses import Glosses
 from bot.memory.embed.local import LocalEmbedder
 from bot.storage import fulltext
@@ -160,7 +160,7 @@ async def test_a_missing_dictionary_costs_chinese_its_meaning_and_nothing_else(m
 async def test_more_words_than_are_kept_are_no_trouble(monkeypatch):
     embedder = LocalEmbedder()
     before = await embedder.embed(["女儿过敏", "daughter"])
-    monkeypatch.setattr(local, "MAX_WORDS", 3)
+    monkeypatch.setattr(word_vectors, "MAX_WORDS", 3)
     small = LocalEmbedder()
     for text in ("女儿过敏", "上海工作手术汽车薪水", "女儿过敏"):
         rows = await small.embed([text, "daughter"])

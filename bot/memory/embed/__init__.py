@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,16 @@ from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
 from bot.memory.vectors import Vectors
 
-__all__ = ["Embedder", "EmbedderError", "Identity", "NoEmbedder", "identity", "make", "missing"]
+__all__ = [
+    "Embedder",
+    "EmbedderError",
+    "Identity",
+    "NoEmbedder",
+    "identity",
+    "make",
+    "missing",
+    "warm_up",
+]
 
 # Packages; not every Python and processor has those of "local".
 NEEDS: Mapping[str, tuple[str, ...]] = {
@@ -111,6 +121,13 @@ class NoEmbedder:
 def identity(embedder: Embedder) -> Identity:
     """Where an embedder's vectors come from."""
     return Identity(embedder.provider, embedder.model, embedder.endpoint)
+
+
+async def warm_up(embedder: Embedder) -> None:
+    """Load a model of this process before it is needed; others cost nothing until they are."""
+    if embedder.provider in NEEDS:
+        with suppress(EmbedderError):  # a search says so
+            await embedder.embed(["a word"])
 
 
 def missing(config: EmbedderConfig) -> str:

@@ -8,12 +8,13 @@ import mmap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bot.errors import EmbedderError
 from bot.memory.vectors import Vectors
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def folder_of(package: str) -> Path:
