@@ -29,6 +29,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "facts": ("How much is found in other words", ()),
     "talks": ("How much is found of talks: one thing, lists, dates", ("--mode", "fused")),
     "offline": ("How well the offline model answers", ("--quick",)),
+    "keeping": ("How much of what is kept is worth keeping", ()),
     "fits": ("Whether a search can tell that nothing fits", ()),
     "locomo": ("How much is found of long conversations", ("--mode", "fused")),
 }

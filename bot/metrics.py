@@ -44,6 +44,11 @@ class Metrics:
             "Times memory was saved from a conversation, by how it ended.",
             ("end",),
         )
+        self.not_kept = counter(
+            "confidant_memory_not_kept",
+            "Entries that were refused as not worth keeping, by why.",
+            ("reason",),
+        )
         self.compactions = counter(
             "confidant_compactions",
             "Conversations whose older part became a summary, by how it ended.",

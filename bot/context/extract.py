@@ -1,4 +1,4 @@
-"""Condensing what was said without a model, and finding what in it is worth keeping. Pure.
+"""Condensing what was said without a model. Pure.
 
 Nothing is written here, only picked: whole sentences, in the words they were said in. The offline
 model works with this, and so do tests that need the same summary every time.
@@ -7,26 +7,13 @@ model works with this, and so do tests that need the same summary every time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from bot.clock import MONTH_NAME, month_of
-from bot.context import tokens
+from bot.context import statements, tokens, wording
 from bot.context.quoting import Said, Who, clipped
-from bot.storage import fulltext
-
-LONGEST_MESSAGE = 4_000  # characters; what is longer was pasted, not said
-ALIKE = 0.8  # share of common words from which two sentences say the same
-QUOTED = 20  # characters; longer words in quotation marks are somebody else's
-
-_END = re.compile(
-    r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bProf\.)"
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)\s+|(?<=[。！？])|\n+"
-)
-_LEAD = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
-_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_QUOTED = re.compile(rf"[“\"「『]([^”\"」』\n]{{{QUOTED},}})[”\"」』]")
 
 _DATE = re.compile(
     rf"\b(?:(?P<iso>\d{{4}}-\d{{1,2}}-\d{{1,2}})"
@@ -39,14 +26,16 @@ LINK = re.compile(r"(?:https?://|www\.)[^\s<>\"'”）)\]]+|\b[\w.+-]+@[\w-]+(?:
 CODE = re.compile(r"\b(?=[A-Za-z0-9-]*\d)(?=[A-Za-z0-9-]*[A-Z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*\b")
 NUMBER = re.compile(
     r"(?<![\w.,:])[€$£¥#]?\d+(?:[.,:/-]\d+)*\s?(?:%|°C?|€|(?:km|kg|cm|mm|GB|MB|am|pm)\b"
-    r"|[元块个只条号岁年米斤次万页楼天]|点半?)?(?![\w])|[€$£¥#]?\d+(?:[.,:/-]\d+)*[元块个只条号岁年米斤次万页楼天点]"
+    r"|[元块个只条号岁年米斤次万页楼天]|点半?)?(?![\w])"
+    r"|[€$£¥#]?\d+(?:[.,:/-]\d+)*[元块个只条号岁年米斤次万页楼天点]"
 )
 _UPPER = "A-ZÀ-ÖØ-Þ"
 _LETTER = r"[^\W\d_]"
 _WORD = rf"[{_UPPER}](?:{_LETTER}|[’'-](?={_LETTER}))+"
 _NAME = re.compile(rf"\b{_WORD}(?:[ -](?:(?:of|de|van|von)\s)?{_WORD})*\b")
 _NAME_FIRST = re.compile(
-    rf"^[{_UPPER}]\w+(?=(?:['’]s|\s+(?:is|was|has|had|wants|likes|loves|lives|works|said|will|called"
+    rf"^[{_UPPER}]\w+(?=(?:['’]s|\s+(?:is|was|has|had|wants|likes|loves|lives|works|said|will"
+    rf"|called"
     r"|moved|needs|and|plays|studies|teaches|speaks|owns|drives|hates|prefers|comes|goes|gets|takes"
     r"|starts|turns|keeps|knows|collects|sings|cooks|reads|writes|runs)\b))"
 )
@@ -61,12 +50,13 @@ _NO_NAMES = frozenset(
 _CJK = "\u4e00-\u9fff"
 _NAME_CJK = re.compile(
     rf"(?:[叫姓]|名字是)(?P<named>[{_CJK}]{{1,4}})|[《“「](?P<titled>[^》”」]{{1,20}})[》”」]"
-    rf"|(?P<place>(?:(?![日号去在到从住来的我你他她是了和与往])[{_CJK}]){{1,5}}(?:大学|公司|医院|酒店|机场|[市省区县路街站镇]))"
+    rf"|(?P<place>(?:(?![日号去在到从住来的我你他她是了和与往])[{_CJK}]){{1,5}}(?:大学|公司"
+    rf"|医院|酒店|机场|[市省区县路街站镇]))"
     rf"|(?P<person>[{_CJK}]{{1,2}}(?:老师|先生|女士|医生|经理|阿姨|叔叔))"
 )
 _NOT_NAMED = re.compile("[做什么我你他她的了是在]")
 
-_AM = re.compile(
+AM = re.compile(
     r"\b(?:I['’]?m|I am|I was|we['’]?re|we are)\s+(?!fine|good|ok|okay|sorry|sure|not sure|glad"
     r"|happy|tired|back|here|done|ready|just|so|afraid|curious|wondering|thinking|trying|looking"
     r"|going to bed|hungry|bored|asking|kidding|on it)\w",
@@ -85,73 +75,38 @@ _OWN = re.compile(
     re.IGNORECASE,
 )
 _OWN_ZH = re.compile(
-    "我们?(?:叫|姓|是|住|在|有|没有|喜欢|不喜欢|最喜欢|讨厌|爱|不爱|怕|对|不吃|不能|不喝|每|打算|决定"
-    "|计划|准备|搬|买|订|养|出生|结婚|换|学|会|从|属|今年|已经|约|答应|签|报|从来|一直|下|明|后天|想学)"
-    "|[我咱]们?(?:的|家)?(?:女儿|儿子|孩子|老婆|妻子|太太|丈夫|老公|妈妈?|爸爸?|父亲|母亲|奶奶|爷爷|外婆"
-    "|哥哥?|姐姐?|弟弟?|妹妹?|朋友|同事|老板|医生|老师|房东|邻居|室友|[狗猫车]|生日|电话|手机|地址|航班)"
+    "我们?(?:叫|姓|是|住|在|有|没有|喜欢|不喜欢|最喜欢|讨厌|爱|不爱|怕|对|不吃|不能|不喝|每"
+    "|打算|决定"
+    "|计划|准备|搬|买|订|养|出生|结婚|换|学|会|从|属|今年|已经|约|答应|签|报|从来|一直|下|明"
+    "|后天|想学)"
+    "|[我咱]们?(?:的|家)?(?:女儿|儿子|孩子|老婆|妻子|太太|丈夫|老公|妈妈?|爸爸?|父亲|母亲|奶奶"
+    "|爷爷|外婆"
+    "|哥哥?|姐姐?|弟弟?|妹妹?|朋友|同事|老板|医生|老师|房东|邻居|室友|[狗猫车]|生日|电话|手机"
+    "|地址|航班)"
 )
-_WEIGHTY = re.compile(
+WEIGHTY = re.compile(
     r"\b(?:birthday|anniversary|wedding|appointment|deadline|due|flight|address|phone|meeting"
     r"|passport|insurance|doctor|surgery|medication|rent|salary|budget|prefers?|favou?rite"
     r"|hates?|loves?|likes?|called|named|born|lives?|works?|allergic|must|need|always|never)\b"
-    "|生日|纪念日|婚礼|预约|截止|航班|地址|电话|会议|护照|保险|医生|手术|药|房租|工资|预算|过敏|喜欢|最爱"
+    "|生日|纪念日|婚礼|预约|截止|航班|地址|电话|会议|护照|保险|医生|手术|药|房租|工资|预算"
+    "|过敏|喜欢|最爱"
     "|讨厌|住在|叫做|必须|一定要",
     re.IGNORECASE,
 )
 _WHERE = re.compile(
-    r"\b(?:is|are|stands?|lies?|hangs?|lives?|kept)\s+(?:\w+\s+)?(?:in|on|under|behind|at|above|below"
-    r"|beside|next to|inside|between)\s+(?:the|my|our|a|an)\b|放在|就在",
+    r"\b(?:is|are|stands?|lies?|hangs?|lives?|kept)\s+(?:\w+\s+)?(?:in|on|under|behind|at"
+    r"|above|below"
+    r"|beside|next to|inside|between)\s+(?:the|my|our|a|an)\b|放在|就在|在.{1,8}(?:后面|前面"
+    r"|旁边|里面?|上面|下面|底下|抽屉|柜)",
     re.IGNORECASE,
 )
-_DECIDED = re.compile(
+DECIDED = re.compile(
     r"\b(?:decided|decision|agreed|settled on|chose|let['’]?s|we['’]?ll|going with|conclusion"
     r"|todo|to do|remember to|don['’]?t forget|remind|next step|by (?:mon|tues|wednes|thurs|fri"
     r"|satur|sun)day|must|has to|have to|needs? to|promised?|constraint|blocked|instead of)\b"
     "|决定|定了|说好|商量好|同意|待办|别忘|记得|提醒|下一步|必须|需要|要在|改成|改到|答应",
     re.IGNORECASE,
 )
-_SMALL_TALK = re.compile(
-    r"^(?:(?:hi|hello|hey|thanks?|thank you|thx|ok(?:ay)?|sure|great|nice|cool|perfect"
-    r"|good (?:morning|night|evening|idea|point)|bye|lol|haha+|yes|no|yep|nope|wow|got it"
-    r"|sounds good|makes sense|you['’]re welcome|no problem|interesting|i see|well)\b[\s,.!]*)+"
-    r"(?P<rest>.*)$|^(?:你好|您好|谢谢你?|多谢|好的?"
-    r"|嗯+|哈+|行|可以|没问题|再见|晚安|早上?好?|不错|太好了|是的?)[\s，。！~]*$",
-    re.IGNORECASE | re.DOTALL,
-)
-_HEDGE = re.compile(
-    r"^(?:if|suppose|imagine|say|what if|i (?:think|guess|mean|see|know|wonder|suppose|feel|hope"
-    r"|don['’]?t"
-    r" (?:know|think|mind|get|understand|remember)|wish|was (?:just )?(?:wondering|thinking))|maybe"
-    r"|perhaps|let me)\b|^(?:如果|假如|要是|假设|也许|可能|我(?:觉得|想问|不知道|猜|在想|想知道))",
-    re.IGNORECASE,
-)
-_ASKS = re.compile(
-    r"^(?:(?:and|so|but|ok|okay|hey|please|also|then|now)[\s,]+)*(?:what|when|where|who|whose"
-    r"|which|how|why|(?:can|could|would|will|should|do|does|did|is|are|was|were|have|has|may"
-    r"|shall)\s+(?:you|i|we|it|the|this|that|there|my|he|she|they))\b",
-    re.IGNORECASE,
-)
-_COMMANDS = re.compile(
-    r"^/|^(?:(?:and|so|ok|okay|hey|then|now)[\s,]+)*(?:please\s+)?(?:tell|show|give|write|explain"
-    r"|find|search|look|list|make|help|translate|summari[sz]e|recommend|suggest|fix|check|draft"
-    r"|compare|try|add|change|remove|open|stop|go on|continue|shorten|rewrite|describe|calculate"
-    r"|convert|recall)\b|^(?:请|帮我|给我|告诉我|写|翻译|解释|查|搜|找|列|推荐|总结|改写|介绍)",
-    re.IGNORECASE,
-)
-_KEEP = re.compile(
-    r"^(?:please\s+)?(?:remember|note|keep in mind|don['’]?t forget|do not forget)(?:\s+that|:|,)"
-    r"\s*|^(?:fyi|by the way|btw|oh|also|just so you know|for the record|one more thing)[\s,:—-]+"
-    r"|^(?:请?(?:记住|记得|记一下|别忘了?)|对了|顺便说?一?[下句]?|另外)[\s，：:,]*",
-    re.IGNORECASE,
-)
-_SECRET = re.compile(
-    r"\b(?:password|passphrase|passcode|api[ _-]?key|secret key|private key|cvv|pin code"
-    r"|access token)\b|密码|口令|密钥|验证码|\b(?:\d[ -]?){13,16}\b",
-    re.IGNORECASE,
-)
-_QUESTION = re.compile(r"[?？]\s*[\"'”’）)]*\s*$|[吗呢][\s。！!]*$")
-_OTHERS = re.compile(r"^(?:>|“|\"|「)|^\S{1,20}\s(?:said|wrote|writes|says):", re.IGNORECASE)
-
 _WORTH: Final = {
     "summary": 2.5,
     "memory": 2.0,
@@ -177,23 +132,6 @@ class _Candidate:
     text: str
     score: float
     words: frozenset[str]  # without numbers where only the person's own tell two sentences apart
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, without bullets, code blocks and heading marks."""
-    pieces = (piece.strip() for piece in _END.split(_FENCE.sub("\n", text)))
-    return [bare for piece in pieces if (bare := _LEAD.sub("", piece).strip("# \t"))]
-
-
-def is_question(sentence: str) -> bool:
-    """True when a sentence asks."""
-    return bool(_QUESTION.search(sentence) or _ASKS.match(sentence))
-
-
-def only_asks(text: str) -> bool:
-    """True when a text is nothing but questions."""
-    every = sentences(text)
-    return bool(every) and all(map(is_question, every))
 
 
 def dates(text: str) -> dict[tuple[int, int], str]:
@@ -234,17 +172,6 @@ def names(sentence: str) -> list[str]:
     return [name for name in bare if len(name) > 1 and not _is_common(name)]
 
 
-def words(text: str) -> frozenset[str]:
-    """The content of a text, for comparing: words, and pairs of characters of CJK runs."""
-    found: set[str] = set()
-    for run in fulltext.runs(text.casefold()):
-        if fulltext.is_cjk(run):
-            found.update(run[n : n + 2] for n in range(max(1, len(run) - 1)))
-        elif not fulltext.is_stop_word(run):
-            found.add(run)
-    return frozenset(found)
-
-
 def summarise(said: Sequence[Said], limit: int) -> str:
     """The sentences that matter most, as a list of at most about `limit` tokens, in their order.
 
@@ -258,7 +185,7 @@ def summarise(said: Sequence[Said], limit: int) -> str:
         cost = tokens.estimate(candidate.text) + 1
         if cost > room or (chosen and candidate.score <= 0):
             continue
-        if any(_alike(candidate.words, other.words) for other in chosen):
+        if any(wording.alike(candidate.words, other.words) for other in chosen):
             continue
         chosen.append(candidate)
         room -= cost
@@ -266,76 +193,20 @@ def summarise(said: Sequence[Said], limit: int) -> str:
     return "\n".join(f"- {each.text}" for each in chosen)
 
 
-def facts(messages: Iterable[str]) -> list[str]:
-    """What a person's own messages state that will matter later, oldest first, each once.
-
-    Questions, wishes to the bot, small talk, what they quote and secrets are not among them.
-    """
-    found: dict[frozenset[str], str] = {}
-    for message in messages:
-        if len(message) > LONGEST_MESSAGE:
-            continue
-        for sentence in sentences(message):
-            fact = _fact(sentence)
-            if fact:
-                found[words(fact)] = fact
-    kept: list[tuple[frozenset[str], str]] = []
-    for key, fact in found.items():
-        kept = [(other, text) for other, text in kept if not _alike(other, key)]
-        kept.append((key, fact))
-    return [fact for _, fact in kept]
-
-
-def unknown(facts_: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Those facts that none of the known texts says already, line by line."""
-    there = [words(line) for text in known for line in sentences(text)]
-    return [
-        fact
-        for fact in facts_
-        if not any(_alike(words(fact), other) or words(fact) <= other for other in there)
-    ]
-
-
-def _fact(sentence: str) -> str:
-    """A sentence as a fact, without what leads to it; empty when it is none."""
-    bare = sentence
-    asked_to_keep = False
-    while found := _KEEP.match(bare):
-        asked_to_keep = True
-        bare = bare[found.end() :].strip()
-    bare = _unthanked(bare)
-    refused = (_QUESTION, _SECRET)
-    openings = (_ASKS, _HEDGE, _COMMANDS, _OTHERS)
-    if not bare or any(each.search(bare) for each in refused):
-        return ""
-    if any(each.match(bare) for each in openings):
-        return ""
-    own = _QUOTED.sub(" ", bare)
-    if not (_states(own) or (asked_to_keep and len(words(own)) > 1)):
-        return ""
-    return clipped(bare)
-
-
-def _states(sentence: str) -> bool:
+def states(sentence: str) -> bool:
     """True when a statement is about the person, or about a matter with names, days or numbers."""
-    about = len(words(sentence))
-    if about and _AM.search(sentence):
+    about = len(wording.words(sentence))
+    if about and AM.search(sentence):
         return True
     if about < 2:
         return False
     if _OWN.search(sentence) or _OWN_ZH.search(sentence):
         return True
-    named, counted = bool(names(sentence)), _is_exact(sentence)
-    weighty = bool(_WEIGHTY.search(sentence) or _DECIDED.search(sentence))
+    named, counted = bool(names(sentence)), is_exact(sentence)
+    weighty = bool(WEIGHTY.search(sentence) or DECIDED.search(sentence))
     placed = about > 3 and bool(_WHERE.search(sentence))
     person = bool(_NAME_FIRST.match(sentence)) and named
     return placed or person or (named and counted) or (weighty and (named or counted))
-
-
-def _unthanked(sentence: str) -> str:
-    """A sentence without the courtesies it begins with."""
-    found = _SMALL_TALK.match(sentence)
-    return sentence if found is None else (found["rest"] or "").strip()
 
 
 def _candidates(said: Sequence[Said]) -> Iterator[_Candidate]:
@@ -348,14 +219,18 @@ def _candidates(said: Sequence[Said]) -> Iterator[_Candidate]:
         # A result begins with the tool's name.
         said_text = each.text.partition(": ")[2] if each.who == "result" else each.text
         recent = 0.8 * number / whole
-        for sentence in sentences(said_text):
+        for sentence in statements.sentences(said_text):
             place += 1
-            bare = sentence if each.who in {"summary", "memory"} else _unthanked(sentence)
-            said_words = words(bare)
+            bare = sentence if each.who in {"summary", "memory"} else statements.unthanked(sentence)
+            said_words = wording.words(bare)
             if not said_words or (each.who == "summary" and bare.endswith((":", "："))):
                 continue  # nothing, or a heading
             score = _WORTH[each.who] + recent + _weight(bare, each.who)
-            if is_question(bare) and each.who in {"person", "assistant"} and number >= answered:
+            if (
+                statements.is_question(bare)
+                and each.who in {"person", "assistant"}
+                and number >= answered
+            ):
                 score += 3.0  # nobody has answered it yet
             text = _LABELS.get(each.who, "") + clipped(bare)
             key = (
@@ -366,17 +241,20 @@ def _candidates(said: Sequence[Said]) -> Iterator[_Candidate]:
 
 def _weight(sentence: str, who: Who) -> float:
     """How much a sentence says, by what is in it; numbers of the assistant's own say less."""
-    about = any(each.search(sentence) for each in (_AM, _OWN, _OWN_ZH))
-    asks = is_question(sentence)
-    stated = who == "person" and not asks and not _HEDGE.match(sentence)
-    weight = (0.5 if who == "assistant" else 2.0) * _is_exact(sentence)
-    weight += 1.5 * bool(names(sentence)) + 1.5 * about + 1.0 * bool(_WEIGHTY.search(sentence))
-    weight += 2.0 * bool(_DECIDED.search(sentence)) + 1.0 * (stated and _states(sentence))
-    weight -= 2.0 * asks + 1.0 * bool(_HEDGE.match(sentence) or _COMMANDS.match(sentence))
-    return weight - 2.0 * (len(words(sentence)) < 2)
+    about = any(each.search(sentence) for each in (AM, _OWN, _OWN_ZH))
+    asks = statements.is_question(sentence)
+    stated = who == "person" and not asks and not statements.is_supposed(sentence)
+    weight = (0.5 if who == "assistant" else 2.0) * is_exact(sentence)
+    weight += 1.5 * bool(names(sentence)) + 1.5 * about + 1.0 * bool(WEIGHTY.search(sentence))
+    weight += 2.0 * bool(DECIDED.search(sentence)) + 1.0 * (stated and states(sentence))
+    weight -= 2.0 * asks + 1.0 * bool(
+        statements.is_supposed(sentence) or statements.is_command(sentence)
+    )
+    return weight - 2.0 * (len(wording.words(sentence)) < 2)
 
 
-def _is_exact(sentence: str) -> bool:
+def is_exact(sentence: str) -> bool:
+    """True when a sentence names a day, an address, a code or a number."""
     patterns = (_DATE, LINK, CODE, NUMBER)
     return any(pattern.search(sentence) for pattern in patterns)
 
@@ -384,10 +262,3 @@ def _is_exact(sentence: str) -> bool:
 def _is_common(name: str) -> bool:
     parts = re.split(r"[ ]", name)
     return all(part in _NO_NAMES for part in parts)
-
-
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
-    """True when two sentences say about the same."""
-    if not one or not other:
-        return one == other
-    return len(one & other) / len(one | other) >= ALIKE

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bot.context import extract
+from bot.context import extract, statements, wording
 from bot.context.quoting import Said, clipped, spoken
 from bot.messages import Message
 from bot.storage import fulltext
@@ -78,7 +78,7 @@ def wanted(dropped: Sequence[Message], previous: str = "") -> list[tuple[str, It
         whole = each.text
         if each.who in {"result", "failure"}:
             whole = whole.partition(": ")[2]  # without the tool's name
-        for sentence in extract.sentences(whole):
+        for sentence in statements.sentences(whole):
             for kind, text in _things(sentence):
                 key = (kind, text.casefold())
                 weights[key] = weights.get(key, 0.0) + _WEIGHT[each.who] * _KIND[kind]
@@ -129,7 +129,7 @@ def _open_questions(said: Sequence[Said]) -> Iterator[str]:
     for number, each in enumerate(said):
         if each.who not in {"person", "assistant"}:
             continue
-        questions = [s for s in extract.sentences(each.text) if extract.is_question(s)]
+        questions = [s for s in statements.sentences(each.text) if statements.is_question(s)]
         if not questions:
             continue
         rest = said[number + 1 :]
@@ -173,8 +173,8 @@ class _Seen:
         return lowered in self.text
 
     def _covers(self, question: str) -> bool:
-        asked = extract.words(question)
-        there = extract.words(self.text)
+        asked = wording.words(question)
+        there = wording.words(self.text)
         return not asked or len(asked & there) >= COVERED * len(asked)
 
 

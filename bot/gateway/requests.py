@@ -15,7 +15,7 @@ from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
 from bot.config import Config
-from bot.context import extract, prompt, pruning
+from bot.context import prompt, pruning, wording
 from bot.context.history import size_of
 from bot.errors import LimitReached, ModelError, WindowTooSmall
 from bot.gateway.attempts import is_plain
@@ -264,7 +264,7 @@ def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str
     """
     if reply is None:
         return []
-    quoted = extract.words(reply.quote or reply.text)
-    own = (extract.words(message.text) for message in shown if message.role == "assistant")
+    quoted = wording.words(reply.quote or reply.text)
+    own = (wording.words(message.text) for message in shown if message.role == "assistant")
     is_bots = reply.from_bot and any(quoted <= words for words in own)
     return [(prompt.answered(reply), "bot" if is_bots else "reply")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.config import Config
-from bot.context import extract
+from bot.context import statements
 from bot.identity.view import MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory
@@ -48,7 +48,7 @@ class Lookup:
         ids = [hit.path for hit in hits if not is_note(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
         told = {
-            each.id: each.kind == "message" and extract.only_asks(each.text)
+            each.id: each.kind == "message" and statements.only_asks(each.text)
             for each in said
             if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
         }

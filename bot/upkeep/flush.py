@@ -31,9 +31,11 @@ from bot.errors import ConfidantError, ModelTimeout
 from bot.i18n import text
 from bot.identity import MANY
 from bot.memory import layout
+from bot.memory.evidence import Evidence, Reason
 from bot.memory.files import SpaceFiles
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes, Place, day_note, listed
+from bot.memory.worth import Guard
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
 from bot.money.counts import Spent
@@ -109,9 +111,10 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """What was saved, also when it ended with an `error`."""
+    """What was saved, also when it ended with an `error`, and why the rest was `refused`."""
 
     saved: tuple[Place, ...] = ()
+    refused: tuple[Reason, ...] = ()
     error: ConfidantError | None = None
 
 
@@ -148,13 +151,15 @@ class Flusher:
             error = ConfidantError()
         if error is not None:
             log.warning("memory.flush.failed", error=type(error).__name__)
-        return FlushResult(tuple(context.memory.written), error)
+        memory = context.memory
+        return FlushResult(tuple(memory.written), tuple(memory.refused), error)
 
     async def _flush(self, request: FlushRequest, context: ToolContext) -> ConfidantError | None:
         """Look at the conversation, in parts if it is long; the first error ends it."""
         lines = [each for said in quoting.spoken(request.messages, OF_MEMORY) for each in said]
         if not any(each.who in {"person", "other"} for each in lines):
             return None
+        context.memory.guard = await self._guard(context, lines)
         for part in _parts(lines, int(context.window * WINDOW_SHARE)):
             if context.watch.words:  # nothing of this can be written any more
                 return None
@@ -200,6 +205,15 @@ class Flusher:
         most = min(FILE_CAP, int(context.window * RULES_SHARE))
         parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
+
+    async def _guard(self, context: ToolContext, said: Sequence[Said]) -> Guard:
+        """What judges whether an entry is worth keeping, by what was said and what files say."""
+        files = await self._files.bootstrap(context.view)
+        note = await self._files.ending(context.view, day_note(context.now), KNOWN)
+        known = [file.text for file in files if file.remembered]
+        rules = [file.text for file in files if not file.remembered]
+        today = context.now.date()
+        return Guard(Evidence(tuple(said), today, tuple(rules), (*known, note)))
 
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
@@ -311,6 +325,8 @@ class FlushService:
         """
         session, language = active.cached.session, active.conversation.language
         self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
+        for reason in flushed.refused:
+            self._metrics.not_kept.labels(reason).inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
         now = self._clock()

@@ -31,6 +31,9 @@ PLAIN = Capabilities(max_length=4000)
 ADA = f"people/{folder_name('memory:ada')}"
 
 
+BOAT = "Ada keeps a boat called Wanda."
+
+
 def begun(folder: Path, model: ScriptedModel, **context: Any) -> Any:
     """An engine with a window of 200 000 tokens that saves memory."""
     extra = {name: context.pop(name) for name in ("channel", "clock") if name in context}
@@ -43,7 +46,7 @@ def begun(folder: Path, model: ScriptedModel, **context: Any) -> Any:
 async def talk(engine: Engine, turns: int, **changes: Any) -> None:
     """So many turns with something in them, then quiet."""
     for number in range(turns):
-        await ask(engine, f"turn {number}: {LONG}", **changes)
+        await ask(engine, f"turn {number}: {BOAT} {LONG}", **changes)
 
 
 async def ask(engine: Engine, words: str, **changes: Any) -> str:

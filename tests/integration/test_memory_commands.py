@@ -165,7 +165,7 @@ async def test_memory_says_what_the_embedder_says_when_it_fails(
 
 
 async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(tmp_path: Path):
-    brain = Brain(flush=brains.writing("Ada keeps a boat called Orinoco"))
+    brain = Brain(flush=brains.writing("The boat is called Orinoco"))
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, context=context) as engine:
         await engine.ask("my boat is called Orinoco")
@@ -180,7 +180,7 @@ async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(t
 
 
 async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
-    brain = Brain(flush=brains.writing("Ada keeps a boat called Orinoco"))
+    brain = Brain(flush=brains.writing("The boat is called Orinoco"))
     changes = {
         "context": {"enable_memory_flush": True},
         "session": {"timezones": {"memory:ada": "Asia/Tokyo"}},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.context import extract, tokens
+from bot.context import extract, facts, statements, tokens
 from bot.context.quoting import Said
 
 FACTS = [
@@ -52,33 +52,33 @@ NO_FACTS = [
 
 @pytest.mark.parametrize("said", FACTS)
 def test_what_a_person_states_is_a_fact(said):
-    assert extract.facts([said]) == [said]
+    assert facts.stated([said]) == [said]
 
 
 @pytest.mark.parametrize("said", NO_FACTS)
 def test_questions_wishes_quotes_talk_and_secrets_are_none(said):
-    assert extract.facts([said]) == []
+    assert facts.stated([said]) == []
 
 
 def test_what_leads_to_a_fact_is_left_out():
-    assert extract.facts(["Please remember that the spare key is under the pot."]) == [
+    assert facts.stated(["Please remember that the spare key is under the pot."]) == [
         "the spare key is under the pot."
     ]
-    assert extract.facts(["Thanks! By the way, my sister lives in Graz."]) == [
+    assert facts.stated(["Thanks! By the way, my sister lives in Graz."]) == [
         "my sister lives in Graz."
     ]
-    assert extract.facts(["对了，我住在苏州。"]) == ["我住在苏州。"]
+    assert facts.stated(["对了，我住在苏州。"]) == ["我住在苏州。"]
 
 
 def test_a_fact_is_kept_once_and_a_pasted_page_is_not_searched():
     said = ["I live in Oslo.", "so I live in Oslo!", "I live in Oslo", "My cat is Mo. " * 400]
-    assert len(extract.facts(said)) == 1
+    assert len(facts.stated(said)) == 1
 
 
 def test_what_is_known_is_not_news():
-    facts = ["My daughter is allergic to peanuts.", "I live in Oslo."]
+    said = ["My daughter is allergic to peanuts.", "I live in Oslo."]
     note = "memory/x.md\n# 2026\n- 12:03 my daughter is allergic to peanuts"
-    assert extract.unknown(facts, [note]) == ["I live in Oslo."]
+    assert facts.unknown(said, [note]) == ["I live in Oslo."]
 
 
 def test_days_are_the_same_however_they_are_written():
@@ -146,4 +146,4 @@ def test_a_summary_is_never_longer_than_wished(said, limit):
     ],
 )
 def test_what_holds_no_more_than_questions_is_told_from_the_rest(text: str, *, only: bool):
-    assert extract.only_asks(text) is only
+    assert statements.only_asks(text) is only

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from bot.context import extract
+from bot.context import wording
 from bot.memory import claims, markdown, uses
 from bot.storage import Database
 
@@ -48,7 +48,7 @@ def test_an_answer_uses_a_claim_when_it_has_most_of_its_words(
     claim: str, answer: str, *, is_used: bool
 ):
     (each,) = claims.of_note("x.md", f"- {claim} <!-- agent -->\n")
-    assert uses.says(extract.words(answer), each) == is_used
+    assert uses.says(wording.words(answer), each) == is_used
 
 
 def test_what_is_forgotten_has_the_digests_of_its_entries():

@@ -26,7 +26,7 @@ from bot.agent.models.intent import (
     understand,
 )
 from bot.agent.replies import TOKENS
-from bot.context import extract
+from bot.context import extract, facts
 from bot.errors import ModelRejected
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time, recurrence
@@ -356,10 +356,10 @@ def _writes(request: Request) -> tuple[ToolUse, ...]:
     known = [each.text for each in request.said if each.who == "memory"]
     # What the program keeps by itself is no memory: reminders, and asking for them.
     person = (each.text for each in request.said if each.who == "person")
-    facts = extract.facts(
+    stated = facts.stated(
         text for text in person if not isinstance(understand(text), Remind | Reminders)
     )
-    news = extract.unknown(facts, (*written, *known))
+    news = facts.unknown(stated, (*written, *known))
     start = len(written)
     return tuple(
         ToolUse(f"offline-flush-{start + number}", WRITE, {"text": fact})

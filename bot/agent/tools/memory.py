@@ -8,13 +8,14 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bot.agent.tools import MemoryPassage, ToolContext
+from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.agent.tools.parameters import Parameters, Stripped, Words
-from bot.agent.tools.provenance import already, provenance_of
+from bot.agent.tools.provenance import already, provenance_of, sources_of
 from bot.errors import ToolError
 from bot.identity.view import MemoryView
-from bot.memory import claims, layout, markdown
+from bot.memory import claims, layout, markdown, worth
 from bot.memory.disk import MAX_WRITE
+from bot.memory.evidence import Reason
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Notes, Place, Replaced, day_note
@@ -77,6 +78,7 @@ class MemoryGet:
 MAX_TEXT = 4_000  # characters
 MAX_NAME = 500
 MAX_TITLE = 100
+WISHES_IN = 4  # of the person's last messages may hold the wish to keep a secret
 
 
 class Statement(Parameters):
@@ -147,6 +149,9 @@ class MemoryWrite:
         """
         asked = Statement.of(arguments)
         view, now, text = context.view, context.now, asked.text
+        reason = await asyncio.to_thread(_not_worth, asked, context.memory)
+        if reason and reason not in worth.SAID_BEFORE:  # which is a confirmation, in the same words
+            raise _refused(reason, context.memory)
         by = await asyncio.to_thread(
             provenance_of, text, context, untrusted=asked.untrusted, title=asked.section
         )
@@ -162,6 +167,8 @@ class MemoryWrite:
             if claims.confirms(by):
                 await self._confirm(text, known, context)
             return Stored(known.path, known.line, already=True)
+        if reason:
+            raise _refused(reason, context.memory)
         done = await self._write(asked, path, by, context)
         context.memory.written.append(done.new)
         old = None if done.old is None else (done.old.path, done.old.line)
@@ -203,6 +210,27 @@ class MemoryWrite:
         names = dict.fromkeys((path, *layout.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
         return await asyncio.to_thread(already, text, recalled, files, trusted=trusted)
+
+
+def _refused(reason: Reason, memory: TurnMemory) -> ToolError:
+    """What the model is told of an entry that is not kept."""
+    memory.refused.append(reason)
+    return ToolError(worth.TOLD[reason])
+
+
+def _not_worth(asked: Statement, memory: TurnMemory) -> Reason | None:
+    """Why something should not be kept; None when it may.
+
+    In a conversation the model decides, but for secrets that the person did not ask to keep.
+    """
+    if memory.guard is None:
+        own = (*sources_of(memory).own[-WISHES_IN:], *memory.words)
+        return worth.judge_secret(asked.text, own)
+    # A section holds many entries.
+    for text in asked.text.splitlines() if asked.section else (asked.text,):
+        if text.strip() and (reason := memory.guard.judge(text)):
+            return reason
+    return None
 
 
 def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool) -> None:
