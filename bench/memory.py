@@ -3,7 +3,9 @@
 Other sizes are arguments: `python -m bench memory 1000`.
 
 The notes are made up, a few chunks each, of words as unevenly frequent as those of a language; all
-are in one space, which is the hardest. Every number includes the query's own embedding.
+are in one space, which is the hardest; half of them are lists, of entries with a vector each. Every
+time includes the query's own embedding. `nearest found` is the share of the `NEAREST` chunks that
+are really nearest to a query, by all vectors, among those that a search by meaning finds.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from datetime import date
 from pathlib import Path
 
+import apsw
 import psutil
 
 from bench import quiet
@@ -25,7 +30,9 @@ from bot.clock import system_clock
 from bot.config import MemoryConfig
 from bot.memory.embed.local import LocalEmbedder
 from bot.memory.folder_notes import FolderNotes
-from bot.memory.index import MemoryIndex
+from bot.memory.index import MemoryIndex, queries, schema
+from bot.memory.index.queries import FileReader
+from bot.memory.ranking import Request
 
 SIZES = (6_000, 100_000)
 GOAL_MS = {6_000: 15.0, 100_000: 60.0}
@@ -34,6 +41,8 @@ GOAL_RESYNC_MS = 300.0
 LINES = 55  # of a note: six chunks
 WORDS = 14  # of a line
 QUERIES = 120
+NEAREST = 24  # chunks
+COMPARED = 20  # queries with all vectors
 VOCABULARY = 20_000
 SYLLABLES = tuple(
     "bakelimonurasetivozadrofengulhapjorlunmer"[at : at + 3] for at in range(0, 40, 2)
@@ -58,7 +67,9 @@ def write_notes(workspace: Path, chunks: int, chance: random.Random) -> list[str
     for number in range(chunks // 6):
         drawn = chance.choices(words, weights, k=LINES * WORDS)
         lines = [" ".join(drawn[at : at + WORDS]) for at in range(0, len(drawn), WORDS)]
-        (folder / f"note-{number:06d}.md").write_text("\n".join(lines) + "\n", "utf-8")
+        mark = "- " if number % 2 else ""
+        text = "".join(f"{mark}{line}\n" for line in lines)
+        (folder / f"note-{number:06d}.md").write_text(text, "utf-8")
         if len(questions) < QUERIES:
             questions.append("what about " + " ".join(chance.choice(lines).split()[:6]))
     return questions
@@ -83,6 +94,7 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
             status = await index.status()
             await _ask(index, questions[:20])
             times = await _ask(index, questions)
+            found = await _recall(embedder, folder / "index", questions[:COMPARED])
             edited = folder / "workspace/memory/note-000007.md"
             edited.write_text(edited.read_text("utf-8") + "one more line\n", "utf-8")
             started = time.perf_counter()
@@ -99,6 +111,7 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
             ("chunks", status.chunks, 0, "", True),
             ("index", rate, GOAL_RATE, "chunks/s", rate >= GOAL_RATE),
             ("search p50", median, bound, "ms", median <= bound),
+            ("nearest found", found, 0, "%", True),
             ("search p95", slow, 0, "ms", True),
             ("re-sync of one edit", resync, GOAL_RESYNC_MS, "ms", resync <= GOAL_RESYNC_MS),
             ("memory grown", grown, 0, "MB", True),
@@ -115,6 +128,29 @@ async def _ask(index: MemoryIndex, questions: Sequence[str]) -> list[float]:
         if not answer.hits or answer.degraded:
             raise SystemExit(f"a search failed: {answer.mode} {answer.degraded}")
     return times
+
+
+async def _recall(embedder: LocalEmbedder, folder: Path, questions: Sequence[str]) -> float:
+    """The share of the chunks nearest to some questions that a search by meaning finds, in %."""
+    wanted = await embedder.embed(questions)
+    reader = FileReader(folder / schema.NAME, schema.load_vec)
+    shares: list[float] = []
+    with (
+        closing(reader),
+        closing(apsw.Connection(str(folder / schema.NAME))) as connection,
+        reader.snapshot(float("inf")) as live,
+    ):
+        if live is None:
+            raise SystemExit("there is no index")
+        rows = schema.run(connection, live.tables("SELECT id, vectors FROM chunks@"))
+        packed = [(int(row[0]), bytes(row[1])) for row in rows if row[1]]
+        for at, question in enumerate(questions):
+            vector = wanted[at : at + 1]
+            exact = queries.nearest(packed, vector, NEAREST)
+            request = Request(question, ("main",), NEAREST, vector, date.min, float("inf"))
+            found = reader.find(request, NEAREST, by_words=False)
+            shares.append(len({each.key for each in found.items} & {*exact}) / len(exact))
+    return statistics.mean(shares) * 100
 
 
 def main() -> int:

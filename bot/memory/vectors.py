@@ -33,6 +33,7 @@ else:
 Vectors = Array
 """One vector a row, each of length one."""
 
+BY_SIGNS = 2_000  # rows whose signs are nearest, to be compared more closely
 _LIMIT = 127
 
 
@@ -57,19 +58,41 @@ def unpack(packed: bytes, dims: int) -> Vectors:
 
 
 def signature(rows: Vectors) -> bytes:
-    """The signs of the rows' mean: what a chunk is found by."""
+    """The signs of the rows' mean: what a chunk is found by among few."""
     return np.packbits(rows.mean(axis=0) > 0).tobytes()
 
 
-def nearest(signatures: NDArray[np.uint8], wanted: bytes, limit: int) -> list[tuple[int, int]]:
-    """The rows with the fewest signs that differ, nearest first: (row, how many differ)."""
-    different = np.bitwise_count(signatures ^ np.frombuffer(wanted, dtype=np.uint8))
-    distances = different.sum(axis=1, dtype=np.int32)
-    rows = np.arange(len(distances))
-    if len(distances) > limit:
-        rows = np.argpartition(distances, limit)[:limit]
-    ordered = rows[np.argsort(distances[rows], kind="stable")]
-    return [(int(row), int(distances[row])) for row in ordered]
+def signs(rows: Vectors) -> bytes:
+    """The signs of each row, one row after another."""
+    return np.packbits(rows > 0, axis=1).tobytes()
+
+
+def columns(joined: bytes, dims: int) -> NDArray[np.uint64]:
+    """The signs of rows, as `signs` has them, 64 of each row in a column of its own.
+
+    A scan along such columns is several times as fast as along rows.
+    """
+    rows = np.frombuffer(joined, np.uint8).reshape(-1, -(-dims // 8))
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
+    return np.ascontiguousarray(padded.view(np.uint64).T)
+
+
+def nearest(known: NDArray[np.uint64], wanted: Vectors) -> NDArray[np.intp]:
+    """At most `BY_SIGNS` rows of `columns` that are likest to one wanted row, the likest first.
+
+    The signs of both are compared first; then what the wanted row has where a sign stands.
+    """
+    dims = wanted.shape[1]
+    asked = columns(signs(wanted), dims)[:, 0]
+    different = np.zeros(known.shape[1], np.uint16)
+    for column, each in zip(known, asked, strict=True):
+        different += np.bitwise_count(column ^ each)
+    rows = np.arange(len(different))
+    if len(rows) > BY_SIGNS:
+        rows = np.argpartition(different, BY_SIGNS)[:BY_SIGNS]
+    near = np.ascontiguousarray(known[:, rows].T).view(np.uint8)
+    there = np.unpackbits(near, axis=1)[:, :dims].astype(np.float32)
+    return rows[np.argsort(-products(there, wanted)[:, 0], kind="stable")]
 
 
 def cosines(packed: bytes, wanted: Vectors) -> Vectors:

@@ -56,6 +56,7 @@ _INDEX = (
         identity BYTEA NOT NULL, hash BYTEA NOT NULL, dims BIGINT NOT NULL, used BIGINT NOT NULL,
         vector BYTEA NOT NULL, PRIMARY KEY(hash, identity))""",
     "CREATE INDEX IF NOT EXISTS memory_embeddings_used ON memory_embeddings(used)",
+    "CREATE INDEX IF NOT EXISTS memory_chunks_day ON memory_chunks(partition, day)",
 )
 
 STATEMENTS = (*_NOTES, *_INDEX)

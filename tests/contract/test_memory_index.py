@@ -177,6 +177,21 @@ async def test_meaning_finds_other_words_without_a_key(home: Home):
         assert paths(answer)[0] == "memory/health.md"
 
 
+@pytest.mark.parametrize("embedder", [NoEmbedder, LocalEmbedder])
+async def test_what_is_of_a_time_is_found_though_other_times_match_better(
+    home: Home, embedder: type[Embedder]
+):
+    for day in range(10, 30):
+        await home.write(f"memory/2024-06-{day}.md", "- tea with Ada\n")
+    wanted = "- whatever else, the kettle, biscuits and a cup of tea late at night\n"
+    await home.write("memory/2025-05-10.md", wanted)
+    async with home.index(embedder(), max_results=2, candidate_multiplier=1) as index:
+        assert "memory/2025-05-10.md" not in paths(await index.search("tea with Ada", MAIN))
+        for question in ("tea with Ada in May 2025", "tea in 05/2025", "2025年春天 tea with Ada"):
+            found = (await index.search(question, MAIN)).hits
+            assert [each.path for each in found if each.why.by_date] == ["memory/2025-05-10.md"]
+
+
 async def test_private_files_and_other_spaces_need_their_own_partition(home: Home):
     await home.write("MEMORY.md", "The canary is blue\n")
     await home.write("people/eve/memory/x.md", "The canary is green\n")

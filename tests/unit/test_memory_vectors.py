@@ -62,23 +62,25 @@ def test_a_row_that_is_no_numbers_is_zeros_and_spoils_no_other(bad):
 
 
 @given(ROWS)
-def test_a_vector_differs_from_its_own_signs_in_none(rows):
-    rows = vectors.normalised(rows)
-    bits = np.frombuffer(b"".join(vectors.signature(row[None]) for row in rows), np.uint8)
-    matrix = bits.reshape(len(rows), -1)
-    wanted = vectors.signature(rows[:1])
-    found = vectors.nearest(matrix, wanted, len(rows))
-    assert found[0][1] == 0
-    assert sorted(row for row, _ in found) == list(range(len(rows)))
-    assert [distance for _, distance in found] == sorted(distance for _, distance in found)
+def test_every_row_is_found_by_its_signs_and_a_row_itself_first(values):
+    rows = vectors.normalised(values)
+    known = vectors.columns(vectors.signs(rows), rows.shape[1])
+    assert known.shape == (-(-rows.shape[1] // 64), len(rows))
+    found = vectors.nearest(known, rows[:1])
+    assert sorted(found.tolist()) == list(range(len(rows)))
+    there = (rows > 0).astype(np.float32) @ rows[0]
+    assert there[found[0]] >= there.max() - 1e-5
 
 
-def test_only_as_many_are_nearest_as_are_wanted():
-    matrix = np.arange(100, dtype=np.uint8)[:, None]
-    found = vectors.nearest(matrix, bytes([0]), 5)
-    assert found[0] == (0, 0)
-    assert len(found) == 5
-    assert all(distance == 1 for _, distance in found[1:])
+def test_the_nearest_of_many_rows_are_found_by_their_signs():
+    chance = np.random.default_rng(1)
+    rows = vectors.normalised(chance.normal(size=(3 * vectors.BY_SIGNS, 256)))
+    known = vectors.columns(vectors.signs(rows), 256)
+    for row in (0, 17, len(rows) - 1):
+        near = vectors.normalised(rows[row : row + 1] + chance.normal(size=256) / 30)
+        found = vectors.nearest(known, near)
+        assert len(found) == vectors.BY_SIGNS
+        assert found[0] == row
 
 
 def test_vectors_of_another_length_are_never_compared_cut_short():

@@ -80,10 +80,11 @@ class Known(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A chunk's vectors: the signs it is found by, and its windows', one after another."""
+    """A chunk's vectors: the signs of their mean, and its windows' with their signs, in a row."""
 
     bits: bytes
     vectors: bytes
+    signs: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,20 @@ import structlog
 from bot.memory import vectors, words
 from bot.memory.index import schema
 from bot.memory.index.schema import Extension, Generation, connect, run
+from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
 from bot.storage import Row, fulltext
 
-BY_BITS = 192  # chunks the signs find, to be compared again by their windows
+BY_BITS = 192  # chunks of a partition the signs find, to be compared again by their windows
+OF_TIME = 400  # chunks of the times that are asked about, the newest, to be compared
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
 COMMON_LEAST = 500  # if there are enough of them to find
-LARGE = 5_000  # chunks; from here on signs are kept in memory, 32 bytes each, not asked of vec0
+# Chunks from which on the signs of each window are kept in memory, 32 bytes each; of fewer chunks
+# vec0 is asked for those whose means are nearest.
+LARGE = 2 * BY_BITS
 MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to read what was found when the time is up
 # What a candidate is made of, of a chunk `c` and its source `s`.
@@ -48,12 +52,16 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class _Signatures:
-    """The signs of a partition's chunks, a row each, and the chunks' ids in rising order."""
+class _Signs:
+    """The signs of the windows of a partition's chunks, and for each window its chunk's id.
+
+    `columns` is as `vectors.columns` has them; the ids are in rising order, of so many `chunks`.
+    """
 
     epoch: int
+    chunks: int
     ids: NDArray[np.int64]
-    matrix: NDArray[np.uint8]
+    columns: NDArray[np.uint64]
 
 
 class FileReader:
@@ -70,7 +78,7 @@ class FileReader:
         self._inode = schema.inode(path)
         self._generation: Generation | None = None
         self._deadline = float("inf")
-        self._known: dict[int, _Signatures] = {}
+        self._known: dict[int, _Signs] = {}
         self.tokenize = fulltext.tokenizer(self._connection)
         self.split = fulltext.tokenizer(self._connection, stems=False)
         self._connection.set_progress_handler(self._is_late, _STEPS)
@@ -135,6 +143,9 @@ class FileReader:
                 ids.update(dict.fromkeys(self._by_words(query, scope, known, most)))
             if request.vector is not None:
                 ids.update(dict.fromkeys(self._by_vector(request.vector, scope, most)))
+            if request.times:
+                asked = _asked(query, known, scope) if by_words else ""
+                ids.update(dict.fromkeys(self._by_time(request, asked, scope, most)))
         except apsw.InterruptError:
             late = True
         self._deadline = max(self._deadline, time.monotonic() + GRACE)  # to show what was found
@@ -161,11 +172,9 @@ class FileReader:
         self, query: words.Query, scope: Scope, known: Statistics, limit: int
     ) -> list[int]:
         """The chunks with any of the query's terms, best BM25 first."""
-        terms = [term for term in query.terms if known.frequencies.get(term.tokens)]
-        rare = [t for t in terms if known.frequencies[t.tokens] < common(scope)]
-        if not terms:
+        asked = _asked(query, known, scope)
+        if not asked:
             return []
-        asked = " OR ".join(term.match for term in rare or terms)
         rows = self._run(
             """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
@@ -173,13 +182,32 @@ class FileReader:
         )
         return [int(row[0]) for row in rows]
 
+    def _by_time(self, request: Request, asked: str, scope: Scope, limit: int) -> list[int]:
+        """The chunks of the times asked about: half by their words, half by what they mean."""
+        of_time, days = within_times(request.times, "c.day")
+        found: list[int] = []
+        if asked:
+            rows = self._run(
+                f"""SELECT t.rowid FROM chunks_text@ t CROSS JOIN chunks@ c ON c.id = t.rowid
+                    WHERE t.chunks_text@ MATCH ? AND t.rank MATCH 'bm25(0.0, 1.0, 1.0)'
+                    AND ({of_time}) ORDER BY t.rank LIMIT ?""",
+                (_within(scope, asked), *days, limit // 2),
+            )
+            found += [int(row[0]) for row in rows]
+        if request.vector is not None:
+            marks = ",".join("?" * len(scope.ids))
+            rows = self._run(
+                f"""SELECT c.id, c.vectors FROM chunks@ c WHERE c.partition IN ({marks})
+                    AND ({of_time}) ORDER BY c.day DESC LIMIT {OF_TIME}""",
+                (*scope.ids, *days),
+            )
+            packed = [(int(i), blob) for i, blob in rows if blob]
+            found += nearest(packed, request.vector, limit // 2)
+        return found
+
     def _by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
-        bits = vectors.signature(wanted)
-        near: list[tuple[float, int]] = []
-        for partition in scope.ids:
-            near += self._by_bits(partition, bits)
-        chosen = [identifier for _, identifier in sorted(near)[:BY_BITS]]
+        chosen = [each for partition in scope.ids for each in self._by_signs(partition, wanted)]
         rows = self._chunks("id, vectors FROM chunks@ WHERE id", chosen)
         return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
 
@@ -196,44 +224,49 @@ class FileReader:
         """What is asked of these chunks."""
         return self._run(f"SELECT {what} IN ({','.join('?' * len(ids))})", tuple(ids))
 
-    def _by_bits(self, partition: int, bits: bytes) -> list[tuple[float, int]]:
+    def _by_signs(self, partition: int, wanted: Vectors) -> list[int]:
+        """At most `BY_BITS` chunks of a partition that may be near, to be compared again."""
         chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]
         if self.has_vec and chunks < LARGE:
             rows = self._run(
-                """SELECT distance, rowid FROM chunks_vectors@
+                """SELECT rowid FROM chunks_vectors@
                     WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
-                (bits, partition, BY_BITS),
+                (vectors.signature(wanted), partition, BY_BITS),
             )
-            return [(float(row[0]), int(row[1])) for row in rows]
-        known = self._signatures(partition)
-        if len(known.ids) > chunks + MAX_GONE:  # what is gone would crowd out what is there
+            return [int(row[0]) for row in rows]
+        known = self._signs(partition)
+        if known.chunks > chunks + MAX_GONE:  # what is gone would crowd out what is there
             del self._known[partition]
-            known = self._signatures(partition)
+            known = self._signs(partition)
         if not len(known.ids):
             return []
-        near = vectors.nearest(known.matrix, bits, BY_BITS)
-        return [(float(distance), int(known.ids[row])) for row, distance in near]
+        near = known.ids[vectors.nearest(known.columns, wanted)]
+        return list(dict.fromkeys(near.tolist()))[:BY_BITS]
 
-    def _signatures(self, partition: int) -> _Signatures:
+    def _signs(self, partition: int) -> _Signs:
         """A partition's signs, kept in memory: what was added since is read, the rest is not.
 
         Chunks that were removed stay in it for a while; they are not found when they are looked up.
         """
-        epoch = self._generation.epoch if self._generation is not None else 0
+        epoch, dims = (0, 0) if self._generation is None else (
+            self._generation.epoch, self._generation.dims
+        )  # fmt: skip
         known = self._known.get(partition)
         if known is None or known.epoch != epoch:
-            known = _Signatures(epoch, np.zeros(0, np.int64), np.zeros((0, 0), np.uint8))
+            known = _Signs(epoch, 0, np.zeros(0, np.int64), np.zeros((0, 0), np.uint64))
         rows = self._run(
-            """SELECT id, bits FROM chunks@
-               WHERE partition = ? AND id > ? AND bits IS NOT NULL ORDER BY id""",
+            """SELECT id, signs FROM chunks@
+               WHERE partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
             (partition, int(known.ids[-1]) if len(known.ids) else 0),
         )
         if rows:
-            joined = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
-            added = joined.reshape(len(rows), -1)
-            ids = np.array([int(row[0]) for row in rows], np.int64)
-            matrix = np.concatenate((known.matrix, added)) if len(known.ids) else added
-            known = _Signatures(epoch, np.concatenate((known.ids, ids)), matrix)
+            added = vectors.columns(b"".join(row[1] for row in rows), dims)
+            windows = [len(row[1]) // -(-dims // 8) for row in rows]
+            ids = np.repeat(np.array([int(row[0]) for row in rows], np.int64), windows)
+            if known.chunks:
+                ids = np.concatenate((known.ids, ids))
+                added = np.concatenate((known.columns, added), axis=1)
+            known = _Signs(epoch, known.chunks + len(rows), ids, added)
         self._known[partition] = known
         return known
 
@@ -273,6 +306,21 @@ def nearest(packed: Sequence[tuple[int, bytes]], wanted: Vectors, limit: int) ->
 def common(scope: Scope) -> int:
     """In how many chunks a word must be to be common in a scope."""
     return max(COMMON_LEAST, int(COMMON * scope.chunks))
+
+
+def within_times(times: Sequence[Period], column: str) -> tuple[str, list[int]]:
+    """A condition that a day, as the index has it, is of one of some times; and its parameters."""
+    condition = " OR ".join([f"{column} BETWEEN ? AND ?"] * len(times))
+    return condition, [
+        day for each in times for day in (each.first.toordinal(), each.last.toordinal())
+    ]
+
+
+def _asked(query: words.Query, known: Statistics, scope: Scope) -> str:
+    """The terms that are looked for, those that are common only when there are no others."""
+    terms = [term for term in query.terms if known.frequencies.get(term.tokens)]
+    rare = [t for t in terms if known.frequencies[t.tokens] < common(scope)]
+    return " OR ".join(term.match for term in rare or terms)
 
 
 def _within(scope: Scope, asked: str) -> str:

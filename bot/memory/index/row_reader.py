@@ -21,7 +21,7 @@ from bot.memory import vectors, words
 from bot.memory.embed import Identity
 from bot.memory.index import queries
 from bot.memory.index.engine import Generation
-from bot.memory.index.queries import BY_BITS, Scope
+from bot.memory.index.queries import BY_BITS, OF_TIME, Scope
 from bot.memory.index.row_store import mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.vectors import Array, NDArray, Vectors, np
@@ -117,6 +117,11 @@ class RowReader:
             ids.update(dict.fromkeys(_best(found, scope, average, most)))
         if request.vector is not None and scope.ids:
             ids.update(dict.fromkeys(self._by_vector(tx, request.vector, scope, most)))
+        if request.times and scope.ids:
+            of_time = self._by_time(tx, request, scope, most // 2)
+            ids.update(dict.fromkeys(of_time[1]))
+            if by_words:
+                ids.update(dict.fromkeys(_best(found, scope, average, most // 2, of_time[0])))
         return Candidates(query, self._candidates(tx, list(ids)), known)
 
     def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
@@ -152,6 +157,22 @@ class RowReader:
             chosen,
         )
         return queries.nearest([(int(i), bytes(v)) for i, v in packed if v], wanted, limit)
+
+    def _by_time(
+        self, tx: Transaction, request: Request, scope: Scope, limit: int
+    ) -> tuple[list[int], list[int]]:
+        """The newest chunks of the times asked about, and the nearest of these by their windows."""
+        condition, days = queries.within_times(request.times, "day")
+        marks = ",".join("?" * len(scope.ids))
+        rows = tx.execute(
+            f"SELECT id, vectors FROM memory_chunks WHERE partition IN ({marks}) AND ({condition})"
+            f" ORDER BY day DESC, id LIMIT {OF_TIME}",
+            (*scope.ids, *days),
+        )
+        packed = [(int(i), bytes(v)) for i, v in rows if v]
+        vector = request.vector
+        near = queries.nearest(packed, vector, limit) if vector is not None else []
+        return [int(row[0]) for row in rows], near
 
     def _candidates(self, tx: Transaction, ids: Sequence[int]) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
@@ -195,8 +216,17 @@ def _postings(tx: Transaction, query: Query, scope: Scope) -> list[_Posting]:
     ]
 
 
-def _best(found: Sequence[_Posting], scope: Scope, average: float, limit: int) -> list[int]:
-    """The chunks with any of the terms, the best first, by BM25 as if each had a term once."""
+def _best(
+    found: Sequence[_Posting],
+    scope: Scope,
+    average: float,
+    limit: int,
+    among: Sequence[int] | None = None,
+) -> list[int]:
+    """The chunks with any of the terms, the best first, by BM25 as if each had a term once.
+
+    Only those `among` some, when these are given.
+    """
     there = [each for each in found if len(each.ids)]
     rare = [each for each in there if len(each.ids) < queries.common(scope)] or there
     if not rare:
@@ -209,4 +239,7 @@ def _best(found: Sequence[_Posting], scope: Scope, average: float, limit: int) -
         scores.append(idf * (K1 + 1) / (1 + K1 * weight))
     ids, places = np.unique(np.concatenate([each.ids for each in rare]), return_inverse=True)
     total = np.bincount(places, weights=np.concatenate(scores))
+    if among is not None:
+        total[~np.isin(ids, among)] = 0.0
+        limit = min(limit, int(np.count_nonzero(total)))
     return [int(ids[at]) for at in np.argsort(-total, kind="stable")[:limit]]

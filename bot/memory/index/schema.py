@@ -26,7 +26,7 @@ from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
 _LOCK = "index.lock"  # held by the program that builds a generation
-FORMAT = 3  # raise it when the tables change: a file of another format is made anew
+FORMAT = 4  # raise it when the tables change: a file of another format is made anew
 BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
 SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
@@ -68,10 +68,10 @@ _TABLES = (
     """CREATE TABLE chunks@(
         id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, partition INTEGER NOT NULL,
         start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, day INTEGER,
-        length INTEGER NOT NULL, bits BLOB, vectors BLOB, heading TEXT NOT NULL,
-        body TEXT NOT NULL)""",
+        length INTEGER NOT NULL, bits BLOB, signs BLOB, vectors BLOB,
+        heading TEXT NOT NULL, body TEXT NOT NULL)""",
     "CREATE INDEX chunks_source@ ON chunks@(source)",
-    "CREATE INDEX chunks_partition@ ON chunks@(partition)",
+    "CREATE INDEX chunks_day@ ON chunks@(partition, day)",
     "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE bits IS NULL",
     f"""CREATE VIRTUAL TABLE chunks_text@ USING fts5(
         scope, heading, body, content = '', contentless_delete = 1,

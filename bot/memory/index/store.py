@@ -199,7 +199,10 @@ class FileStore:  # the tables of an index are one thing to write
             )
         rows = self._run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
         if packed is not None and rows:
-            self._run("UPDATE chunks@ SET bits = ?, vectors = ? WHERE id = ?", (*packed, chunk))
+            self._run(
+                "UPDATE chunks@ SET bits = ?, vectors = ?, signs = ? WHERE id = ?",
+                (*packed, chunk),
+            )
             self._put_bits(chunk, int(rows[0][0]), packed.bits)
             # Readers that keep signs know only of later chunks; this is none.
             self._run(
@@ -228,11 +231,11 @@ class FileStore:  # the tables of an index are one thing to write
         length = len(self._file.tokenize(text)) + len(self._file.tokenize(heading))
         self._run(
             """INSERT INTO chunks@(source, partition, start_line, end_line, day, length, bits,
-                   vectors, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                   vectors, signs, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 *(*place, passage.start_line, passage.end_line),
                 *(passage.day.toordinal() if passage.day else None, length),
-                *(packed or (None, None)),
+                *(packed or (None, None, None)),
                 *(passage.heading, passage.body),
             ),
         )

@@ -299,4 +299,5 @@ def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> 
     if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
         return None
     blob = b"".join(whole) or bytes(dims)
-    return Packed(vectors.signature(vectors.unpack(blob, dims)), blob)
+    rows = vectors.unpack(blob, dims)
+    return Packed(vectors.signature(rows), blob, vectors.signs(rows))
