@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -23,7 +24,7 @@ from bot.storage import Transaction, files
 SUFFIX = ".jsonl"
 IMPORTED = "imported"  # the folder of what took place elsewhere, whenever that was
 MARK = "confidant.transcripts"  # beside the folder; see `note_in_step`
-MOST_OPEN = 32  # files that are kept open
+MOST_OPEN = 128  # files that are kept open
 ASKED_AT_ONCE = 500
 _BEGAN = re.compile(r"(\d{4})(0[1-9]|1[0-2])\d\d-")
 
@@ -158,13 +159,22 @@ def knows(data: bytes, there: bytes) -> bool:
 # --- writing --------------------------------------------------------------------------------------
 
 
+class _Open(NamedTuple):
+    """A file that is open: what it is called, and which one that is."""
+
+    file: int
+    path: str
+    device: int
+    inode: int
+
+
 class OpenFiles:
     """Appends to files and keeps those open that were written to last; for one thread at a time."""
 
     def __init__(self, folder: Path, most: int = MOST_OPEN) -> None:
         self._folder = folder
         self._most = most
-        self._open: OrderedDict[str, tuple[int, os.stat_result]] = OrderedDict()
+        self._open: OrderedDict[str, _Open] = OrderedDict()
 
     def append(self, session_id: str, offset: int, data: bytes) -> bool:
         """Add to the end of a file; False, and nothing is added, when that is not at `offset`.
@@ -174,20 +184,18 @@ class OpenFiles:
         Raises:
             OSError: the disk does not take it.
         """
-        path = path_of(self._folder, session_id)
         known = self._open.get(session_id)
-        size = _size_of(path, known[1]) if known is not None else None
+        size = _size_of(known) if known is not None else None
         if known is None or size is None:
             self.close(session_id)
-            file, size = self._opened(path, session_id)
+            known, size = self._opened(session_id)
         else:
             self._open.move_to_end(session_id)
-            file = known[0]
         if size != offset:
             return False
         try:
             while data:
-                data = data[os.write(file, data) :]
+                data = data[os.write(known.file, data) :]
         except OSError:
             self.close(session_id)
             raise
@@ -200,7 +208,7 @@ class OpenFiles:
             OSError: the disk failed, or the file is gone.
         """
         if session_id in self._open:
-            os.fsync(self._open[session_id][0])
+            os.fsync(self._open[session_id].file)
             return
         with path_of(self._folder, session_id).open("rb") as file:
             os.fsync(file.fileno())
@@ -208,32 +216,38 @@ class OpenFiles:
     def close(self, session_id: str) -> None:
         """Keep a file open no more."""
         if (known := self._open.pop(session_id, None)) is not None:
-            os.close(known[0])
+            os.close(known.file)
 
     def close_all(self) -> None:
         """Keep none open."""
         for session_id in list(self._open):
             self.close(session_id)
 
-    def _opened(self, path: Path, session_id: str) -> tuple[int, int]:
+    def _opened(self, session_id: str) -> tuple[_Open, int]:
         """A file to write to, and how long it is."""
-        settle(self._folder, session_id)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = files.opener(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        path = f"{self._folder}/{place_of(session_id)}/{session_id}{SUFFIX}"
+        flags = os.O_WRONLY | os.O_APPEND
+        try:
+            file = files.opener(path, flags)
+        except FileNotFoundError:
+            settle(self._folder, session_id)
+            Path(path).parent.mkdir(mode=0o700, exist_ok=True)
+            file = files.opener(path, flags | os.O_CREAT)
         status = os.fstat(file)
-        self._open[session_id] = (file, status)
+        known = self._open[session_id] = _Open(file, path, status.st_dev, status.st_ino)
         if len(self._open) > self._most:
             self.close(next(iter(self._open)))
-        return file, status.st_size
+        return known, status.st_size
 
 
-def _size_of(path: Path, opened: os.stat_result) -> int | None:
+def _size_of(known: _Open) -> int | None:
     """How long a file is; None when it is not the one that was opened."""
     try:
-        status = path.stat()
+        status = os.stat(known.path)  # noqa: PTH116 - a Path for each line costs more than this
     except OSError:
         return None
-    return status.st_size if os.path.samestat(status, opened) else None
+    is_same = (status.st_dev, status.st_ino) == (known.device, known.inode)
+    return status.st_size if is_same else None
 
 
 # --- whether anything changed since ---------------------------------------------------------------
