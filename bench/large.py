@@ -76,7 +76,7 @@ class Person:
 
     def __init__(self, telegram: FakeTelegram) -> None:
         self._telegram = telegram
-        self._number = int(time.time())  # a number that was there before is taken for a copy
+        self._number = int(time.time() * 100)  # a number that was there before is taken for a copy
 
     async def say(self, text: str) -> float:
         """Seconds until something came back."""
