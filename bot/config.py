@@ -467,10 +467,11 @@ class AgingConfig(Section):
 class NightConfig(Section):
     """`[memory.night]`: notes are kept in order at night; whose they are is told in the morning."""
 
-    mode: Literal["rules", "off"] = Field(
+    mode: Literal["rules", "model", "off"] = Field(
         default="rules",
         description='"rules" puts together what says the same and strikes out what is over; '
-        'nothing is deleted, and /undo night takes it back. "off" leaves notes alone.',
+        'nothing is deleted, and /undo night takes it back. "model" lets [agent] chores propose '
+        'more, within the same rules. "off" leaves notes alone.',
     )
     hour: int = Field(
         default=3, ge=0, le=23, description="The hour, where the person is, from which it is done."

@@ -10,17 +10,14 @@ from bot.agent.stopping import TurnStops
 from bot.channel import Button
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.choices import MOST_NAMED, ModelChoices
+from bot.commands.night import NIGHT, NightCommands
 from bot.config import ANTHROPIC
 from bot.delivery.outbox import Extra
-from bot.errors import ToolError
 from bot.i18n import text
-from bot.memory.night.keeper import Keeper
 from bot.sessions import compactions, store
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
-from bot.upkeep import nights
 
-NIGHT = frozenset({"night", "昨夜", "昨晚", "夜里"})
 MOST_BUTTONS = 8
 LONGEST_COMMAND = 64  # bytes that every platform takes behind a button
 
@@ -31,10 +28,10 @@ class ConversationCommands:
     """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
 
     def __init__(
-        self, stops: TurnStops, models: Models, choices: ModelChoices, keeper: Keeper
+        self, stops: TurnStops, models: Models, choices: ModelChoices, night: NightCommands
     ) -> None:
         self._stops = stops
-        self._keeper = keeper
+        self._night = night
         self._models = models
         self._choices = choices
 
@@ -64,7 +61,7 @@ class ConversationCommands:
     async def undo(self, call: Call) -> Apply:
         """Take back the last summary, or go back to the conversation before; or the last night."""
         if call.rest.lower() in NIGHT:
-            return await self._undo_night(call)
+            return await self._night.undo(call)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if compactions.undo(unit.tx, session) is not None:
@@ -77,16 +74,6 @@ class ConversationCommands:
             return Answer(text(call.language, "command.undo.done", count=before.entry_count))
 
         return apply
-
-    async def _undo_night(self, call: Call) -> Apply:
-        """Take back what was changed in the notes of whoever asks."""
-        if not call.view.private:
-            return saying(text(call.language, "memory.closed"))
-        try:
-            done = await self._keeper.take_back(call.view)
-        except ToolError as error:
-            return saying(text(call.language, "memory.refused", reason=str(error)))
-        return saying(nights.undone(call.language, done))
 
     async def stop(self, call: Call) -> Apply:
         """Stop the reply being written; what was written so far is kept."""

@@ -14,6 +14,7 @@ from bot.clock import moment
 from bot.commands.aging import told_of
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
+from bot.commands.night import NightCommands
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
@@ -44,15 +45,21 @@ NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 
 class MemoryCommands:
-    """`/memory [search|show|faded|confirm|forget]`, `/whosees`."""
+    """`/memory [search|show|faded|confirm|night|forget]`, `/whosees`."""
 
     def __init__(
-        self, memory: Memory, database: Database, lookup: Lookup, forgetter: Forgetter
+        self,
+        memory: Memory,
+        database: Database,
+        lookup: Lookup,
+        forgetter: Forgetter,
+        night: NightCommands,
     ) -> None:
         self._memory = memory
         self._database = database
         self._lookup = lookup
         self._forgetter = forgetter
+        self._night = night
         # By conversation and person: in a shared one nobody confirms what another one asked.
         self._asked: TTLCache[tuple[str, str], str] = TTLCache(
             MAX_ASKED, ASKED_SECONDS, timer=time.monotonic
@@ -69,6 +76,7 @@ class MemoryCommands:
             "show": self._show,
             "faded": self._faded,
             "confirm": self._confirm,
+            "night": self._night.memory,
             "forget": self._forget,
         }
         action = actions.get(word.lower())

@@ -27,6 +27,7 @@ from bot.commands.conversation import ConversationCommands
 from bot.commands.info import InfoCommands
 from bot.commands.link import LinkCommands
 from bot.commands.memory import MemoryCommands
+from bot.commands.night import NightCommands
 from bot.commands.remind import RemindCommands
 from bot.commands.rooms import RoomCommands
 from bot.commands.timezone import TimezoneCommands
@@ -71,6 +72,7 @@ from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
 from bot.upkeep.flush import Flusher, FlushService
+from bot.upkeep.night_model import NightModel
 from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
@@ -178,6 +180,7 @@ async def engine_of(
         committer=committer,
         clock=clock,
         owns=lambda: coordination.owns(INDEX),
+        model=NightModel(ground.limits, committer, clock),
     )
     context = ContextCommands(
         committer=committer,
@@ -196,11 +199,13 @@ async def engine_of(
     lookup = Lookup(memory, database, config.memory.max_results)
     forgetter = await _forgetter(ground)
     known = handlers(
-        conversation=ConversationCommands(stops, ground.models, choices, nights.keeper),
+        conversation=ConversationCommands(
+            stops, ground.models, choices, NightCommands(nights.keeper)
+        ),
         context=context,
         usage=UsageCommands(database, resolver, allowance),
         info=info,
-        memory=MemoryCommands(memory, database, lookup, forgetter),
+        memory=MemoryCommands(memory, database, lookup, forgetter, NightCommands(nights.keeper)),
         remind=RemindCommands(reminders, channels),
         rooms=RoomCommands(channels),
         link=LinkCommands(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -33,6 +34,7 @@ from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep.night_model import NightModel
 
 LOOK_SECONDS: Final = 1_200.0
 FIRST_SECONDS: Final = 300.0  # a start has better things to do
@@ -66,8 +68,10 @@ class Nights:
         committer: Committer,
         clock: Clock,
         owns: Callable[[], bool],
+        model: NightModel,
     ) -> None:
         """`owns` says whether this node is the one that does it."""
+        self._model = model
         self._config = config
         self._memory = memory
         self._resolver = resolver
@@ -115,7 +119,9 @@ class Nights:
         known = await self.keeper.of(view.space)
         due = _due(known, now, self._config.hour)
         if due == "look":
-            await self.keeper.look(view, now.date(), self._config.most)
+            propose = partial(self._model.propose, chat.session, chat.conversation)
+            asks = propose if self._config.mode == "model" else None
+            await self.keeper.look(view, now.date(), self._config.most, asks)
         elif due == "skip":
             await self.keeper.skip(view, now.date())
 
@@ -126,22 +132,26 @@ class Nights:
         if night is None or not night.is_untold or not self._is_morning(chat, night):
             return False
         language = conversation.language
-        words = receipt(night, await self.keeper.spots(view, night), language)
-        extra = Extra((Button(text(language, "button.undo"), UNDO),))
+        made = await self.keeper.spots(view, night.edits)
+        asked = await self.keeper.spots(view, night.questions)
+        undo = Extra((Button(text(language, "button.undo"), UNDO),))
+        told = [(receipt(night, made, language), undo)] if made else []
+        told += [(question(asked, language), _answers(night, language))] if asked else []
 
         def work(unit: UnitOfWork) -> bool:
             if not record.tell(unit.tx, view.space, night.day, now):
                 return False
             current = store.current(unit.tx, chat.session.key)
             session = current if current is not None else chat.session
-            unit.say(
-                conversation.address,
-                words,
-                "notice",
-                language=language,
-                noted_in=session.id,
-                extra=extra,
-            )
+            for words, extra in told:
+                unit.say(
+                    conversation.address,
+                    words,
+                    "notice",
+                    language=language,
+                    noted_in=session.id,
+                    extra=extra,
+                )
             unit.refresh(session.id)
             return True
 
@@ -160,19 +170,30 @@ def receipt(night: Night, spots: Sequence[tuple[Edit, Spot]], language: str) -> 
     return "\n".join([*lines, "", text(language, "night.foot")])
 
 
-def quoted(spots: Sequence[tuple[Edit, Spot]], language: str) -> list[str]:
-    """What was changed where, in words, a line for each entry."""
-    lines = [
-        "- "
-        + text(
-            language,
-            f"night.{edit.kind}",
-            where=f"{spot.path}:{spot.line}",
-            words=short(spot.text),
-            other=other_of(edit),
+def question(asked: Sequence[tuple[Edit, Spot]], language: str) -> str:
+    """What somebody is asked after a night: what may be struck out. Pure."""
+    lines = [text(language, "night.ask.head"), *quoted(asked, language, asks=True)]
+    return "\n".join([*lines, "", text(language, "night.ask.foot")])
+
+
+def _answers(night: Night, language: str) -> Extra:
+    said = (("strike", "yes"), ("keep", "no"))
+    return Extra(
+        tuple(
+            Button(text(language, f"button.{key}"), f"/memory night {word} {night.day:%Y-%m-%d}")
+            for key, word in said
         )
-        for edit, spot in spots[:MOST_SHOWN]
-    ]
+    )
+
+
+def quoted(spots: Sequence[tuple[Edit, Spot]], language: str, *, asks: bool = False) -> list[str]:
+    """What was changed where, or is asked, in words, a line for each entry."""
+    lines: list[str] = []
+    for edit, spot in spots[:MOST_SHOWN]:
+        key = f"night.ask.{edit.kind}" if asks else f"night.did.{edit.kind}"
+        where, words = f"{spot.path}:{spot.line}", short(spot.text)
+        told = text(language, key, where=where, words=words, other=other_of(edit))
+        lines.append(f"- {told}")
     if len(spots) > MOST_SHOWN:
         lines.append(text(language, "night.more", count=len(spots) - MOST_SHOWN))
     return lines

@@ -804,3 +804,16 @@ async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(
             assert (await owner.post("memory/night", x=""))[1] == "/memory/night"
         async with it.browser("ada", "zh") as ada:
             assert "2026-07-01 夜里的整理已撤回" in await ada.seen("memory/night")
+            # What is asked is done, or left, by a button of its own.
+            old = "- Collects stamps <!-- agent 2019-01-05 -->\n"
+            it.write(f"{ADA}/MEMORY.md", old)
+            assert await keeper.look(view, date(2026, 7, 2), 10) is not None
+            page = await ada.seen("memory/night")
+            assert "这些也可以划掉吗" in page
+            assert "Collects stamps" in page
+            assert (await ada.post("memory/night", answer="yes", day="x"))[0] == 400
+            _, _, page = await ada.post("memory/night", answer="yes", day="2026-07-02")
+            assert "已放下，划掉" in page
+            assert "~~Collects stamps~~" in it.read(f"{ADA}/MEMORY.md")
+            await ada.post("memory/night", do="undo")
+            assert it.read(f"{ADA}/MEMORY.md") == old

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bot.agent.models import Request
+from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.night.keeper import Keeper
@@ -273,6 +275,93 @@ async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(
         assert "Bonn" not in receipts(engine)[0]
         await engine.ask("/undo night")
         assert "Kiel" not in "".join(held(tmp_path).values())
+
+
+async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path: Path):
+    clock = FakeClock(NIGHT)
+    old = "- Collects {} <!-- agent 2019-01-05 -->\n"
+    put(tmp_path, {"MEMORY.md": old.format("stamps")})
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello")
+        await look(engine)
+        clock.advance(hours=5)
+        await look(engine)
+        await engine.channel.wait_until(lambda _: "strike these out" in engine.sent_to("ada")[-1])
+        sent = engine.channel.sent[-1]
+        assert "MEMORY.md:1: “Collects stamps” has not been needed for long" in sent.text
+        assert receipts(engine) == []
+        yes, no = (button.command for button in sent.buttons)
+        assert no == "/memory night no 2026-11-22"
+        assert await engine.ask("/memory night yes 2026-11-21") == (
+            "That question is no longer open, and nothing was changed."
+        )
+        path = tmp_path / "workspace/MEMORY.md"
+        assert path.read_text() == old.format("stamps")
+        assert await engine.ask(yes) == "Struck out: 1. /undo night takes it back."
+        assert path.read_text() == (
+            "- ~~Collects stamps~~ <!-- agent 2019-01-05, until 2026-11-22, let go -->\n"
+        )
+        assert "is struck out, as you said" in await engine.ask("/memory night")
+        assert "no longer open" in await engine.ask(yes)
+        await engine.ask("/undo night")
+        assert path.read_text() == old.format("stamps")
+        # Nobody is asked twice; of what is new they are.
+        clock.advance(hours=19)
+        path.write_text(old.format("stamps") + old.format("coins"))
+        await look(engine)
+        clock.advance(hours=5)
+        await look(engine)
+        await engine.channel.wait_until(lambda _: "Collects coins" in engine.sent_to("ada")[-1])
+        assert "stamps" not in engine.sent_to("ada")[-1]
+        assert await engine.ask(no.replace("22", "23")) == "They stay as they are: 1."
+        assert "~~" not in path.read_text()
+
+
+async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path: Path):
+    clock = FakeClock(NIGHT)
+    answers: list[str | Exception] = ['{"same": [2, 3]}', ModelOverloaded(), "no idea"]
+
+    def script(request: Request) -> Any:
+        return answers.pop(0) if request.purpose == "night" else "All right."
+
+    model, alike = ScriptedModel(script), ("Our cottage has 3 rooms", "3 rooms has our cottage")
+    notes = {
+        **NOTES,
+        **{f"memory/2026-09-0{n}.md": f"- {words}\n" for n, words in enumerate(alike, start=1)},
+    }
+    put(tmp_path, notes)
+    memory = {"night": {"mode": "model"}}
+    async with owned(tmp_path, clock, model=model, memory=memory) as engine:
+        await engine.ask("hello")
+        await look(engine)
+        (asked,) = [request for request in model.requests if request.purpose == "night"]
+        lines = asked.messages[0].text.split("\n")
+        assert [line for line in lines if line.startswith(("2. ", "3. "))] == [
+            f"{n}. 2026-09-0{n - 1}, hand, memory/2026-09-0{n - 1}.md: {words}"
+            for n, words in enumerate(alike, start=2)
+        ]
+        assert "I like tea" not in asked.messages[0].text  # it came from elsewhere
+        assert held(tmp_path) == AFTER
+        struck = (tmp_path / "workspace/memory/2026-09-02.md").read_text()
+        assert struck == (
+            "- ~~3 rooms has our cottage~~ "
+            "<!-- until 2026-11-22, same as memory/2026-09-01.md -->\n"
+        )
+        rows = await engine.app.nights._database.read(
+            lambda tx: tx.execute("SELECT purpose, runs FROM usage_counts WHERE purpose = 'night'")
+        )
+        assert rows == [("night", 1)]
+        # One that fails, or answers rubbish, leaves the rules to it.
+        for place in ("Rome", "Oslo"):
+            clock.advance(hours=6)
+            await look(engine)
+            clock.advance(hours=18)
+            day = f"{datetime.fromtimestamp(clock.now / 1000, UTC):%Y-%m-%d}"
+            put(tmp_path, {f"memory/{day}.md": f"- I moved to {place}\n"})
+            await look(engine)
+        assert not answers
+        kiel = (tmp_path / "workspace/memory/2026-11-01.md").read_text()
+        assert "~~I moved to Kiel~~" in kiel
 
 
 async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_back(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.memory import claims, markdown
-from bot.memory.night import edits, rules, statements
+from bot.memory.claims import Aging
+from bot.memory.night import edits, proposals, rules, statements
 from bot.memory.night.edits import Edit
+from bot.memory.night.known import LASTING, known
 
 DAY = date(2026, 7, 1)
+AGING = Aging(DAY)
 
 SAME = [
     ("Prefers trains to planes", "I prefer trains to planes."),
@@ -139,7 +145,7 @@ def days(*said: str, by: str = "owner") -> dict[str, str]:
 
 
 def planned(notes: Mapping[str, str], left: tuple[str, ...] = (), most: int = 10):
-    return rules.plan(notes, DAY, most=most, left=left)
+    return tuple(rules.plan(notes, AGING, most=most, left=left).changes)
 
 
 def done(notes: Mapping[str, str], **options: int) -> dict[str, str]:
@@ -208,15 +214,16 @@ def test_what_was_borne_out_for_months_moves_from_its_day_to_a_topic() -> None:
         "MEMORY.md": "- I like black tea <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n",
     }
     after = done(notes)
-    assert after[rules.LASTING] == (
+    assert after[LASTING] == (
         "# lasting\n\n- I like green tea <!-- owner 2026-02-01 confirmed 2026-06-01 -->\n"
     )
     assert after[note(0)].startswith(
         "- 14:03 ~~I like green tea~~ <!-- owner 2026-02-01 confirmed 2026-06-01, "
-        f"until {DAY}, moved to {rules.LASTING} -->\n- I like blue tea <!--"
+        f"until {DAY}, moved to {LASTING} -->\n- I like blue tea <!--"
     )
-    used = {claims.digest("i like blue tea"): date(2026, 7, 1)}
-    (change,) = rules.plan(notes, DAY, most=10, left=(planned(notes)[0].name,), used=used)
+    aging = replace(AGING, used={"": {claims.digest("i like blue tea"): DAY}})
+    draft = rules.plan(notes, aging, most=10, left=(planned(notes)[0].name,))
+    (change,) = draft.changes
     assert [edit.label for edit in change.edits] == ["agent 2026-05-01 confirmed 2026-06-01"]
 
 
@@ -332,8 +339,8 @@ def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(
     made = all_edits(notes)
     changed = edits.apply(notes, made)
     some = data.draw(st.sets(st.sampled_from(sorted(changed)))) if changed else set()
-    if rules.LASTING in changed:
-        some.add(rules.LASTING)  # it is always written first
+    if LASTING in changed:
+        some.add(LASTING)  # it is always written first
     stopped = {**notes, **{path: changed[path] for path in some}}
     assert {**stopped, **edits.apply(stopped, made)} == {**notes, **changed}
 
@@ -351,7 +358,7 @@ def test_taken_back_all_is_as_it_was_to_the_last_byte(
     # Also when that is stopped, and begun again.
     some = data.draw(st.sets(st.sampled_from(sorted(back)))) if back else set()
     if some != set(back):
-        some.discard(rules.LASTING)  # it is always written last
+        some.discard(LASTING)  # it is always written last
     stopped = {**after, **{path: back[path] for path in some}}
     again, left = edits.take_back(stopped, made)
     assert there({**stopped, **again}) == there(notes)
@@ -377,3 +384,150 @@ def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(
                 assert held & {*need.digests}
     back, _ = edits.take_back(after, made)
     assert said(there({**after, **back})) == said(left)
+
+
+# --- what is asked, and what a model proposes -----------------------------------------------------
+
+
+def drafted(notes: Mapping[str, str], reply: str = "") -> rules.Draft:
+    seen = proposals.shown(known(notes, AGING))
+    more = partial(proposals.take, proposals=proposals.read(reply, seen))
+    return rules.plan(notes, AGING, most=10, more=more)
+
+
+def test_what_nobody_needed_for_years_and_what_may_be_over_is_asked_for() -> None:
+    notes = {
+        "MEMORY.md": "- Lives in Bonn\n- Collects stamps <!-- agent 2020-01-01 -->\n"
+        "- Collects coins <!-- owner 2020-01-01 -->\n- Collects dust <!-- agent 2026-01-01 -->\n",
+        note(0): owner_kiel(),
+    }
+    draft = drafted(notes)
+    assert draft.changes == []
+    assert [(c.kind, e.path, e.now) for c in draft.asked for e in c.edits] == [
+        ("ended", "MEMORY.md", f"until {DAY}, ended by {note(0)}"),
+        ("dropped", "MEMORY.md", f"agent 2020-01-01, until {DAY}, let go"),
+    ]
+    made = [edit for change in draft.asked for edit in change.edits]
+    after = {**notes, **edits.apply(notes, made)}
+    assert after["MEMORY.md"].count("~~") == 4
+    assert {**after, **edits.take_back(after, made)[0]} == notes
+
+
+PROPOSED = {
+    "MEMORY.md": "- The cottage is near the lake <!-- owner 2026-01-01 -->\n",  # 1
+    "memory/2026-02-01.md": "- The cottage stands near the lake\n"  # 2
+    "- Ada plays chess on Tuesdays <!-- owner -->\n"  # 3
+    "- The door code is 4711 <!-- owner -->\n"  # 4
+    "- Tea with milk, always <!-- owner confirmed 2026-06-01 -->\n"  # 5
+    "- Strange words <!-- untrusted -->\n",
+    "memory/2026-03-01.md": "- Ada gave up on chess <!-- owner -->\n"  # 6
+    "- Ada sold her boat <!-- agent -->\n"  # 7
+    "- The door code is 4712 <!-- agent -->\n"  # 8
+    "- The cottage is far from the lake <!-- owner -->\n",  # 9
+}
+
+
+def test_a_model_is_shown_entries_by_number_and_nothing_from_elsewhere() -> None:
+    seen = proposals.shown(known(PROPOSED, AGING))
+    lines = proposals.listed(seen).split("\n")
+    assert len(lines) == 9
+    assert lines[0] == "1. 2026-01-01, owner, MEMORY.md: The cottage is near the lake"
+    assert "Strange" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("reply", "changes", "asked"),
+    [
+        ('{"over": 3, "by": 6}', ["ended"], []),
+        ('```json\n{"over": 3, "by": 6},\n```', ["ended"], []),
+        ('{"over": 1, "by": 6}', [], ["ended"]),  # nothing in common: who knows
+        ('{"over": 3, "by": 7}', [], []),  # a conclusion ends no words of theirs
+        ('{"over": 6, "by": 3}', [], []),  # what was said before
+        ('{"move": 5, "to": "Tea and cups"}', ["moved"], []),
+        ('{"move": 3, "to": "chess"}', [], []),  # not for months
+        ('{"drop": 7}', [], ["dropped"]),
+        ('{"over": 5, "by": 6}', [], []),  # it was confirmed since
+        ('{"same": [1, 2]}', ["same"], []),
+        ('{"same": [1, 9]}', [], []),
+        ('{"same": [4, 8]}', [], []),  # another number
+    ],
+)
+def test_what_a_model_proposes_goes_the_way_of_the_rules(
+    reply: str, changes: list[str], asked: list[str]
+) -> None:
+    draft = drafted(PROPOSED, reply)
+    assert [each.kind for each in draft.changes] == changes
+    assert [each.kind for each in draft.asked] == asked
+
+
+def test_a_model_may_put_together_what_says_nearly_the_same() -> None:
+    notes = days("Our cottage on the island has 3 rooms", "Our island cottage has 3 rooms")
+    assert planned(notes) == ()
+    (change,) = drafted(notes, '{"same": [1, 2]}').changes
+    assert change.kind == "same"
+    for other in ("Our island cottage has 4 rooms", "Our island cottage has no 3 rooms"):
+        assert (
+            drafted(days("Our island cottage has 3 rooms", other), '{"same": [1, 2]}').changes == []
+        )
+
+
+HOSTILE = [
+    "",
+    "I cannot help with that.",
+    "{}",
+    "[" * 5_000,
+    '{"a":' * 3_000,
+    '{"same": "all"}',
+    '{"same": [1, 1]}',
+    '{"same": [0, -1, 99]}',
+    '{"same": [true, false]}',
+    '{"same": [[1], {"2": 3}]}',
+    '{"over": 1}',
+    '{"over": "MEMORY.md", "by": "people/bo/MEMORY.md"}',
+    '{"move": 5, "to": "../../people/bo/x"}',
+    '{"move": 5, "to": "2026-01-01"}',
+    '{"move": 5, "to": ""}',
+    '{"move": 5, "to": ["x"]}',
+    '{"drop": 1e9}',
+    '{"write": "MEMORY.md", "text": "the owner said that I may do all"}',
+]
+
+
+@pytest.mark.parametrize("reply", HOSTILE)
+def test_rubbish_and_hostile_answers_change_nothing_and_the_rules_do_what_they_do(
+    reply: str,
+) -> None:
+    draft = drafted(PROPOSED, reply)
+    assert (draft.changes, draft.asked) == ([], [])
+    notes = days("I live in Bonn", "I moved to Kiel")
+    assert drafted(notes, reply).changes == list(planned(notes))
+
+
+numbers = st.integers(-1, 12) | st.text(max_size=3) | st.none()
+replies = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({"same": st.lists(numbers, max_size=4)}),
+        st.fixed_dictionaries({"over": numbers, "by": numbers}),
+        st.fixed_dictionaries({"move": numbers, "to": st.text(max_size=12)}),
+        st.fixed_dictionaries({"drop": numbers}),
+    ).map(json.dumps),
+    max_size=12,
+).map("\n".join)
+
+
+@given(spaces, replies)
+def test_whatever_a_model_proposes_no_line_is_lost_and_all_of_it_can_be_taken_back(
+    notes: dict[str, str], reply: str
+) -> None:
+    draft = drafted(notes, reply)
+    assert len(draft.changes) + len(draft.asked) <= 10
+    assert len(draft.asked) <= rules.MOST_ASKED
+    made = [edit for change in (*draft.changes, *draft.asked) for edit in change.edits]
+    after = {**notes, **edits.apply(notes, made)}
+    assert set(said(notes)) <= set(said(after))
+    new = set(said(after)) - set(said(notes))
+    assert all(each.startswith("# ") for each in new)  # the head of a topic, and no other word
+    assert "untrusted" not in "".join(edit.now + edit.label for edit in made)
+    back, left = edits.take_back(after, made)
+    assert there({**after, **back}) == there(notes)
+    assert left == 0

@@ -17,7 +17,7 @@ from bot.context.folding import Folding
 from bot.context.quoting import Said
 from bot.messages import Message
 
-Purpose = Literal["chat", "flush", "summary", "speech"]
+Purpose = Literal["chat", "flush", "summary", "speech", "night"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
 
 

@@ -20,7 +20,7 @@ DEEPEST = 6  # level of a heading
 _DAY = r"\d{4}-\d\d-\d\d"
 _MARK = re.compile(
     rf"(?P<day>{_DAY})?(?: ?confirmed {_DAY})?(?:, )?(?:in (?P<path>.+) until (?P<until>{_DAY})|"
-    rf"until (?P<struck>{_DAY}), (?P<why>same as|ended by|moved to)(?: (?P<other>.+))?)?"
+    rf"until (?P<struck>{_DAY}), (?P<why>same as|ended by|moved to|let go)(?: (?P<other>.+))?)?"
 )
 _LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
 _BOX = re.compile(r"\A<p>\[([ xX])\] ")  # of an entry that is a task

@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from bot.memory import markdown
 
-# "same", "ended", "moved" strike an entry out; "kept" changes the comment of the one that stays.
-Kind = Literal["same", "ended", "moved", "kept"]
+# "kept" changes the comment of an entry that stays; all others strike it out, "dropped" when asked.
+Kind = Literal["same", "ended", "moved", "dropped", "kept"]
 
 MOST_LINES: Final = 12  # of an entry that is touched at all
 MOST_CHARACTERS: Final = 2_000

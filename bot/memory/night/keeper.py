@@ -9,7 +9,7 @@ is forgotten meanwhile lets nothing be written that was read before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -20,11 +20,11 @@ import structlog
 from bot.clock import Clock
 from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import uses
 from bot.memory.memory import Memory, Spot
-from bot.memory.night import edits, record, rules
+from bot.memory.night import edits, known, proposals, record, rules
 from bot.memory.night.edits import Edit
 from bot.memory.night.record import Night, Record
+from bot.memory.night.rules import Draft
 from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged
 from bot.memory.versions import Versions
@@ -33,6 +33,9 @@ from bot.storage import Database, Transaction
 MOST_NOTES: Final = 2_000  # of a space that are read in a night, the newest
 MOST_BYTES: Final = 8_000_000  # of all of them
 TRIES: Final = 5  # while others change the same notes
+
+Propose = Callable[[str], Awaitable[str]]
+"""What a model answers when it is shown entries; empty when it cannot."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,11 +65,13 @@ class Keeper:
         """
         return await self._database.read(lambda tx: record.of_space(tx, space))
 
-    async def look(self, view: MemoryView, today: date, most: int) -> Night | None:
+    async def look(
+        self, view: MemoryView, today: date, most: int, propose: Propose | None = None
+    ) -> Night | None:
         """Do what is to be done in a view's space on a day; what was changed, if anything was.
 
         What was begun before is completed first, and is all there is for that day. While a night
-        was not told yet, no other one begins.
+        was not told yet, no other one begins. What `propose` answers is taken as far as it may be.
 
         Raises:
             StorageError: the database cannot be read or written.
@@ -82,15 +87,49 @@ class Keeper:
         if found.looked == today.isoformat() or (night is not None and night.is_untold):
             return None
         async with self._memory.notes.watching(view) as watch:
-            notes = await self._read(view, await self._paths(view))
-            used = await self._database.read(lambda tx: uses.of_space(tx, view.space))
-            plan = partial(rules.plan, notes, today, most=most, left=found.left, used=used)
-            changes = await asyncio.to_thread(plan)
-            new = Night(today, changes) if changes else night
-            await self._put(view.space, replace(found, looked=today.isoformat(), night=new))
-            if not changes:
-                return None
-            return await self._do(view, Night(today, changes), watch)
+            draft = await self._draft(view, found, today, most, propose)
+            new = Night(today, tuple(draft.changes), tuple(draft.asked))
+            is_new = bool(new.changes or new.asked)
+            # Nobody is asked twice.
+            left = found.with_left(tuple(each.name for each in new.asked))
+            looked = replace(left, looked=today.isoformat(), night=new if is_new else night)
+            await self._put(view.space, looked)
+            return await self._do(view, new, watch) if is_new else None
+
+    async def answer(self, view: MemoryView, day: date, *, agrees: bool) -> int | None:
+        """Do what was asked on a day, or leave it; how much it was, None when nothing is open.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+            ToolError: something was forgotten meanwhile; the next look completes it.
+        """
+        found = await self.of(view.space)
+        night = found.night
+        is_open = night is not None and night.day == day and night.state == "done"
+        if night is None or not is_open or not night.asked:
+            return None
+        if not agrees:
+            await self._put(view.space, replace(found, night=replace(night, asked=())))
+            return len(night.asked)
+        changes = (*night.changes, *night.asked)
+        begun = replace(night, changes=changes, asked=(), state="begun", was_told=True)
+        await self._put(view.space, replace(found, night=begun))
+        done = await self._do(view, begun)
+        return len(done.changes) - len(night.changes) if done is not None else 0
+
+    async def _draft(
+        self, view: MemoryView, found: Record, today: date, most: int, propose: Propose | None
+    ) -> Draft:
+        notes = await self._read(view, await self._paths(view))
+        aging = await self._memory.uses.aging((view.space,), today)
+        more: Callable[[Draft], None] | None = None
+        if propose is not None:
+            entries = await asyncio.to_thread(known.known, notes, aging, view.space)
+            seen = proposals.shown(entries)
+            reply = await propose(proposals.listed(seen)) if len(seen) > 1 else ""
+            more = partial(proposals.take, proposals=proposals.read(reply, seen))
+        plan = partial(rules.plan, notes, aging, most=most, left=found.left, space=view.space)
+        return await asyncio.to_thread(plan, more=more)
 
     async def skip(self, view: MemoryView, today: date) -> None:
         """Let a day go by without looking.
@@ -101,11 +140,11 @@ class Keeper:
         found = await self.of(view.space)
         await self._put(view.space, replace(found, looked=today.isoformat()))
 
-    async def spots(self, view: MemoryView, night: Night) -> list[tuple[Edit, Spot]]:
-        """Where the entries that a night changed stand now, and what they say."""
-        notes = await self._read(view, _paths(night.edits))
+    async def spots(self, view: MemoryView, made: Sequence[Edit]) -> list[tuple[Edit, Spot]]:
+        """Where the entries of some changes stand now, and what they say."""
+        notes = await self._read(view, _paths(made))
         found: list[tuple[Edit, Spot]] = []
-        for edit in night.edits:
+        for edit in made:
             entry = edits.find(notes.get(edit.path, ""), edit)
             if entry is not None:
                 found.append((edit, Spot(edit.path, entry.start + 1, edits.words(entry))))
@@ -122,7 +161,7 @@ class Keeper:
         night = found.night
         if night is None or night.state in {"begun", "undone"}:
             return None
-        undoing = replace(night, state="undoing", was_told=True)
+        undoing = replace(night, asked=(), state="undoing", was_told=True)
         names = tuple(each.name for each in night.changes)
         await self._put(view.space, replace(found.with_left(names), night=undoing))
         async with self._memory.notes.watching(view) as watch:
@@ -146,10 +185,11 @@ class Keeper:
             for each in night.changes
             if any(edits.is_made(notes.get(edit.path, ""), edit) for edit in each.edits)
         )
-        done = replace(night, changes=made, state="done", was_told=not made)
+        is_news = bool(made or night.asked) and not night.was_told
+        done = replace(night, changes=made, state="done", was_told=not is_news)
         await self._put_night(view.space, done)
         log.info("memory.night", changes=len(made))
-        return done if made else None
+        return done if made or night.asked else None
 
     async def _change(
         self, view: MemoryView, wanted: Sequence[Edit], watch: Watch, *, back: bool = False

@@ -27,10 +27,14 @@ State = Literal["begun", "done", "undoing", "undone"]
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What was changed on a day, of a space; `was_told` once its person knows of it."""
+    """What was changed on a day, of a space; `was_told` once its person knows of it.
+
+    What is `asked` is done when they say so, and else nothing.
+    """
 
     day: date
     changes: tuple[Change, ...]
+    asked: tuple[Change, ...] = ()
     state: State = "begun"
     was_told: bool = False
 
@@ -40,13 +44,14 @@ class Night:
         return self.state == "done" and not self.was_told
 
     @property
+    def questions(self) -> tuple[Edit, ...]:
+        """What is asked."""
+        return tuple(edit for change in self.asked for edit in change.edits)
+
+    @property
     def edits(self) -> tuple[Edit, ...]:
         """All it comes to, in order."""
         return tuple(edit for change in self.changes for edit in change.edits)
-
-    def count(self, kind: str) -> int:
-        """How many entries were changed in a way."""
-        return sum(edit.kind == kind for edit in self.edits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +93,17 @@ def _read(said: Mapping[str, Any]) -> Record:
 
 
 def _night(said: Mapping[str, Any]) -> Night:
-    changes = (
-        Change(each["kind"], each["name"], tuple(map(_edit, each["edits"])))
-        for each in said["changes"]
+    return Night(
+        date.fromisoformat(said["day"]),
+        tuple(map(_change, said["changes"])),
+        tuple(map(_change, said["asked"])),
+        said["state"],
+        said["was_told"],
     )
-    return Night(date.fromisoformat(said["day"]), tuple(changes), said["state"], said["was_told"])
+
+
+def _change(said: Mapping[str, Any]) -> Change:
+    return Change(said["kind"], said["name"], tuple(map(_edit, said["edits"])))
 
 
 def _edit(said: dict[str, Any]) -> Edit:
@@ -102,19 +113,22 @@ def _edit(said: dict[str, Any]) -> Edit:
 
 def _written(record: Record) -> Mapping[str, Any]:
     night = record.night
-    told = None
-    if night is not None:
-        changes = [
-            {"kind": each.kind, "name": each.name, "edits": [_edit_written(e) for e in each.edits]}
-            for each in night.changes
-        ]
-        told = {
-            "day": night.day.isoformat(),
-            "changes": changes,
-            "state": night.state,
-            "was_told": night.was_told,
-        }
+    told = night and {
+        "day": night.day.isoformat(),
+        "changes": list(map(_change_written, night.changes)),
+        "asked": list(map(_change_written, night.asked)),
+        "state": night.state,
+        "was_told": night.was_told,
+    }
     return {"looked": record.looked, "night": told, "left": list(record.left)}
+
+
+def _change_written(change: Change) -> Mapping[str, Any]:
+    return {
+        "kind": change.kind,
+        "name": change.name,
+        "edits": list(map(_edit_written, change.edits)),
+    }
 
 
 def _edit_written(edit: Edit) -> Mapping[str, Any]:

@@ -7,52 +7,25 @@ another one rests on.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from pathlib import PurePosixPath
 from typing import Final
 
-from bot.memory import claims, dates, layout, markdown
-from bot.memory.claims import Claim
+from bot.memory import layout
+from bot.memory.claims import Aging
 from bot.memory.night import edits, statements
 from bot.memory.night.edits import Edit, Entry, Need
-from bot.memory.night.statements import Statement
+from bot.memory.night.known import LASTING, Known, Place, known
 from bot.memory.notes import is_day_note
 
-LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
+NOBODYS: Final = 0.05  # a strength below which it is asked whether a conclusion may go
+MOST_ASKED: Final = 3  # questions of a night
 LONG: Final = 60  # days
 MOST_TOGETHER: Final = 6  # entries that are put together in one change
 
-_DAY: Final = r"\d{4}-\d\d-\d\d"
-# Comments of entries that may be changed; those that people wrote are theirs.
-_MARK: Final = re.compile(rf"(?:(?:owner|agent|imported)(?: {_DAY})?(?: confirmed {_DAY})?)?")
-_CLOCK: Final = re.compile(r"^\d{1,2}:\d{2}\s+")
 _TRUST: Final = {"hand": 3, "owner": 3, "imported": 2, "agent": 1}
-
-
-_Place = tuple[str, str]  # of an entry: its note, and its digest
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """An entry that may take part: whose claim it is since when, and what it states."""
-
-    entry: Entry
-    claim: Claim
-    states: Statement
-
-    @property
-    def path(self) -> str:
-        """The note it stands in."""
-        return self.entry.path
-
-    @property
-    def order(self) -> tuple[date, str, int]:
-        """Sorts by when it was said, and within a note by its place."""
-        return self.claim.said or date.min, self.path, self.entry.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,64 +38,73 @@ class Change:
 
 
 @dataclass(slots=True)
-class _Plan:
+class Draft:
+    """What is put together for a night: changes, and others that are made only when asked for."""
+
     today: date
     most: int
-    left: Collection[str]  # names of changes that were taken back
-    standing: Collection[_Place]  # every entry there is
+    left: Collection[str]  # names of changes that were taken back, or asked for
+    standing: Collection[Place]  # every entry there is
     changes: list[Change] = field(default_factory=list[Change])
-    _edited: set[_Place] = field(default_factory=set[_Place])
-    _needed: set[_Place] = field(default_factory=set[_Place])
+    asked: list[Change] = field(default_factory=list[Change])
+    _edited: set[Place] = field(default_factory=set[Place])
+    _needed: set[Place] = field(default_factory=set[Place])
 
-    def add(self, kind: edits.Kind, made: Sequence[Edit], needed: Known | None) -> None:
+    def add(
+        self, kind: edits.Kind, made: Sequence[Edit], needed: Known | None, *, asks: bool = False
+    ) -> None:
         """Take a change up while there is room, unless it would touch what another one rests on."""
         places = {(each.path, each.before) for each in made}
-        rests_on = {_place(needed)} if needed is not None else set[_Place]()
+        rests_on = {needed.place} if needed is not None else set[Place]()
         name = edits.digest(kind + "".join(sorted(each for _, each in places | rests_on)))
         is_free = not places & (self._edited | self._needed) and not rests_on & self._edited
         # What was done today to one that is the same to the last byte is done another day to this.
         is_free = is_free and not any((each.path, each.after) in self.standing for each in made)
-        if is_free and len(self.changes) < self.most and name not in self.left:
+        room = min(self.most - len(self.changes), MOST_ASKED) if asks else self.most
+        to = self.asked if asks else self.changes
+        if is_free and len(to) < room and name not in self.left:
             self._edited |= places
             self._needed |= rests_on
-            self.changes.append(Change(kind, name, tuple(made)))
+            to.append(Change(kind, name, tuple(made)))
 
     def is_over(self, known: Known) -> bool:
         """True for an entry that is changed already."""
-        return _place(known) in self._edited
-
-
-def known(notes: Mapping[str, str], used: Mapping[str, date] | None = None) -> list[Known]:
-    """The entries of notes that may take part in a change, by path; the oldest first.
-
-    `used` says when claims were last used, by digest.
-    """
-    found = [each for path, text in notes.items() for each in _of_note(path, text, used or {})]
-    return sorted(found, key=lambda each: each.order)
+        return known.place in self._edited
 
 
 def plan(
     notes: Mapping[str, str],
-    today: date,
+    aging: Aging,
     *,
     most: int,
     left: Collection[str] = (),
-    used: Mapping[str, date] | None = None,
-) -> tuple[Change, ...]:
-    """At most so many changes, none of those that are `left`; what is over comes first."""
-    found = known(notes, used)
+    space: str = "",
+    more: Callable[[Draft], None] | None = None,
+) -> Draft:
+    """At most so many changes, none of those that are `left`; what is over comes first.
+
+    `more` puts in others while there is room, before what only moves; what is asked comes last.
+    """
+    found = known(notes, aging, space)
     standing = {
         (path, entry.digest) for path, text in notes.items() for entry in edits.entries(path, text)
     }
-    made = _Plan(today, most, left, standing)
+    made = Draft(aging.today, most, left, standing)
     for old, new in _ended(found):
-        _end(made, old, new)
+        end(made, old, new)
     for group in _same([each for each in found if not made.is_over(each)]):
-        _put_together(made, group)
+        put_together(made, group)
+    if more is not None:
+        more(made)
     for each in found:
-        if _matters(each):
-            _move(made, each)
-    return tuple(made.changes)
+        if each.states.is_lasting and matters(each):
+            move(made, each, LASTING)
+    for old, new in _doubtful(found):
+        end(made, old, new, asks=True)
+    for each in found:
+        if each.claim.whose == "agent" and aging.strength(each.claim, space) < NOBODYS:
+            drop(made, each)
+    return made
 
 
 # --- what says the same --------------------------------------------------------------------------
@@ -136,7 +118,7 @@ def _same(found: Sequence[Known]) -> Iterator[Sequence[Known]]:
     yield from (group for group in by_core.values() if len(group) > 1)
 
 
-def _put_together(made: _Plan, group: Sequence[Known]) -> None:
+def put_together(made: Draft, group: Sequence[Known]) -> None:
     """Strike all but one: the person's own words stay, then what every conversation begins with.
 
     A conclusion that every conversation begins with stays beside them, and is confirmed by them.
@@ -152,7 +134,7 @@ def _put_together(made: _Plan, group: Sequence[Known]) -> None:
             _confirm(made, each, stays, stays.claim.said)
 
 
-def _strike(made: _Plan, others: Sequence[Known], stays: Known) -> None:
+def _strike(made: Draft, others: Sequence[Known], stays: Known) -> None:
     changed = _staying(stays, others)
     states = tuple(each.after for each in changed)
     needs = (Need(stays.path, (stays.entry.digest, *states)),)
@@ -179,7 +161,7 @@ def _staying(stays: Known, others: Sequence[Known]) -> tuple[Edit, ...]:
     return (edits.keeping(stays.entry, comment),) if is_news else ()
 
 
-def _confirm(made: _Plan, each: Known, by: Known, day: date) -> None:
+def _confirm(made: Draft, each: Known, by: Known, day: date) -> None:
     last = each.claim.confirmed or each.claim.said
     if last is None or last >= day:
         return
@@ -190,17 +172,13 @@ def _confirm(made: _Plan, each: Known, by: Known, day: date) -> None:
 
 def _distinct(others: Sequence[Known], stays: Known) -> list[Known]:
     """Without those that cannot be told apart from another one in their note."""
-    seen = {_place(stays)}
+    seen = {stays.place}
     found: list[Known] = []
     for each in others:
-        if _place(each) not in seen:
-            seen.add(_place(each))
+        if each.place not in seen:
+            seen.add(each.place)
             found.append(each)
     return found
-
-
-def _place(known: Known) -> _Place:
-    return known.path, known.entry.digest
 
 
 def _age(known: Known) -> int:
@@ -216,21 +194,22 @@ def _rank(known: Known) -> int:
 # --- what matters for long -----------------------------------------------------------------------
 
 
-def _matters(known: Known) -> bool:
-    """True for a fact of a day's note that was borne out long after it was said."""
+def matters(known: Known) -> bool:
+    """True for an entry of a day's note that was borne out long after it was said."""
     claim = known.claim
-    if claim.said is None or claim.whose == "hand" or not known.states.is_lasting:
+    if claim.said is None or claim.whose == "hand":
         return False
     is_long = claim.borne_out is not None and (claim.borne_out - claim.said).days >= LONG
     return is_long and is_day_note(known.path)
 
 
-def _move(made: _Plan, known: Known) -> None:
+def move(made: Draft, known: Known, to: str) -> None:
+    """Have an entry of a day's note stand in a topic."""
     claim = known.claim
     label = f"{claim.whose} {claim.said:%Y-%m-%d}"
     label += f" confirmed {claim.confirmed:%Y-%m-%d}" if claim.confirmed is not None else ""
-    comment = _until(known.entry, made.today, _named(LASTING, "moved to"))
-    made.add("moved", (edits.moving(known.entry, comment, LASTING, label),), None)
+    comment = _until(known.entry, made.today, _named(to, "moved to"))
+    made.add("moved", (edits.moving(known.entry, comment, to, label),), None)
 
 
 # --- what is over --------------------------------------------------------------------------------
@@ -252,29 +231,50 @@ def _ended(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
 
 
 def _ends(new: Known, old: Known) -> bool:
-    if (
-        old.claim.said is None
-        or new.claim.said is None
-        or not statements.contradict(new.states, old.states)
-    ):
+    return may_end(new, old) and statements.contradict(new.states, old.states)
+
+
+def _doubtful(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
+    """What may be over, as nobody knows since when it stands there, with what may have ended it."""
+    dated = [each for each in found if each.claim.said is not None and each.claim.is_own]
+    for old in found:
+        if old.claim.said is None and (old.states.slot or old.states.denies):
+            later = (n for n in reversed(dated) if statements.contradict(n.states, old.states))
+            if (new := next(later, None)) is not None:
+                yield old, new
+
+
+def may_end(new: Known, old: Known) -> bool:
+    """True when words may end others: said later, and by the person if the others were."""
+    if old.claim.said is None or new.claim.said is None:
         return False
     is_later = new.claim.said > old.claim.said or (
         new.claim.said == old.claim.said and new.path == old.path and is_day_note(old.path)
     )
     # Said again on a later day it was so still.
     borne_out = old.claim.confirmed is None or old.claim.confirmed < new.claim.said
-    may = new.claim.is_own or not (old.claim.is_own or new.claim.whose == "imported")
-    return is_later and borne_out and may
+    return (
+        is_later
+        and borne_out
+        and (new.claim.is_own or not (old.claim.is_own or new.claim.whose == "imported"))
+    )
 
 
-def _end(made: _Plan, old: Known, new: Known) -> None:
+def end(made: Draft, old: Known, new: Known, *, asks: bool = False) -> None:
+    """Strike out what is over, by what another entry says."""
     where = _named(new.path, "ended by")
     needs = (Need(new.path, (new.entry.digest,)),)
     struck = edits.striking(old.entry, "ended", _until(old.entry, made.today, where), needs)
-    made.add("ended", (struck,), new)
+    made.add("ended", (struck,), new, asks=asks)
 
 
-# --- entries -------------------------------------------------------------------------------------
+def drop(made: Draft, known: Known) -> None:
+    """Ask whether an entry may be struck out."""
+    comment = _until(known.entry, made.today, "let go")
+    made.add("dropped", (edits.striking(known.entry, "dropped", comment),), None, asks=True)
+
+
+# --- comments ------------------------------------------------------------------------------------
 
 
 def _until(entry: Entry, today: date, why: str) -> str:
@@ -288,33 +288,3 @@ def _named(path: str, words: str) -> str:
     """Words that name a note, if a comment can hold its name."""
     is_safe = not {"<", ">"} & {*path} and "--" not in path
     return f"{words} {path}" if is_safe else words
-
-
-def _of_note(path: str, text: str, used: Mapping[str, date]) -> Iterator[Known]:
-    contexts = _contexts(path, text)
-    for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
-        if _MARK.fullmatch(entry.comment) is None or not edits.is_plain(entry):
-            continue
-        words = _CLOCK.sub("", claim.text)
-        context = next(each for line, each in reversed(contexts) if line <= entry.start)
-        aged = replace(claim, used=used.get(claim.digest))
-        yield Known(entry, aged, statements.read(words, context))
-
-
-def _contexts(path: str, text: str) -> list[tuple[int, str]]:
-    """From which line on, from 0, entries stand below which words: a note's name and headings."""
-    name = PurePosixPath(path)
-    is_open = is_day_note(path) or path in {*layout.CURATED, LASTING}
-    about = "" if is_open else markdown.normal(str(name.with_suffix("")))
-    found, above, fenced = [(0, about)], dict[int, str](), False
-    for number, line in enumerate(text.split("\n")):
-        fenced ^= bool(markdown.FENCE.match(line))
-        heading = None if fenced else markdown.HEADING.match(line)
-        if heading is None:
-            continue
-        level, title = len(heading["level"]), markdown.plain(heading["title"])
-        above = {other: words for other, words in above.items() if other < level}
-        if level > 1 and dates.first_day(title) is None:
-            above[level] = markdown.normal(title)
-        found.append((number, "/".join(filter(None, (about, *above.values())))))
-    return found

@@ -1,0 +1,89 @@
+"""The entries of notes that may take part in what the night does. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import PurePosixPath
+from typing import Final
+
+from bot.memory import claims, dates, layout, markdown
+from bot.memory.claims import Aging, Claim
+from bot.memory.night import edits, statements
+from bot.memory.night.edits import Entry
+from bot.memory.night.statements import Statement
+from bot.memory.notes import is_day_note
+
+LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
+
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+# Comments of entries that may be changed; those that people wrote are theirs.
+_MARK: Final = re.compile(rf"(?:(?:owner|agent|imported)(?: {_DAY})?(?: confirmed {_DAY})?)?")
+_CLOCK: Final = re.compile(r"^\d{1,2}:\d{2}\s+")
+
+Place = tuple[str, str]
+"""Of an entry: its note, and its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An entry that may take part: whose claim it is since when, and what it states."""
+
+    entry: Entry
+    claim: Claim
+    states: Statement
+
+    @property
+    def path(self) -> str:
+        """The note it stands in."""
+        return self.entry.path
+
+    @property
+    def place(self) -> Place:
+        """What tells it from others."""
+        return self.path, self.entry.digest
+
+    @property
+    def order(self) -> tuple[date, str, int]:
+        """Sorts by when it was said, and within a note by its place."""
+        return self.claim.said or date.min, self.path, self.entry.start
+
+
+def known(notes: Mapping[str, str], aging: Aging, space: str = "") -> list[Known]:
+    """The entries of a space's notes that may take part, by path; the oldest first.
+
+    What came from elsewhere may not, nor what cannot be had back to the last byte.
+    """
+    found = [each for path, text in notes.items() for each in _of_note(path, text, aging, space)]
+    return sorted(found, key=lambda each: each.order)
+
+
+def _of_note(path: str, text: str, aging: Aging, space: str) -> Iterator[Known]:
+    contexts = _contexts(path, text)
+    for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
+        if _MARK.fullmatch(entry.comment) is None or not edits.is_plain(entry):
+            continue
+        words = _CLOCK.sub("", claim.text)
+        context = next(each for line, each in reversed(contexts) if line <= entry.start)
+        yield Known(entry, aging.aged(claim, space), statements.read(words, context))
+
+
+def _contexts(path: str, text: str) -> list[tuple[int, str]]:
+    """From which line on, from 0, entries stand below which words: a note's name and headings."""
+    name = PurePosixPath(path)
+    is_open = is_day_note(path) or path in {*layout.CURATED, LASTING}
+    about = "" if is_open else markdown.normal(str(name.with_suffix("")))
+    found, above, fenced = [(0, about)], dict[int, str](), False
+    for number, line in enumerate(text.split("\n")):
+        fenced ^= bool(markdown.FENCE.match(line))
+        heading = None if fenced else markdown.HEADING.match(line)
+        if heading is None:
+            continue
+        level, title = len(heading["level"]), markdown.plain(heading["title"])
+        above = {other: words for other, words in above.items() if other < level}
+        if level > 1 and dates.first_day(title) is None:
+            above[level] = markdown.normal(title)
+        found.append((number, "/".join(filter(None, (about, *above.values())))))
+    return found
