@@ -27,6 +27,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tokens": ("How far the estimate of tokens is off", ()),
     "chinese": ("How much is found in Chinese", ()),
     "facts": ("How much is found in other words", ()),
+    "aging": ("What fading changes in searches", ("--quick",)),
     "talks": ("How much is found of talks: one thing, lists, dates", ("--mode", "fused")),
     "offline": ("How well the offline model answers", ("--quick",)),
     "keeping": ("How much of what is kept is worth keeping", ()),
