@@ -10,8 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
+from bot.config import MemoryConfig
 from bot.memory import claims, uses
+from bot.memory.embed import NoEmbedder
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW
+from bot.memory.notes import Notes
 from bot.storage import Row
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import ScriptedModel
@@ -26,7 +31,7 @@ from tests.integration.test_memory_engine import (
 )
 from tests.integration.test_memory_pages import ADA as ADA_WEB
 from tests.integration.test_memory_pages import house, query
-from tests.support import Engine, running
+from tests.support import Engine, FakeClock, running
 
 FACTS = """\
 # Facts
@@ -266,9 +271,6 @@ async def test_the_page_tells_ages_in_words_and_has_a_button(
             assert (await owner.post("memory/confirm", path=path, claim=claim))[0] == status
         assert (await owner.post("memory/confirm", path="x" * 100_000))[0] == 413
         assert it.read("MEMORY.md") == FACTS
-        sync = it.engine.app.memory.index.sync
-        await sync("test")
-        versions = query(tmp_path, "SELECT count(*) FROM note_versions")
         status, where, page = await owner.post("memory/confirm", path="MEMORY.md", claim=claim)
         assert (status, where) == (303, "/memory/file?path=MEMORY.md&confirmed=yes")
         assert "it is still true" in page
@@ -279,9 +281,44 @@ async def test_the_page_tells_ages_in_words_and_has_a_button(
             page = await chinese.seen("memory/file", path="MEMORY.md")
             assert "3 年前 · 已淡去" in page
             assert "2026-11-21 确认过" in page
-        # A confirmation is no change of words, so there is no version to go back to.
-        await sync("test")
-        assert query(tmp_path, "SELECT count(*) FROM note_versions") == versions
+
+
+class Kept:
+    """What would be kept as said before somebody else changed it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def numbers(self) -> dict[str, int]:
+        return {}
+
+    async def changed(self, _space: str, _path: str, text: str, *_: object) -> None:
+        self.texts.append(text)
+
+
+async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path: Path):
+    store, kept = FolderNotes(tmp_path / "workspace"), Kept()
+    write(tmp_path, "MEMORY.md", FACTS)
+    index = MemoryIndex.in_folder(
+        MemoryConfig(watch=False),
+        store,
+        tmp_path / "index",
+        NoEmbedder(),
+        FakeClock(),
+        versions=kept,  # type: ignore[arg-type]
+    )
+    try:
+        await index.sync("test")
+        claim = claims.digest("prefers window seats on trains")
+        day = date(2026, 11, 21)
+        assert await Notes(store).confirm(OWNER_VIEW, "MEMORY.md", claim, day)
+        await index.sync("test")
+        assert kept.texts == []
+        write(tmp_path, "MEMORY.md", "- boats\n")
+        await index.sync("test")
+        assert [CONFIRMED in text for text in kept.texts] == [True]
+    finally:
+        await index.close()
 
 
 async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path: Path):

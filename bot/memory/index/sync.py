@@ -153,9 +153,7 @@ class Builder:
         befores = await self._run(lambda: [store.text_of(row.name) for row, _ in batch])
         for (row, passages), before in zip(batch, befores, strict=True):
             now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
-            if before is None or _goes_on(before, now):
-                continue
-            if claims.unconfirmed(before) != claims.unconfirmed(now):
+            if before is not None and not (_goes_on(before, now) or _says_the_same(before, now)):
                 path = layout.shown(row.space, row.path)
                 await self._versions.changed(row.space, path, before, since, "hand")
 
@@ -240,6 +238,11 @@ class Builder:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _says_the_same(before: str, now: str) -> bool:
+    """True when nothing but what was confirmed is another one."""
+    return claims.unconfirmed(before).rstrip("\n") == claims.unconfirmed(now).rstrip("\n")
 
 
 def _goes_on(before: str, now: str) -> bool:
