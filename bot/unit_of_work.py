@@ -215,7 +215,8 @@ class Committer:
 
         write = insist(self._database, run) if until_stored else self._database.write(run)
         result, unit = await write
-        self._mirrored(unit.mirror)
+        if unit.mirror:
+            self._mirrored(unit.mirror)
         self._delivery.post(unit.letters)
         for session in unit.sessions.values():
             self._live.note(session)

@@ -47,6 +47,7 @@ def may_become_silent(written: str) -> bool:
 # --- what confirms that something was stored -----------------------------------------------------
 
 _TICK = "[✓✔✅☑🗸]\ufe0f?"
+_TICKED = re.compile(_TICK)
 _LEADING = re.compile(rf"^(?P<indent>\s*)(?:{_TICK}\s*)+")
 _TRAILING = re.compile(rf"(?:\s*{_TICK})+\s*$")
 _CLAIM = re.compile(
@@ -61,6 +62,8 @@ def without_confirmations(reply: str) -> str:
 
     A list of several ticked lines is left alone, but for those that claim to have stored something.
     """
+    if not _TICKED.search(reply):
+        return reply.strip()
     lines = reply.split("\n")
     listed = sum(bool(_LEADING.match(line)) for line in lines) > 1
     kept = [

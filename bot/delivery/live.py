@@ -96,9 +96,9 @@ class LiveSigns:
             await asyncio.sleep(DRAFT_SECONDS)
 
     def _is_here(self, channel: Channel, address: Address) -> bool:
-        # A page is open on any node: its channel tells all of them.
         name = account_name(address.channel, address.account)
-        return isinstance(channel, HttpRoutes) or self._coordination.owns(name)
+        # A page is open on any node: its channel tells all of them.
+        return self._coordination.owns(name) or isinstance(channel, HttpRoutes)
 
     # --- between nodes ---------------------------------------------------------------------------
 

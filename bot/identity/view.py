@@ -88,16 +88,18 @@ def permits(config: SendPolicyConfig, subject: Subject) -> bool:
 
 def matches(rule: Rule, subject: Subject) -> bool:
     """Whether everything that a rule names is so; case does not count."""
-    wanted = (
-        (rule.channel, (subject.channel,)),
-        (rule.account, (subject.account,)),
-        (rule.chat_type, (subject.chat_type,)),
-        (rule.chat, (subject.chat, *subject.also)),
-        (rule.sender, (subject.sender,)),
+    return (
+        _is(rule.channel, subject.channel)
+        and _is(rule.account, subject.account)
+        and _is(rule.chat_type, subject.chat_type)
+        and _is(rule.chat, subject.chat, *subject.also)
+        and _is(rule.sender, subject.sender)
+        and subject.key.startswith(rule.key_prefix.lower())
     )
-    return all(
-        not want or any(want.lower() == each.lower() for each in have) for want, have in wanted
-    ) and (not rule.key_prefix or subject.key.startswith(rule.key_prefix.lower()))
+
+
+def _is(wanted: str, *have: str) -> bool:
+    return not wanted or wanted.lower() in map(str.lower, have)
 
 
 def view_for(

@@ -166,3 +166,19 @@ async def test_a_draft_that_was_taken_away_may_come_again():
         await board.show("a", "d", text)
         await board.shown("a")
     assert board.texts == {"d": "half again"}
+
+
+async def test_whoever_waits_for_a_draft_waits_for_its_first_moment_too_and_not_past_its_end():
+    board = Board(first=REST)
+    await board.show("a", "d", "one")
+    assert not board.seen
+    await board.shown("a")
+    assert board.seen == [("d", "one")]
+    later = Board(first=600.0)
+    await later.show("a", "d", "one")
+    async with asyncio.timeout(60):
+        waiting = asyncio.create_task(later.shown("a"))
+        await asyncio.sleep(0)
+        later.close()
+        await waiting
+    assert later.seen == []

@@ -22,6 +22,7 @@ class Draft(Generic[P]):
     """A reply that is being written; `message` is the platform's id of what shows of it.
 
     `answers` is the message it was sent as a reply to. `serial` tells drafts of one id apart.
+    `timer` runs until it may show for the first time, and `begun` is set when that is over.
     """
 
     place: P
@@ -34,7 +35,16 @@ class Draft(Generic[P]):
     next_at: float = 0.0  # event loop time from which it may change
     is_dead: bool = False  # no later text will fare better
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """Let it change no more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.closing.set()
+        self.begun.set()
 
 
 class Drafts(ABC, Generic[P]):
@@ -96,16 +106,23 @@ class Drafts(ABC, Generic[P]):
             answers = left.answers if left is not None else self.asked.get(place, "")
             draft = Draft(place, draft_id, answers, left.message if left is not None else "")
             draft.serial = self._count
-            draft.next_at = asyncio.get_running_loop().time() + self._first
             self._open[place] = draft
+            if self._first > 0:  # most replies are quicker: no task for those
+                loop = asyncio.get_running_loop()
+                draft.timer = loop.call_later(self._first, self._begin, draft)
+            else:
+                self._begin(draft)
         draft.text = text
-        if draft.worker is None or draft.worker.done():
+        if draft.worker is not None and draft.worker.done():
             draft.worker = self._spawn(self._work(draft))
 
     async def shown(self, place: P) -> None:
         """Wait until the newest text shows; whoever gives up does not break off a call."""
         draft = self._open.get(place)
-        if draft is not None and draft.worker is not None:
+        if draft is None:
+            return
+        await draft.begun.wait()
+        if draft.worker is not None:
             await asyncio.wait({draft.worker})
 
     async def take(self, place: P, draft_id: str) -> Draft[P] | None:
@@ -126,7 +143,7 @@ class Drafts(ABC, Generic[P]):
         if draft is None or draft.id != draft_id:
             return self._left.pop((place, draft_id), None)
         del self._open[place]
-        draft.closing.set()
+        draft.close()
         if draft.worker is not None:
             await asyncio.wait({draft.worker})
         return draft if draft.message else None
@@ -155,7 +172,7 @@ class Drafts(ABC, Generic[P]):
     def close(self) -> None:
         """Nothing changes any more, and nothing is taken away."""
         for draft in self._open.values():
-            draft.closing.set()
+            draft.close()
 
     def clear(self) -> list[str]:
         """Forget every open draft and show nothing more of it: their ids."""
@@ -167,6 +184,10 @@ class Drafts(ABC, Generic[P]):
     async def _drop(self, draft: Draft[P] | None) -> None:
         if draft is not None:
             await self.remove(draft)
+
+    def _begin(self, draft: Draft[P]) -> None:
+        draft.worker = self._spawn(self._work(draft))
+        draft.begun.set()
 
     async def _work(self, draft: Draft[P]) -> None:
         loop = asyncio.get_running_loop()
