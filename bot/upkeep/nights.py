@@ -133,7 +133,7 @@ class Nights:
             return False
         language = conversation.language
         made = await self.keeper.spots(view, night.edits)
-        asked = await self.keeper.spots(view, night.questions)
+        asked = await self.keeper.spots(view, night.questions, asked=True)
         undo = Extra((Button(text(language, "button.undo"), UNDO),))
         told = [(receipt(night, made, language), undo)] if made else []
         told += [(question(asked, language), _answers(night, language))] if asked else []

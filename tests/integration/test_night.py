@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.night.keeper import Keeper
+from bot.sessions import belongings, erasing
+from bot.sessions.erasing import NIGHT as NIGHT_KEPT
+from bot.storage import Transaction
 from bot.testing import ScriptedModel
 from tests.fakes.pair import pair
 from tests.support import NOON, Engine, FakeClock, running, until
@@ -92,7 +95,7 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
             "I tidied your notes in the night of 2026-11-22:\n"
             "- MEMORY.md:3: “Lives in Bonn” is over, by what memory/2026-11-01.md says; "
             "struck out\n"
-            f"- {TEA}:3: “I like green tea” stays, with the first day you said it and the last\n"
+            f"- {TEA}:3: “I like green tea” stays, with the first day it was said and the last\n"
             f"- memory/2026-11-01.md:4: “I like green tea!” says the same as {TEA}; struck out\n\n"
             "Nothing was deleted. /undo night takes all of it back."
         )
@@ -401,3 +404,49 @@ async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_bac
         assert stored() == NOTES
         assert await looked() == NOTES
         assert sum(text.startswith(HEAD) for text in nodes.sent) == 1
+
+
+async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(tmp_path: Path):
+    space = f"people/{folder_name('memory:ada')}"
+    put(tmp_path, NOTES, space)
+    async with running(tmp_path, clock=FakeClock(NIGHT)) as engine:
+        await engine.ask("hello")
+        await look(engine)
+        assert held(tmp_path, space) == AFTER
+        database = engine.app.nights._database
+
+        def kept(tx: Transaction) -> str:
+            rows = tx.execute("SELECT value FROM meta WHERE key = ?", (f"{NIGHT_KEPT}{space}",))
+            return "".join(str(row[0]) for row in rows)
+
+        said = await database.read(kept)
+        assert "memory/2026-11-01.md" in said
+        assert not [word for word in ("Bonn", "Kiel", "tea") if word in said]
+        await database.write(
+            lambda tx: erasing.erase(tx, belongings.of(tx, ["memory:ada"]), engine.clock())
+        )
+        assert await database.read(kept) == ""
+
+
+async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_path: Path):
+    put(tmp_path, NOTES)
+    clock = FakeClock(NIGHT)
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello")
+        await look(engine)
+        clock.advance(hours=6)
+        await look(engine)
+        await engine.channel.wait_until(lambda _: len(receipts(engine)) == 1)
+        keeper = engine.app.nights.keeper
+        put(tmp_path, {"memory/2026-11-22.md": "- I live in Rome <!-- owner -->\n"})
+
+        async def thinking(_: str) -> str:
+            await keeper.take_back(OWNER_VIEW)
+            return '{"same": [1, 2]}'
+
+        assert await keeper.look(OWNER_VIEW, date(2026, 11, 23), 10, thinking) is None
+        assert held(tmp_path) == NOTES
+        record = await keeper.of("main")
+        assert record.night is not None
+        assert record.night.state == "undone"
+        assert len(record.left) == 2

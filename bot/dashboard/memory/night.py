@@ -66,12 +66,17 @@ class MemoryNight:
             is_undone=night is not None and night.state in {"undoing", "undone"},
             may_undo=night is not None and night.state == "done" and bool(night.edits),
             rows=await self._rows(who, night.edits if night and night.state != "undone" else ()),
-            asked=await self._rows(who, night.questions if night and night.state == "done" else ()),
+            asked=await self._rows(
+                who, night.questions if night and night.state == "done" else (), asked=True
+            ),
             done=nights.undone(pages.language(request), done) if done is not None else "",
             at=NIGHT,
         )
 
-    async def _rows(self, who: Conversation, made: Sequence[Edit]) -> Sequence[Row]:
+    async def _rows(
+        self, who: Conversation, made: Sequence[Edit], *, asked: bool = False
+    ) -> Sequence[Row]:
+        spots = await self._keeper.spots(who.view, made, asked=asked)
         return [
             Row(
                 f"{spot.path}:{spot.line}",
@@ -81,7 +86,7 @@ class MemoryNight:
                 other := nights.other_of(edit),
                 link_to(other) if other else "",
             )
-            for edit, spot in (await self._keeper.spots(who.view, made))[:MOST_SHOWN]
+            for edit, spot in spots[:MOST_SHOWN]
         ]
 
     async def _done(self, request: web.Request) -> web.Response:

@@ -181,10 +181,9 @@ def is_made(text: str, edit: Edit) -> bool:
     return edit.after in _digests(text)
 
 
-def find(text: str, edit: Edit) -> Entry | None:
-    """The entry of a change as it stands in its note, changed or not; None when it is gone."""
-    held = _digests(text)
-    return held.get(edit.after) or held.get(edit.before)
+def find(text: str, wanted: str) -> Entry | None:
+    """The entry of a digest as it stands in a note; None when it is not there."""
+    return _digests(text).get(wanted)
 
 
 def words(entry: Entry) -> str:

@@ -93,8 +93,9 @@ class Keeper:
             # Nobody is asked twice.
             left = found.with_left(tuple(each.name for each in new.asked))
             looked = replace(left, looked=today.isoformat(), night=new if is_new else night)
-            await self._put(view.space, looked)
-            return await self._do(view, new, watch) if is_new else None
+            if not await self._put(view.space, found, looked) or not is_new:
+                return None
+            return await self._do(view, new, watch)
 
     async def answer(self, view: MemoryView, day: date, *, agrees: bool) -> int | None:
         """Do what was asked on a day, or leave it; how much it was, None when nothing is open.
@@ -109,11 +110,12 @@ class Keeper:
         if night is None or not is_open or not night.asked:
             return None
         if not agrees:
-            await self._put(view.space, replace(found, night=replace(night, asked=())))
-            return len(night.asked)
+            left = replace(found, night=replace(night, asked=()))
+            return len(night.asked) if await self._put(view.space, found, left) else None
         changes = (*night.changes, *night.asked)
         begun = replace(night, changes=changes, asked=(), state="begun", was_told=True)
-        await self._put(view.space, replace(found, night=begun))
+        if not await self._put(view.space, found, replace(found, night=begun)):
+            return None
         done = await self._do(view, begun)
         return len(done.changes) - len(night.changes) if done is not None else 0
 
@@ -138,14 +140,16 @@ class Keeper:
             StorageError: the database cannot be read or written.
         """
         found = await self.of(view.space)
-        await self._put(view.space, replace(found, looked=today.isoformat()))
+        await self._put(view.space, found, replace(found, looked=today.isoformat()))
 
-    async def spots(self, view: MemoryView, made: Sequence[Edit]) -> list[tuple[Edit, Spot]]:
-        """Where the entries of some changes stand now, and what they say."""
+    async def spots(
+        self, view: MemoryView, made: Sequence[Edit], *, asked: bool = False
+    ) -> list[tuple[Edit, Spot]]:
+        """Where the entries of changes stand, and what they say; of those `asked` as they were."""
         notes = await self._read(view, _paths(made))
         found: list[tuple[Edit, Spot]] = []
         for edit in made:
-            entry = edits.find(notes.get(edit.path, ""), edit)
+            entry = edits.find(notes.get(edit.path, ""), edit.before if asked else edit.after)
             if entry is not None:
                 found.append((edit, Spot(edit.path, entry.start + 1, edits.words(entry))))
         return found
@@ -163,7 +167,8 @@ class Keeper:
             return None
         undoing = replace(night, asked=(), state="undoing", was_told=True)
         names = tuple(each.name for each in night.changes)
-        await self._put(view.space, replace(found.with_left(names), night=undoing))
+        if not await self._put(view.space, found, replace(found.with_left(names), night=undoing)):
+            return await self.take_back(view)  # somebody answered just now, or did the same
         async with self._memory.notes.watching(view) as watch:
             left = await self._change(view, night.edits, watch, back=True)
         await self._set(view.space, night.day, state="undone")
@@ -264,9 +269,17 @@ class Keeper:
                 found[path] = said
         return found
 
-    async def _put(self, space: str, found: Record) -> None:
+    async def _put(self, space: str, before: Record, after: Record) -> bool:
+        """Keep a record in the place of one; False when another one is there by now."""
         now = self._clock()
-        await self._database.write(lambda tx: record.put(tx, space, found, now))
+
+        def work(tx: Transaction) -> bool:
+            is_same = record.of_space(tx, space) == before
+            if is_same:
+                record.put(tx, space, after, now)
+            return is_same
+
+        return await self._database.write(work)
 
     async def _put_night(self, space: str, night: Night) -> None:
         now = self._clock()
