@@ -461,8 +461,8 @@ class World:
         self._stack.callback(patch.undo)
         original, opened = composition.Memory.of, disk.opened
 
-        def memory_of(*arguments: Any) -> Any:
-            self.memory = original(*arguments)
+        def memory_of(*arguments: Any, **named: Any) -> Any:
+            self.memory = original(*arguments, **named)
             return self.memory
 
         def feed_of(*arguments: Any) -> DrivenFeed:
