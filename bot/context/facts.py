@@ -88,11 +88,21 @@ _PASSING = re.compile(
     r"|\b(?:error|exception|traceback|warning|fails?"
     r"|failed|crash\w*)\b|\bI (?:get|got|see|saw|keep getting) (?:an? |the |this )?(?:\d|error"
     r"|message|warning|nothing|result)"
-    r"|\bwhat an?\b|\bover my dead body\b|\byou\b(?=\W*$)",
+    r"|\bwhat an?\b|^now I(?:['’]m| am) (?:on|in|at|lying|sitting)\b"
+    r"|\bover my dead body\b|\byou\b(?=\W*$)",
     re.IGNORECASE,
 )
+_EVENT = re.compile(
+    r"\b(?:interview|appointment|meeting|exam|test|surgery|flight|train|wedding|party|funeral"
+    r"|concert|deadline"
+    r"|vet|dentist|doctor|match|rehearsal|class|course|launch|reunion|viewing|delivery)\b"
+    r"|面试|考试|会议|手术|航班|婚礼|聚会|体检|家长会|预约|答辩|演出|比赛|年会|合同",
+    re.IGNORECASE,
+)
+_BARE_PAIR = re.compile(r"\W*\w+ (?:and|or) \w+\W*")  # "balloons and candles"
 _TODAY = re.compile(
-    r"\b(?:today|tonight|this (?:morning|afternoon|evening)|last night|yesterday|again)\b"
+    r"\b(?:keeps? (?:on )?\w+ing|today|tonight|this (?:morning|afternoon|evening)|last night"
+    r"|yesterday|again)\b"
     r"|今[天晚早]|昨[天晚]|刚刚?|又",
     re.IGNORECASE,
 )
@@ -157,6 +167,18 @@ def _matters(sentence: str) -> bool:
     )
 
 
+def _is_passing(sentence: str) -> bool:
+    """True when what a sentence says is over in a moment, or is nothing."""
+    if _BARE_PAIR.fullmatch(sentence) or _PASSING.search(sentence):
+        return True
+    if _TODAY.search(sentence) and not _matters(sentence):
+        return True
+    if extract.AM.search(sentence):
+        return False
+    is_short = len(sentence) < SHORT
+    return len(wording.words(sentence)) < 2 or bool(is_short and _PASSING_ZH.search(sentence))
+
+
 def leans(sentence: str) -> bool:
     """True when a sentence cannot be understood without what was said before it."""
     return _LEANS.match(sentence) is not None
@@ -164,17 +186,17 @@ def leans(sentence: str) -> bool:
 
 def is_lasting(sentence: str) -> bool:
     """True when a statement is worth keeping: `_states`, and more that only the person says."""
-    if _PASSING.search(sentence) or (_TODAY.search(sentence) and not _matters(sentence)):
-        return False
-    if extract.AM.search(sentence):
-        return True
-    if len(wording.words(sentence)) < 2 or (_PASSING_ZH.search(sentence) and len(sentence) < SHORT):
+    if _is_passing(sentence):
         return False
     if (
-        extract.states(sentence)
+        extract.AM.search(sentence)
+        or extract.states(sentence)
         or _OWN_MORE.search(sentence)
         or _THEIRS.search(sentence)
         or _OWN_MORE_ZH.search(sentence)
     ):
+        return True
+    dated = bool(_WHEN.search(sentence) or extract.is_exact(sentence))
+    if dated and _EVENT.search(sentence):
         return True
     return bool(_WHEN.search(sentence) and _HAPPENS.search(sentence) and len(sentence) > BRIEF)

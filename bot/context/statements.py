@@ -121,7 +121,7 @@ _ANNOUNCES = re.compile(
     re.IGNORECASE,
 )
 _LEADS = re.compile(
-    r"^(?:oh|as you know|seriously though|anyway|actually|so|but|and)[\s,:—-]+"
+    r"^(?:oh|since|because|as you know|seriously though|anyway|actually|so|but|and)[\s,:—-]+"
     r"|^(?:说正经的|其实|那|但是?|不过|(?:说|打|记|写|弄|搞|看|听)错了)[\s，：:,]*",
     re.IGNORECASE,
 )
@@ -136,6 +136,12 @@ _TAG = re.compile(
     r"[，,]?\s*(?:\b(?:as )?you know|\bremember|\bright|isn['’]?t it|你(?:也|应该)?(?:知道"
     r"|记得)的?吧?|对吧"
     r"|(?:已经)?(?:告诉|跟你说|和你说)过你?了?)[\s。.!！?？]*$",
+    re.IGNORECASE,
+)
+_DAY_TOLD = re.compile(
+    r"\bwhat a (?:day|week|night|morning|year)\b|\btell you about (?:today|my (?:day|week)"
+    r"|this week)\b"
+    r"|\btoday was\b|(?:今天|这一?周|这几天|昨天)(?:真|可|过得)|够呛",
     re.IGNORECASE,
 )
 _UNWANTED = re.compile(
@@ -153,15 +159,21 @@ _JOKED = re.compile(
     r"|joking)\b|:D(?:\s|$)",
     re.IGNORECASE,
 )
+_JOKE_FIRST = re.compile(
+    r"(?:just |only |i['’]?m )*+(?:kidding|joking|jk)[\s,，]+|(?:开(?:个)?玩笑的?"
+    r"|逗你的?)[哈啦]*[，,]\s*",
+    re.IGNORECASE,
+)
 _JOKED_BEFORE = re.compile(
     r"\b(?:just |only |i['’]?m )?(?:kidding|joking)\b|^\s*jk\b|\bseriously though\b|\bnot really\b"
     r"|开(?:个)?玩笑|逗你|说正经|做梦|随便问|随便说",
     re.IGNORECASE,
 )
 _CORRECTS = re.compile(
-    r"^(?:oh\s+|ah\s+|no[, ]+|sorry[, ]+|oops[, ]+)*+(?:no wait|wait|scratch that|correction"
+    r"^(?:oops|whoops|sorry)\b|^(?:oh\s+|ah\s+|no[, ]+|sorry[, ]+|oops[, ]+)*+(?:no wait|wait"
+    r"|scratch that|correction"
     r"|i meant|i mean|make that"
-    r"|that was (?:wrong|the old)|not any ?more|sorry)\b|\b(?:don['’]?t|no longer"
+    r"|that was (?:wrong|the old)|not any ?more)\b|\b(?:don['’]?t|no longer"
     r"|not)\b[^.]{1,40}\bany ?more\b"
     r"|\b(?:moved|changed|postponed|rescheduled|pushed|shifted) (?:it |them )?to\b|\bis (?:on "
     r"|at |in )?\w+ now\b"
@@ -202,6 +214,7 @@ _MOOD_ZH = re.compile(
     "|焦虑|激动|兴奋|着急|不爽|羡慕|害怕|担心|忙|冷|热|满意|怕|好|没?事)(?:死了|极了|了|啊|呀)?"
     "|(?:累|困|饿|渴|烦|气|笑|急|热|冷|忙)(?:死|坏)(?:了|我)|心情|饿了|无聊|懒得|想哭|诸事不顺"
     "|什么都不想|没事$|好烦|救命"
+    "|(?:腿|脚|手|头|肚子|胃|眼睛|嗓子|腰|背)(?:都|有点儿?|好|很|也)*(?:软|疼|痛|酸|晕|胀|困)"
     "|昨晚|外面(?:好像)?(?:下|在)|天气|需要帮助|想吃|躺一会"
 )
 _HOLLOW = re.compile(
@@ -224,6 +237,7 @@ _WEEKDAY_OR_MONTH = re.compile(
     rf"|周[一二三四五六日天]",
     re.IGNORECASE,
 )
+_HAS_DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W_]")
 _COMMA = re.compile(r"[，,；;]\s*")
 
@@ -348,6 +362,8 @@ def read(messages: Sequence[str]) -> list[Sentence]:
     found: list[Sentence] = []
     for number, message in enumerate(messages):
         own = list(_of_message(message, number))
+        if _DAY_TOLD.search(message):  # of a day's events only what has a date or a number stays
+            own = [_as_event(each) for each in own]
         if any(_UNWANTED.search(each.text) for each in own):
             is_alone = all(each.kind == "empty" or _only_unwanted(each.text) for each in own)
             _mark(own, number, "unwanted")
@@ -358,6 +374,11 @@ def read(messages: Sequence[str]) -> list[Sentence]:
         _correct(found, own)
         found += own
     return found
+
+
+def _as_event(sentence: Sentence) -> Sentence:
+    is_passing = sentence.kind == "said" and not _HAS_DIGIT.search(sentence.text)
+    return replace(sentence, kind="mood") if is_passing else sentence
 
 
 def _only_unwanted(sentence: str) -> bool:
@@ -424,6 +445,9 @@ def _of_line(line: str, number: int) -> Iterator[Sentence]:
 def _parts(sentence: str) -> Iterator[str]:
     """A sentence, or what it states and what it then asks: "我属马，今年运势怎么样？"."""
     sentence = untagged(sentence)
+    if joke := _JOKE_FIRST.match(sentence):
+        yield joke.group()
+        sentence = sentence[joke.end() :]
     if is_question(sentence) and not _ASKS.match(bare(sentence)):
         for comma in reversed(list(_COMMA.finditer(sentence))[-MAX_CLAUSES:]):
             head, tail = sentence[: comma.start()], sentence[comma.end() :]

@@ -13,7 +13,7 @@ LONGEST_WORD = 30  # letters
 STEM = 5  # letters two words begin with to count as one: "allergic" and "allergy"
 
 # How a note speaks of whom it is about, whatever it says; stems.
-SUBJECTS: Final = frozenset("user person owner becau pleas also 用 户".split())  # noqa: SIM905
+SUBJECTS: Final = frozenset("user person owner becau pleas also well too then since 用 户".split())  # noqa: SIM905
 
 _SUFFIX = re.compile(r"(?<=\w{3})(?:['’]s?|ies|ied|ing|ed|es|s|ly|e|(?<=\w{4})y)$")
 _DIGITS = re.compile(r"\d+")

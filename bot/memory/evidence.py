@@ -28,6 +28,7 @@ _YES = re.compile(
     r"|^(?:是的?|对的?|没错|就这样|说定了|一言为定|可以，就)",
     re.IGNORECASE,
 )
+_TO_THEM = re.compile(r"\b(?:you|your|we|our|let['’]s|shall)\b|[你您咱]|我们", re.IGNORECASE)
 _NO = re.compile(r"^(?:no\b|nope|hm|maybe|not |再说|不用?|算了|先不|没)", re.IGNORECASE)
 _VAGUE = re.compile(
     r"\b(?:next|this|last|in (?:a|two|three|\d+)) (?:week|month|year|spring|summer|autumn|fall"
@@ -216,7 +217,8 @@ class Evidence:
                 taken_up = before is not None and _YES.match(each.text.strip())
                 if before is not None and taken_up:
                     for sentence in statements.sentences(before.text):
-                        yield _line(sentence, None, is_lasting=facts.is_lasting(sentence))
+                        about = _TO_THEM.search(sentence) is not None
+                        yield _line(sentence, None, is_lasting=about and facts.is_lasting(sentence))
                 for sentence in by_message[number]:
                     reason = REASON_OF.get(sentence.kind)
                     states = sentence.kind == "said" or (

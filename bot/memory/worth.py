@@ -44,7 +44,7 @@ MANY: Final[Reason] = "many"
 LONGEST = 300  # characters of one statement
 MOST_SENTENCES = 2
 SUPPORTED = 0.65  # of its words must have been said; of few words all but one, of fewer all
-SUPPORTED_ZH = 0.65  # of its characters
+SUPPORTED_ZH = 0.75  # of its characters
 FEW_WORDS, MORE_WORDS = 3, 4
 OVERHEARD = 0.5  # of its words that one line of another kind says
 ECHOED = 0.7  # of its words in one line of the bot's own files
@@ -88,10 +88,14 @@ _DENIED = re.compile(
 _DENIED_ZH = re.compile("(?:不肯|不想|不会|不再|不能|不要|没有|[不没别])([\u4e00-\u9fff]{2})")
 _DONE_ZH = re.compile("已经|完了|好了|过了")
 _TO_DO = re.compile(
-    r"\b(?:must|needs?|ha(?:ve|s) to|should|promised?|will|['’]ll|plans?|wants?|going to|still"
-    r"|due|by|until)\b",
+    r"\b(?:must|needs?|ha(?:ve|s) to|should|promised?|will|plans?|wants?|going to|tomorrow)\b"
+    r"|['’]ll\b",
     re.IGNORECASE,
 )
+_PAST = re.compile(
+    r"\b(?:\w{2,}ed|sent|got|bought|paid|did|made|took|went|wrote|found|sold|met|won|lost|left)\b"
+)
+_NO_DEED = frozenset("called named decided planned promised scheduled needed supposed".split())  # noqa: SIM905
 
 
 def judge(text: str, evidence: Evidence, written: Sequence[str] = ()) -> Reason | None:
@@ -122,7 +126,7 @@ def _by_itself(text: str, tokens: frozenset[str], *, is_wished: bool) -> Reason 
     sentences = statements.sentences(text)
     if len(text) > LONGEST or len(sentences) > MOST_SENTENCES:
         return "wordy"
-    if any(statements.kind_of(each) == "empty" for each in sentences[:-1]):
+    if len(sentences) > 1 and any(statements.kind_of(each) != "said" for each in sentences):
         return "wordy"
     if facts.leans(statements.bare(text)):
         return "leaning"
@@ -140,7 +144,8 @@ def _said_already(
         return "rules"
     if any(wording.says(line, text) for line in evidence.known_lines):
         return "known"
-    if any(_is_same(tokens, text, other, evidence) for other in written):
+    parts = {text: tokens} | {each: tokens_of(each) for each in statements.sentences(text)}
+    if any(_is_same(parts[part], part, other, evidence) for part in parts for other in written):
         return "repeated"
     return None
 
@@ -250,7 +255,8 @@ def _turns(text: str, said: str) -> bool:
             return True
     if _DONE_ZH.search(text) and not _DONE_ZH.search(said):
         return True
-    return bool(_TO_DO.search(said) and not _TO_DO.search(text) and not fulltext.is_cjk(text[:1]))
+    deeds = set(_PAST.findall(text.lower())) - _NO_DEED
+    return bool(_TO_DO.search(said) and deeds - set(_PAST.findall(said.lower())))
 
 
 def _exact(text: str, evidence: Evidence, share: float) -> bool:

@@ -31,7 +31,8 @@ PLAIN = Capabilities(max_length=4000)
 ADA = f"people/{folder_name('memory:ada')}"
 
 
-BOAT = "Ada keeps a boat called Wanda."
+SAVED = "Ada keeps a boat called Wanda."
+BOAT = f"{SAVED} {LONG[len(SAVED) + 1 :]}"  # as long
 
 
 def begun(folder: Path, model: ScriptedModel, **context: Any) -> Any:
@@ -43,10 +44,10 @@ def begun(folder: Path, model: ScriptedModel, **context: Any) -> Any:
     return running(folder, model=model, context=wanted, **extra, **sections)
 
 
-async def talk(engine: Engine, turns: int, **changes: Any) -> None:
+async def talk(engine: Engine, turns: int, about: str = LONG, **changes: Any) -> None:
     """So many turns with something in them, then quiet."""
     for number in range(turns):
-        await ask(engine, f"turn {number}: {BOAT} {LONG}", **changes)
+        await ask(engine, f"turn {number}: {about}", **changes)
 
 
 async def ask(engine: Engine, words: str, **changes: Any) -> str:
@@ -332,7 +333,7 @@ async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path: Path)
 async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path: Path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
-        await talk(engine, 4)
+        await talk(engine, 4, BOAT)
         await command(engine, "/notices on")
         await reaching(engine, FLUSH_FROM - 1)
         assert brain.asked("flush") == []
@@ -360,7 +361,7 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path: Pa
 
 async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(tmp_path: Path):
     async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
-        await talk(engine, 4)
+        await talk(engine, 4, BOAT)
         await reaching(engine, FLUSH_FROM)
         (begin, end) = engine.channel.activities
         assert (begin.kind, begin.state, begin.where) == ("saving", "begun", "")
@@ -374,7 +375,7 @@ async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(t
 
 async def test_who_watches_sees_what_was_saved_without_a_word(tmp_path: Path):
     async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
-        await talk(engine, 1)
+        await talk(engine, 1, BOAT)
         await command(engine, "/notices off")
         await command(engine, "/new")
         assert "Saved to memory" not in str(engine.channel.sent)
@@ -461,7 +462,7 @@ async def test_a_flush_that_fails_is_not_tried_each_turn_and_blocks_nothing(
 async def test_what_a_failed_flush_left_is_saved_at_the_end(tmp_path: Path):
     brain = Brain(flush=ModelOverloaded())
     async with begun(tmp_path, brain) as engine:
-        await talk(engine, 2)
+        await talk(engine, 2, BOAT)
         await reaching(engine, FLUSH_FROM)
         brain.flush = writing("Ada keeps a boat called Wanda.")
         await command(engine, "/new")
@@ -786,7 +787,7 @@ async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tm
 async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_path: Path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
-        await talk(engine, 4)
+        await talk(engine, 4, BOAT)
         await reaching(engine, FLUSH_FROM)
     brain = Brain(used=FULL + 1)
     async with begun(tmp_path, brain) as engine:
@@ -926,7 +927,7 @@ async def test_a_receipt_does_not_call_a_note_a_summary(
     brain = Brain(chat=chat, summary=ModelOverloaded())
     brain.flush = writing("Ada keeps a boat called Wanda.") if saved else "NO_REPLY"
     async with begun(tmp_path, brain) as engine:
-        await talk(engine, 5, locale=locale)
+        await talk(engine, 5, BOAT, locale=locale)
         await command(engine, f"/notices {notices}", locale=locale)
         await ask(engine, "now", locale=locale)
         (receipt,) = [each for each in engine.channel.sent if each.kind == "receipt"]
@@ -1193,7 +1194,7 @@ async def test_a_notice_where_nothing_is_remembered_says_that_nothing_comes_alon
 async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path: Path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
-        await talk(engine, 5)
+        await talk(engine, 5, BOAT)
         assert "I am summarising" in await command(engine, "/compact the names of the boats")
         receipt = engine.channel.sent[-1]
         assert receipt.text.startswith("4 older messages became a summary: ")

@@ -43,9 +43,9 @@ def saving(request: Request) -> Any:
     """A flush that keeps the code in other words too, if it was shown it."""
     if len(request.messages) > 1:
         return "NO_REPLY"
-    texts = ["Ada keeps a boat called Wanda."]
+    texts = ["The boat is called Wanda."]
     if CODE in request.messages[0].text:
-        texts += [f"The code is {CODE}.", "Ada told how her front door is opened."]
+        texts += [f"The code is {CODE}.", "The front door has a code."]
     uses = (ToolUse(f"s{n}", "memory_write", {"text": text}) for n, text in enumerate(texts))
     return says("", 0, *uses)
 
@@ -54,7 +54,7 @@ def saving(request: Request) -> Any:
 async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Path, how: str):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
-        await engine.ask(f"the code of my front door is {CODE}")
+        await engine.ask(f"please remember: the code of my front door is {CODE}")
         await engine.ask("my boat is called Wanda")
         brain.held["flush"] = asyncio.Event()
         brain.used = FLUSH_FROM if how == "full" else 1_000
