@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import Final, Literal
@@ -19,6 +19,8 @@ Reason = Literal[
     "supposed", "unwanted", "corrected", "passing", "leaning", "many",
 ]  # fmt: skip
 
+ECHOED = 0.7  # of its words in one line of the bot's own files
+FEWEST = 3  # words of a line that may be taken from there
 MOST_AT_LEAST = 10  # entries of one conversation, however short it was
 MOST_PLACES = 200  # sentences with a word that are looked at, the latest
 
@@ -225,7 +227,8 @@ class Evidence:
                         sentence.kind in _MAY_STATE and _FIRST.search(sentence.text) is not None
                     )
                     is_lasting = states and facts.is_lasting(statements.bare(sentence.text))
-                    yield _line(sentence.text, reason, is_lasting=is_lasting)
+                    line = _line(sentence.text, reason, is_lasting=is_lasting)
+                    yield self._own(line)
                 number += 1
                 before = None
             elif each.who == "assistant":
@@ -235,6 +238,16 @@ class Evidence:
                 yield from _lines_of(each.text, "foreign")
             elif each.who == "summary":
                 yield from _lines_of(each.text, None)
+
+    def _own(self, line: Line) -> Line:
+        """A line of the person's; what they pasted of the bot's own files is not theirs."""
+        if not self.echoes(line.tokens) or len(line.tokens) < FEWEST:
+            return line
+        return replace(line, reason="rules", is_lasting=False)
+
+    def echoes(self, tokens: frozenset[str]) -> bool:
+        """True when one line of the bot's own files says most of some words."""
+        return any(len(tokens & line) >= len(tokens) * ECHOED for line in self.rule_lines)
 
 
 def _lines_of(text: str, reason: Reason | None) -> Iterator[Line]:

@@ -47,12 +47,12 @@ SUPPORTED = 0.65  # of its words must have been said; of few words all but one, 
 SUPPORTED_ZH = 0.75  # of its characters
 FEW_WORDS, MORE_WORDS = 3, 4
 OVERHEARD = 0.5  # of its words that one line of another kind says
-ECHOED = 0.7  # of its words in one line of the bot's own files
 RETOLD = 0.6  # of the shorter entry's words in the other, both made of one sentence
 RAW = 0.9  # of a sentence's words: that sentence itself
 FEWEST, FEWEST_ZH = 3, 6  # words, characters of an entry that may be told again in others
 LAST_MONTH, LAST_DAY = 12, 31
 MOSTLY = 0.6  # of the words that the best line has in common, in one that is worth keeping
+MAINLY = 0.6  # of its words in one line; the rest may stand beside it
 NAMED_ELSEWHERE = 0.75  # of its words the person's own: then names may come from elsewhere
 
 _PREFIX = re.compile(
@@ -68,13 +68,14 @@ _KIN = re.compile(
     r"|女儿|儿子|老公|丈夫|老婆|妻子|妈|爸|姐|妹|哥|弟|爷爷|奶奶|外公|外婆|朋友|同事|老板|室友"
     r"|邻居|猫|狗"
 )
+_PRONOUN = re.compile(r"\b(?:he|she|they|his|her|their)\b|[他她]", re.IGNORECASE)
 _SUBJECT = re.compile(
     r"^(?:my|our)\s+\w+(?:\s+(?!is|was|has|had|are)\w+)?|^[A-ZÀ-Þ][\w-]+(?=\s+(?:is|was|has"
     r"|wants|likes|loves|lives"
     r"|works|plays|said|moved|wrote)\b)"
-    r"|^我们?(?:家|的|们)?(?:女儿|儿子|孩子|老公|丈夫|老婆|妻子|太太|妈妈?|爸爸?|姐姐?|妹妹?"
-    r"|哥哥?|弟弟?|爷爷|奶奶"
-    r"|外公|外婆|婆婆|公公|室友|老板|朋友|同事|邻居|女朋友|男朋友|同学|表[哥姐弟妹])",
+    r"|^我们?(?:家"
+    r"|的)*(?![住做学读用去有喜爱想会能对属是来工出毕现也还就一每之平最不都已今明下常从只给把要觉选定换])"
+    r"[\u4e00-\u9fff]{1,3}?(?=叫|姓|是|在|今年|下|喜欢|爱|要|住|学|有|每|昨|明|刚|过|不|得|的)",
     re.IGNORECASE,
 )
 _YEARS: Final = range(1900, 2100)
@@ -90,6 +91,12 @@ _DONE_ZH = re.compile("已经|完了|好了|过了")
 _TO_DO = re.compile(
     r"\b(?:must|needs?|ha(?:ve|s) to|should|promised?|will|plans?|wants?|going to|tomorrow)\b"
     r"|['’]ll\b",
+    re.IGNORECASE,
+)
+_TO_DO_ZH = re.compile("要|得|必须|打算|准备|想|还差|之前|提醒")
+_OFTEN = re.compile(
+    r"每[天周月年晚早]|天天|从不|总是|\b(?:every|each) \w+|\b(?:always|never|daily|weekly"
+    r"|monthly)\b",
     re.IGNORECASE,
 )
 _PAST = re.compile(
@@ -140,7 +147,7 @@ def _said_already(
     text: str, tokens: frozenset[str], evidence: Evidence, written: Sequence[str]
 ) -> Reason | None:
     """Where else a text stands: in the bot's own files, in memory, among what was just written."""
-    if any(len(tokens & line) >= len(tokens) * ECHOED for line in evidence.rule_lines):
+    if evidence.echoes(tokens):
         return "rules"
     if any(wording.says(line, text) for line in evidence.known_lines):
         return "known"
@@ -202,7 +209,7 @@ def _unsupported(text: str, tokens: frozenset[str], evidence: Evidence) -> Reaso
     """Why what was said does not say this; None when it does."""
     lines, own, against = evidence.lines, 0.0, dict[Reason, float]()
     saying: list[Line] = []
-    for place, count in evidence.hits(tokens).items():
+    for place, count in sorted(evidence.hits(tokens).items()):
         line = lines[place]
         if line.reason is None or line.is_lasting:
             own = max(own, count, len(tokens & _around(place, lines)))
@@ -213,8 +220,10 @@ def _unsupported(text: str, tokens: frozenset[str], evidence: Evidence) -> Reaso
     reason, share = max(against.items(), key=lambda each: each[1], default=(UNSAID, 0.0))
     if own < _enough(tokens, text) or share > own:
         return reason if share >= OVERHEARD * len(tokens) else "unsaid"
-    saying.sort(key=lambda line: -len(line.tokens & tokens))
+    saying.sort(key=lambda line: (-len(line.tokens & tokens), not line.is_lasting))
     best = len(saying[0].tokens & tokens)
+    if best < len(tokens) * MAINLY:
+        return UNSAID
     if not any(line.is_lasting and len(line.tokens & tokens) >= best * MOSTLY for line in saying):
         return "passing"
     best_said = saying[0].text
@@ -234,7 +243,10 @@ def _around(place: int, lines: Sequence[Line]) -> frozenset[str]:
 
 def _is_of_another(text: str, tokens: frozenset[str], said: str) -> bool:
     """Whether a text leaves out of whom the person said something."""
-    found = _SUBJECT.match(statements.bare(said))
+    bare = statements.bare(said)
+    if _PRONOUN.match(bare) and not _PRONOUN.search(text):
+        return not (extract.names(text) or _kin(text))
+    found = _SUBJECT.match(bare)
     if found is None:
         return False
     subject = wording.stems(found.group())
@@ -254,6 +266,10 @@ def _turns(text: str, said: str) -> bool:
         if at >= 0 and not _DENIES.search(text[max(0, at - 4) : at]):
             return True
     if _DONE_ZH.search(text) and not _DONE_ZH.search(said):
+        return True
+    if "了" in text and "了" not in said and _TO_DO_ZH.search(said):
+        return True
+    if not set(_OFTEN.findall(text.lower())) <= set(_OFTEN.findall(said.lower())):
         return True
     deeds = set(_PAST.findall(text.lower())) - _NO_DEED
     return bool(_TO_DO.search(said) and deeds - set(_PAST.findall(said.lower())))

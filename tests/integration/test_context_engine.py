@@ -789,7 +789,7 @@ async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4, BOAT)
         await reaching(engine, FLUSH_FROM)
-    brain = Brain(used=FULL + 1)
+    brain = Brain(used=FULL + 1, summary=f"{SUMMARY}\n- {SAVED}")
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "and on")
         assert (len(brain.asked("flush")), len(brain.asked("summary"))) == (0, 1)
