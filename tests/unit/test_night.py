@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.facts import facts
 from bot.memory import claims, markdown
 from bot.memory.claims import Aging
 from bot.memory.night import edits, proposals, rules, statements
@@ -531,3 +533,34 @@ def test_whatever_a_model_proposes_no_line_is_lost_and_all_of_it_can_be_taken_ba
     back, left = edits.take_back(after, made)
     assert there({**after, **back}) == there(notes)
     assert left == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            each * (300 // len(each))
+            for each in ("刚", "现在", "已经刚", "我的", "have ", "just now ")
+        ),
+        *(
+            each * (300 // len(each))
+            for each in ("a's ", "is ", "~", "<!-- ", "not no longer ", "  x")
+        ),
+        " " * 400_000 + "x",
+        "x <!-- " * 50_000,
+        "0" * 300,
+    ],
+)
+def test_no_entry_however_odd_takes_long(words: str) -> None:
+    begun = time.process_time()
+    for lead in ("I live in ", "我", "", "My phone number is "):
+        known({"MEMORY.md": f"- {lead}{words} <!-- owner -->\n- {lead}{words}的了x\n"}, AGING)
+    assert time.process_time() - begun < 5
+
+
+def test_of_two_hundred_facts_that_differ_none_is_touched() -> None:
+    notes = {f"memory/{DAY - timedelta(days=300 - n)}.md": f"- {fact.text} <!-- owner -->\n"
+             for n, fact in enumerate(facts())}  # fmt: skip
+    draft = drafted(notes)
+    assert len(notes) == 200
+    assert (draft.changes, draft.asked) == ([], [])

@@ -63,7 +63,7 @@ def known(notes: Mapping[str, str], aging: Aging, space: str = "") -> list[Known
 def _of_note(path: str, text: str, aging: Aging, space: str) -> Iterator[Known]:
     contexts = _contexts(path, text)
     for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
-        if _MARK.fullmatch(entry.comment) is None or not edits.is_plain(entry):
+        if not edits.is_plain(entry) or _MARK.fullmatch(entry.comment) is None:
             continue
         words = _CLOCK.sub("", claim.text)
         context = next(each for line, each in reversed(contexts) if line <= entry.start)

@@ -269,7 +269,7 @@ _KIN_CJK: Final = (
 )
 _SELF_CJK: Final = re.compile(rf"^(?:我们?|用户|主人|本人)(?!的?(?:{_KIN_CJK}))")
 _WHO_CJK: Final = rf"(?P<who>(?:我的?)?(?:{_KIN_CJK})|[A-Za-z]{{2,20}}|小[\u4e00-\u9fff])?"
-_LATELY: Final = r"(?:现在|目前|已经|刚刚|刚|最近)*"
+_LATELY: Final = r"(?:现在|目前|已经|刚|最近)*"  # each begins otherwise: nothing is tried twice
 _PLACE: Final = r"(?P<value>[^，。,；;、和想要]{1,16}?)"
 _SLOTS_CJK: Final = (
     (
