@@ -2,8 +2,10 @@
 
 `python -m bench locomo FOLDER`, or with CONFIDANT_LOCOMO set to a folder of its conversations. Each
 session becomes a Markdown file: a heading with its date, then a `Speaker: text` line for each turn.
-Every question but those of category 5 is asked, by words, by meaning, and by both. No key is used
-and nothing is downloaded; without the conversations it says so and ends well.
+Every question but those of category 5 is asked, by words, by meaning, and by both: is a line that
+answers it among six results (`line`), shown (`text`), how soon (`MRR`), are all of its lines there
+(`every`), is its session among five and ten. No key is used and nothing is downloaded; without the
+conversations it says so and ends well.
 
 `--postgres` asks the index in PostgreSQL as well: `--postgres URL` in an empty database of yours,
 without a URL in a server that is started for it. Then no figure may be more than 0.01 below that of
@@ -35,6 +37,7 @@ from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 
 TOP = 6
+MORE = 12  # results, of a second search
 UNANSWERABLE = 5  # the category whose answers are in no conversation
 APART = 0.01  # how far the engines may be apart
 GOALS = {"line": 0.93, "text": 0.88, "mrr": 0.80}
@@ -74,17 +77,26 @@ class Tally:
     text: float = 0
     mrr: float = 0
     every: float = 0
+    every_of_more: float = 0
+    session_5: float = 0
+    session_10: float = 0
     times: list[float] = field(default_factory=list[float])
 
-    def add(self, question: Question, hits: Sequence[Hit], seconds: float) -> None:
-        """Count one answer."""
+    def add(
+        self, question: Question, hits: Sequence[Hit], more: Sequence[Hit], seconds: float
+    ) -> None:
+        """Count one answer, and the one to the same question with `MORE` results."""
         covered = [[covers(hit, turn) for turn in question.evidence] for hit in hits]
         ranks = [rank for rank, row in enumerate(covered, 1) if any(row)]
         self.asked += 1
         self.line += bool(ranks)
         self.mrr += 1 / ranks[0] if ranks else 0.0
         self.text += any(t.text in hit.snippet for hit in hits for t in question.evidence if t.text)
-        self.every += all(any(column) for column in zip(*covered, strict=True)) if hits else False
+        self.every += _has_all(hits, question)
+        self.every_of_more += _has_all(more, question)
+        sessions = {turn.path for turn in question.evidence}
+        self.session_5 += any(hit.path in sessions for hit in more[:5])
+        self.session_10 += any(hit.path in sessions for hit in more[:10])
         self.times.append(seconds * 1000)
 
     def share(self, name: str) -> float:
@@ -93,7 +105,10 @@ class Tally:
 
     def row(self) -> list[str]:
         """The figures as they are printed."""
-        shares = (self.line, self.text, self.mrr, self.every)
+        shares = (
+            *(self.line, self.text, self.mrr),
+            *(self.every, self.every_of_more, self.session_5, self.session_10),
+        )
         median = statistics.median(self.times)
         return [
             str(self.asked),
@@ -105,6 +120,11 @@ class Tally:
 def covers(hit: Hit, turn: Turn) -> bool:
     """Whether a hit's lines hold a turn."""
     return hit.path == turn.path and hit.start_line <= turn.line <= hit.end_line
+
+
+def _has_all(hits: Sequence[Hit], question: Question) -> bool:
+    """Whether every turn that holds the answer is in some hit."""
+    return all(any(covers(hit, turn) for hit in hits) for turn in question.evidence)
 
 
 def write_notes(source: Path, workspace: Path) -> list[Question]:
@@ -170,10 +190,11 @@ async def ask(
             started = time.perf_counter()
             answer = await index.search(question.text, ["main"])
             seconds = time.perf_counter() - started
+            more = await index.search(question.text, ["main"], MORE)
             if answer.degraded:
                 raise SystemExit(f"a search had to do without something: {answer.degraded}")
             for name in ("all", question.conversation):
-                tallies.setdefault(name, Tally()).add(question, answer.hits, seconds)
+                tallies.setdefault(name, Tally()).add(question, answer.hits, more.hits, seconds)
     return tallies
 
 
@@ -216,8 +237,9 @@ def main() -> int:
         return 0
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
     missed = False
-    print("| engine | mode | conversation | asked | line@6 | text@6 | MRR | every@6 | p50 ms |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    names = ("line@6", "text@6", "MRR", "every@6", "every@12", "session@5", "session@10", "p50 ms")
+    print(f"| engine | mode | conversation | asked | {' | '.join(names)} |")
+    print(f"|---|---|---|---{'|---' * len(names)}|")
     with tempfile.TemporaryDirectory() as folder, engines(options.postgres) as asked:
         questions = write_notes(Path(options.folder), Path(folder) / "workspace")
         for mode, changes in chosen.items():
