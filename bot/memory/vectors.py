@@ -33,7 +33,7 @@ else:
 Vectors = Array
 """One vector a row, each of length one."""
 
-BY_SIGNS = 2_000  # rows whose signs are nearest, to be compared more closely
+BY_SIGNS = 1_000  # rows whose signs are nearest, to be compared more closely
 _LIMIT = 127
 
 
