@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import date
 from pathlib import Path
@@ -12,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import keeping
+from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools.memory import MemoryWrite
 from bot.context import secrets, statements
 from bot.context.quoting import Said, Who
+from bot.errors import ToolError
 from bot.memory.evidence import Evidence
+from bot.memory.files import SpaceFiles
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.notes import Notes
 from bot.memory.worth import TOLD, Guard, judge
 
 TODAY = date(2026, 11, 24)  # a Tuesday
@@ -100,6 +107,18 @@ def test_what_the_person_asks_to_keep_is_kept_though_it_is_a_secret():
     assert judge("The wifi password is BlueHeron-77", told) == "secret"
     passed_on = Evidence((Said("other", asked.text),), TODAY)
     assert judge("The wifi password is BlueHeron-77", passed_on) == "secret"
+
+
+async def test_in_a_conversation_a_secret_is_only_kept_for_who_asks_for_it(tmp_path: Path):
+    store = FolderNotes(tmp_path)
+    write = MemoryWrite(Notes(store), SpaceFiles(store))
+    for words, is_kept in (("the wifi password is Heron-7", False), ("remember my wifi", True)):
+        memory = TurnMemory(words=(words,))
+        context = ToolContext(keeping.VIEW, "s", keeping.NOW, memory=memory)
+        with contextlib.nullcontext() if is_kept else pytest.raises(ToolError, match="password"):
+            await write.run({"text": "The wifi password is Heron-7"}, context)
+        assert memory.refused == ([] if is_kept else ["secret"])
+        assert bool(memory.written) is is_kept
 
 
 @pytest.mark.parametrize(
