@@ -7,13 +7,15 @@ person's first message. All of it is quoted, so that nothing in it passes for an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import structlog
 
+from bot.agent import finds
+from bot.agent.finds import Find
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
 from bot.config import Config, MemoryConfig
@@ -37,7 +39,9 @@ from bot.tool_results import BEFORE, END, Quote, Quoted, excerpt
 
 RECAP_SHARE = 0.3  # of the budget …
 DAYS = (("today's note", 0.25), ("yesterday's note", 0.15))  # … and theirs; the search gets more
-MAX_SAID, SAID = 24, 3  # messages that are looked at, and shown, of all conversations before
+MAX_SAID = 24  # messages that are looked at, of all conversations before
+MORE = 3  # times as much as a search shows is looked at, and twice as much shown: answers may
+SHOWN = 2  # need several pieces, and what is shown already takes no place
 LENGTHS = (200, 400)  # characters of what was said around one, and of itself
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
@@ -61,19 +65,6 @@ class Opening:
     def note(self) -> Text:
         """It as the model is shown it."""
         return Text(str(self.quoted), note=True, origin=self.origin, value=self.quoted)
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Something that was found, as it is quoted.
-
-    `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted.
-    """
-
-    quote: Quote
-    words: str = ""
-    origins: frozenset[Whose] = frozenset()
 
 
 class Recaller:
@@ -121,11 +112,12 @@ class Recaller:
             self._part("said", until, self._said(view, session, words, now)),
             self._part("search", until, self._search(view, words, now)),
         )
-        return _assemble([*before, *notes], said, hits, known, budget)
+        most = self._config.max_results * SHOWN
+        return _assemble([*before, *notes], finds.ranked(hits, said), known, budget, most)
 
     async def _part(
-        self, name: str, until: float, work: Coroutine[Any, Any, list[_Piece]]
-    ) -> list[_Piece]:
+        self, name: str, until: float, work: Coroutine[Any, Any, list[Find]]
+    ) -> list[Find]:
         """What a part finds in time; nothing when it is late or fails."""
         try:
             async with asyncio.timeout_at(until):
@@ -138,18 +130,18 @@ class Recaller:
             log.error("recall.failed", part=name, error=type(error).__name__)  # noqa: TRY400
         return []
 
-    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[_Piece]:
+    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[Find]:
         """The newest of today's and yesterday's notes."""
-        found: list[_Piece] = []
+        found: list[Find] = []
         for back, (name, share) in enumerate(DAYS):
             path = day_note(now - timedelta(days=back))
             text = await self._files.ending(view, path, int(budget * share))
-            found += [_Piece(Quote((path, name), text, path, 1))] if text else []
+            found += [Find(Quote((path, name), text, path, 1))] if text else []
         return found
 
     async def _before(
         self, view: MemoryView, session: Session, now: datetime, budget: int
-    ) -> list[_Piece]:
+    ) -> list[Find]:
         """The conversation before in short, and its end."""
         if session.key not in view.keys or session.previous is None:
             return []
@@ -166,11 +158,11 @@ class Recaller:
         when = f"{BEFORE}{found.ended}"
         short = Quote((when, "in short"), found.summary)
         end = Quote((when, END), found.tail, until=found.ended, turns=found.turns)
-        return [_Piece(quote, origins=origins) for quote in (short, end) if quote.text]
+        return [Find(quote, origins=origins) for quote in (short, end) if quote.text]
 
     async def _said(
         self, view: MemoryView, session: Session, words: str, now: datetime
-    ) -> list[_Piece]:
+    ) -> list[Find]:
         """What was said in other conversations that the words find; the index may not have it."""
         if not words.strip():
             return []
@@ -180,22 +172,24 @@ class Recaller:
         )
         return [_of_talk(passage, words, now.tzinfo or UTC) for passage in found]
 
-    async def _search(self, view: MemoryView, words: str, now: datetime) -> list[_Piece]:
+    async def _search(self, view: MemoryView, words: str, now: datetime) -> list[Find]:
         """What the index finds, without what in it came from elsewhere, or has faded."""
         if self._searcher is None or not words.strip():
             return []
-        found = await self._searcher.search(words[:MAX_QUERY], view.partitions, None)
+        most = self._config.max_results * MORE
+        found = await self._searcher.search(words[:MAX_QUERY], view.partitions, most)
         hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
         aging = await self._uses.aging(view.spaces, now.date())
-        pieces: list[_Piece] = []
+        pieces: list[Find] = []
         for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
             plain = markdown.readable(_unfaded(hit, text, aging)).strip()
             quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
-            pieces.append(_Piece(quoted, plain, whose))
+            date = "" if is_file(hit) else quoted.where[0]
+            pieces.append(Find(quoted, plain, whose, "" if is_file(hit) else hit.path, date))
         return pieces
 
 
@@ -228,31 +222,19 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
 
 
 def _assemble(
-    first: Sequence[_Piece], said: Sequence[_Piece], hits: Sequence[_Piece], known: str, budget: int
+    first: Sequence[Find], found: Sequence[Find], known: str, budget: int, most: int
 ) -> Opening | None:
-    """What is always shown first, then of the rest what is not shown yet."""
-    texts = (markdown.unattributed(known), *(piece.quote.text for piece in first))
+    """What is always shown first, then the best of the rest that is not shown yet."""
+    texts = (markdown.unattributed(known), *(find.quote.text for find in first))
     shown = [markdown.normal(text) for text in texts]
-    new = [piece for piece in said if not _is_in(shown, piece.words)][:SAID]
-    pieces = [*first, *_in_turn(shown, new, hits)]
-    origins = frozenset[Whose]().union(*(piece.origins for piece in pieces))
-    return _fitted([piece.quote for piece in pieces], budget, _recalled_as(origins))
-
-
-def _in_turn(shown: list[str], *kinds: Sequence[_Piece]) -> Iterator[_Piece]:
-    """One piece of each kind in turn, so that none crowds another out of a small budget.
-
-    What is shown already takes nobody's turn: the next of its kind does.
-    """
-    waiting = [iter(pieces) for pieces in kinds]
-    while waiting:
-        for pieces in tuple(waiting):
-            found = next((piece for piece in pieces if not _is_in(shown, piece.words)), None)
-            if found is None:
-                waiting.remove(pieces)
-                continue
-            shown.append(markdown.normal(found.quote.text))
-            yield found
+    chosen: list[Find] = []
+    for find in found:
+        if len(chosen) < most and not _is_in(shown, find.words):
+            shown.append(markdown.normal(find.quote.text))
+            chosen.append(find)
+    every = [*first, *chosen]
+    origins = frozenset[Whose]().union(*(find.origins for find in every))
+    return _fitted([find.quote for find in every], budget, _recalled_as(origins))
 
 
 def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
@@ -265,7 +247,7 @@ def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
     return None
 
 
-def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
+def _of_talk(passage: Passage, words: str, zone: tzinfo) -> Find:
     """What was said, with what was said just before and after it."""
     program = imported.name_of(passage.channel)
     date = datetime.fromtimestamp(passage.match.at / 1000, zone)
@@ -278,7 +260,8 @@ def _of_talk(passage: Passage, words: str, zone: tzinfo) -> _Piece:
     how = f"said to {program}, not to you" if program else "said"
     where = (f"{date:%Y-%m-%d %H:%M}", how, f"session {passage.session_id}")
     said = Quote(where, "\n".join(lines), by="said")
-    return _Piece(said, passage.match.text, frozenset[Whose]().union(*origins))
+    whose = frozenset[Whose]().union(*origins)
+    return Find(said, passage.match.text, whose, passage.match.id, where[0])
 
 
 def _is_in(shown: Sequence[str], text: str) -> bool:

@@ -54,6 +54,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("facts", "--mode", "vector", "--embedder", "multilingual"),
         ("offline", "--quick"),
         ("aging", "--quick"),
+        ("pieces",),
         ("fits",),
         ("rooms", "20", "10"),
         ("context", "200"),
