@@ -25,6 +25,8 @@ MOST_ASKED: Final = 3  # questions of a night
 LONG: Final = 60  # days
 MOST_TOGETHER: Final = 6  # entries that are put together in one change
 
+LATEST: Final = 20  # of what is said of one thing, by which the others may be over
+
 _TRUST: Final = {"hand": 3, "owner": 3, "imported": 2, "agent": 1}
 
 
@@ -224,9 +226,9 @@ def _ended(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
             if name:
                 about[name].append(each)
     for group in about.values():
-        for number, old in enumerate(group):
-            later = (new for new in reversed(group[number + 1 :]) if _ends(new, old))
-            if (new := next(later, None)) is not None:
+        latest = group[-LATEST:][::-1]
+        for old in group:
+            if (new := next((each for each in latest if _ends(each, old)), None)) is not None:
                 yield old, new
 
 
@@ -236,12 +238,20 @@ def _ends(new: Known, old: Known) -> bool:
 
 def _doubtful(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
     """What may be over, as nobody knows since when it stands there, with what may have ended it."""
-    dated = [each for each in found if each.claim.said is not None and each.claim.is_own]
+    dated = [
+        each
+        for each in found
+        if each.claim.said is not None and each.claim.is_own and _may_contradict(each)
+    ][-LATEST:]
     for old in found:
-        if old.claim.said is None and (old.states.slot or old.states.denies):
+        if old.claim.said is None and _may_contradict(old):
             later = (n for n in reversed(dated) if statements.contradict(n.states, old.states))
             if (new := next(later, None)) is not None:
                 yield old, new
+
+
+def _may_contradict(known: Known) -> bool:
+    return bool(known.states.slot or known.states.denies)
 
 
 def may_end(new: Known, old: Known) -> bool:
@@ -249,7 +259,7 @@ def may_end(new: Known, old: Known) -> bool:
     if old.claim.said is None or new.claim.said is None:
         return False
     is_later = new.claim.said > old.claim.said or (
-        new.claim.said == old.claim.said and new.path == old.path and is_day_note(old.path)
+        new.order > old.order and new.path == old.path and is_day_note(old.path)
     )
     # Said again on a later day it was so still.
     borne_out = old.claim.confirmed is None or old.claim.confirmed < new.claim.said
