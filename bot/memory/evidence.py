@@ -31,7 +31,6 @@ _YES = re.compile(
     re.IGNORECASE,
 )
 _TO_THEM = re.compile(r"\b(?:you|your|we|our|let['’]s|shall)\b|[你您咱]|我们", re.IGNORECASE)
-_NO = re.compile(r"^(?:no\b|nope|hm|maybe|not |再说|不用?|算了|先不|没)", re.IGNORECASE)
 _VAGUE = re.compile(
     r"\b(?:next|this|last|in (?:a|two|three|\d+)) (?:week|month|year|spring|summer|autumn|fall"
     r"|winter|days?)\w*"
