@@ -6,10 +6,18 @@ import inspect
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pydantic import SecretStr
 
+from bot.agent.models import Request
+from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.anthropic_failures import event_error, model_error
 from bot.agent.models.connection import Refused
+from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.openai_failures import model_error as of_completions
+from bot.agent.models.service import ServiceModel
+from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
     ModelBadReply,
@@ -22,6 +30,8 @@ from bot.errors import (
     ModelTooLarge,
     ModelUnreachable,
 )
+from bot.messages import Message, Text
+from tests.fakes.text_store import TextStoreInMemory
 
 SECRET = "sk-ant-not-to-be-shown"
 BOTH = (model_error, of_completions)
@@ -104,3 +114,32 @@ def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
 def test_an_odd_error_event_is_an_error_still(event: dict[str, object]):
     assert isinstance(event_error(event), ModelError)
+
+
+@pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])
+async def test_no_answer_leads_what_is_asked_anywhere_else(kind: type[ServiceModel]):
+    asked: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({})
+
+    there = web.Application()
+    there.router.add_route("*", "/{path:.*}", elsewhere)
+    async with TestServer(there) as other:
+
+        async def moved(request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(other.make_url(request.path))
+
+        here = web.Application()
+        here.router.add_route("*", "/{path:.*}", moved)
+        async with TestServer(here) as server:
+            config = ServiceConfig(base_url=str(server.make_url("/")), api_key=SecretStr(SECRET))
+            model = kind(config, window_store=TextStoreInMemory())
+            said = Request("m", "", (Message("user", (Text("hello"),)),))
+            with pytest.raises(ModelRejected, match="status 307"):
+                await anext(aiter(model.stream(said)))
+            with pytest.raises(ModelRejected, match="status 307"):
+                await model.fetch_names()
+            await model.close()
+    assert asked == []

@@ -44,7 +44,11 @@ class Refused(Exception):
 
 
 class Connection:
-    """The way to a service at an address. Proxies that the environment names are not used."""
+    """The way to a service at an address.
+
+    Proxies that the environment names are not used, and no answer leads elsewhere: what is
+    asked holds the key and what was said.
+    """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
@@ -67,7 +71,9 @@ class Connection:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
-        async with self._session.post(self._url + path, data=body, headers=_STREAMED) as answer:
+        async with self._session.post(
+            self._url + path, data=body, headers=_STREAMED, allow_redirects=False
+        ) as answer:
             await _look(answer)
             yield answer
 
@@ -85,7 +91,9 @@ class Connection:
         headers = None if body is None else _POSTED
         url = where if "://" in where else self._url + where
         timeout = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_TIMEOUT)
-        call = self._session.request(method, url, data=data, headers=headers, timeout=timeout)
+        call = self._session.request(
+            method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
+        )
         async with call as answer:
             await _look(answer)
             return _parsed(await self.read(answer))
