@@ -48,6 +48,16 @@ async def test_what_means_the_same_is_near_in_any_language_and_script(embedder_c
     await embedder.close()
 
 
+async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: Path):
+    embedder = MultilingualEmbedder(embedder_cache)
+    said = ["a\n- 9:05 tea at five\n- 17:30 and cake", "a\n- tea at five\n- and cake"]
+    asked = ["9:05 tea", "tea"]
+    rows = await embedder.embed([*said, *asked])
+    assert np.array_equal(rows[0], rows[1])
+    assert not np.allclose(rows[2], rows[3])
+    await embedder.close()
+
+
 async def test_its_table_is_kept_private_and_made_anew_when_it_is_not_whole(
     tmp_path: Path, embedder_cache: Path
 ):

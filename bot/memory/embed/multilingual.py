@@ -2,13 +2,15 @@
 
 Its weights and its pieces are read from an installed package (Apache-2.0), whose code is not used:
 the encoder is small (`sentence_encoder`), and its table of words is mapped instead of loaded, so
-that only what is used of it takes memory.
+that only what is used of it takes memory. The time of day that an entry begins with is left out: a
+sentence encoder takes it for a part of what is said.
 Yang et al., "Multilingual Universal Sentence Encoder for Semantic Retrieval", ACL 2020.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 import zipfile
 import zlib
@@ -28,6 +30,7 @@ MODEL = "use-multilingual-3"
 DIMS = 512
 TABLE = f"{MODEL}.table"  # the file its words are mapped from
 
+_CLOCK = re.compile(r"^([-*+]\s+)\d{1,2}:\d\d\s+", re.MULTILINE)
 _ENCODER = "bot.memory.embed.sentence_encoder"  # loads numpy, so it is imported when it is used
 
 
@@ -36,7 +39,7 @@ class MultilingualEmbedder:
 
     provider = "multilingual"
     endpoint = ""
-    model = MODEL
+    model = f"{MODEL}/without times of day"
     dims = DIMS
 
     def __init__(self, cache: Path, package: Path | None = None) -> None:
@@ -53,7 +56,8 @@ class MultilingualEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged, or the table cannot be kept.
         """
-        return await self._thread.run(lambda texts: self._model().embed(texts), texts)
+        timeless = [_CLOCK.sub(r"\1", text) for text in texts]
+        return await self._thread.run(lambda texts: self._model().embed(texts), timeless)
 
     async def close(self) -> None:
         """End its thread and let go of the weights."""
