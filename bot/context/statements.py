@@ -127,9 +127,9 @@ _LEADS = re.compile(
 )
 _WISHES_TO_KEEP = re.compile(
     r"^(?:please\s+|can you\s+|could you\s+|and\s+|also\s+)*+(?:remember|memori[sz]e|note"
-    r"|keep in mind|don['’]?t forget"
+    r"|keep (?:in mind|this|that|it|these)|don['’]?t forget"
     r"|do not forget|save|write down|take a note)\b|请?(?:帮我)?(?:记住|记一下|记下|记得|牢记"
-    r"|别忘|存一下|保存)",
+    r"|别忘|存一下|保存|留着|收好)",
     re.IGNORECASE,
 )
 _TAG = re.compile(
