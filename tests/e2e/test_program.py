@@ -79,7 +79,7 @@ async def test_chat_new_reload_and_the_history_is_there(browser, program):
     await write(page, "/new")
     await expect(log).to_contain_text("New conversation.")
     await write(page, "what is my daughter allergic to?")
-    await expect(log).to_contain_text("On 20")
+    await expect(log).to_contain_text("In memory/20")
     before = await log.locator("[data-id]").count()
     await page.reload()
     await page.wait_for_selector("#state[data-state=open]")

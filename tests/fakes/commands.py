@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # What commands import when they need it; all of them have it here.
 _MODULES = (
     *("bot.app", "bot.cluster.node", "bot.cluster.visitor", "uvloop"),
-    *("bot.agent.models.anthropic", "bot.agent.models.openai", "anthropic", "openai"),
+    *("bot.agent.models.anthropic", "bot.agent.models.openai", "bot.agent.models.connection"),
     *("adapters.discord.channel", "adapters.nextcloud_talk.channel", "adapters.telegram.channel"),
-    *("wordllama", "mcp", "telegram", "discord"),
+    *("mcp", "telegram", "discord"),
 )
 # Knows nothing of the program, so that it starts at once. It passes signals on, and ends as the
 # program did.

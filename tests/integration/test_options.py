@@ -38,6 +38,8 @@ from tests.fakes.embeddings_api import EmbeddingsApi
 from tests.fakes.memory_search import WordSearcher
 from tests.fakes.telegram import FakeTelegram
 from tests.integration.test_context_engine import (
+    BOAT,
+    SAVED,
     ask,
     begun,
     boats,
@@ -372,11 +374,11 @@ async def test_a_compaction_takes_no_longer_than_configured(tmp_path: Path):
 
 
 async def test_a_saving_takes_no_longer_than_configured(tmp_path: Path):
-    brain = Late(late="flush", flush=writing("Ada likes boats."))
+    brain = Late(late="flush", flush=writing(SAVED))
     async with begun(tmp_path, brain, memory_flush_timeout=0.05) as engine:
-        await talk(engine, 5)
+        await talk(engine, 5, BOAT)
         await command(engine, "/compact")
-    assert not any("boats" in each.read_text() for each in tmp_path.rglob("memory/*.md"))
+    assert not any("Wanda" in each.read_text() for each in tmp_path.rglob("memory/*.md"))
 
 
 @dataclass
