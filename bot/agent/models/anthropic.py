@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bot.agent.models.connection import Connection
 
 KNOWN_NAMES = ("claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-5-5", "claude-fable-5-2")
-VERSION: Final = "2023-06-01"  # of the protocol
+VERSION: Final = "2026-10-21"  # of the protocol, as its makers' own SDK asks for it
 MOST_NAMES = 1000
 
 
