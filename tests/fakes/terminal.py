@@ -15,8 +15,10 @@ from pathlib import Path
 
 SECONDS = 120.0  # a start on a loaded machine
 # The program gets the terminal as its own, so that keys become signals, and both take turns in it.
+# Whoever began the tests in the background may have had them ignore Ctrl-C.
 _OWN = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "import fcntl, os, signal, sys, termios; os.setsid(); "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.execvpe(sys.argv[1], sys.argv[1:], os.environ)"
 )
 _COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
