@@ -272,14 +272,8 @@ def _day(found: re.Match[str] | None) -> date | None:
 
 def _headings(text: str) -> Iterator[tuple[int, date | None]]:
     """The line, from 0, of each heading, and the day that counts below it."""
-    fenced = False
     known: dict[int, date | None] = {}
-    for number, line in enumerate(text.split("\n")):
-        fenced ^= bool(markdown.FENCE.match(line))
-        heading = None if fenced else markdown.HEADING.match(line)
-        if heading is None:
-            continue
-        level = len(heading["level"])
+    for number, level, title in markdown.headings(text.split("\n")):
         known = {other: day for other, day in known.items() if other < level}
-        known[level] = dates.first_day(heading["title"])
+        known[level] = dates.first_day(title)
         yield number, next((day for _, day in sorted(known.items(), reverse=True) if day), None)

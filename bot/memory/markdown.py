@@ -10,7 +10,7 @@ people write by hand has no such mark and counts as their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -229,14 +229,29 @@ def says(text: str, words: str, *, trusted: bool = False) -> int:
     return 0
 
 
+def headings(lines: Iterable[str]) -> Iterator[tuple[int, int, str]]:
+    """The line, from 0, of each heading, its level and its title; in code there are none."""
+    fenced = False
+    for number, line in enumerate(lines):
+        fenced ^= bool(FENCE.match(line))
+        heading = None if fenced else HEADING.match(line)
+        if heading is not None:
+            yield number, len(heading["level"]), heading["title"]
+
+
+def untimed(text: str) -> str:
+    """An entry's text without the time of day that it begins with."""
+    return _CLOCK.sub("", text)
+
+
 def entry_words(text: str) -> str:
     """An entry's words, without its mark and time, for comparing; nothing if it is struck out."""
-    return "" if is_struck(text) else normal(_CLOCK.sub("", plain(text).strip()))
+    return "" if is_struck(text) else normal(untimed(plain(text).strip()))
 
 
 def is_struck(text: str) -> bool:
     """True for an entry that was struck out: it is not true any more."""
-    return _CLOCK.sub("", plain(text).strip()).startswith("~~")
+    return untimed(plain(text).strip()).startswith("~~")
 
 
 def normal(text: str) -> str:
@@ -250,7 +265,7 @@ def supersede(text: str, old: str, new: str) -> Changed:
     Raises:
         LookupError: no entry says that; or, with a number above 1, so many do.
     """
-    wanted = normal(_CLOCK.sub("", plain(old).strip().lstrip("-*+ ")))
+    wanted = normal(untimed(plain(old).strip().lstrip("-*+ ")))
     entries = list(items(text))
     exact = [item for item in entries if wanted and entry_words(item.text) == wanted]
     near = [item for item in entries if wanted and f" {wanted} " in f" {entry_words(item.text)} "]
@@ -361,16 +376,12 @@ def _is_top_bullet(line: str) -> bool:
 
 def _section(lines: list[str], title: str) -> tuple[int, int, int] | None:
     """Where a section's heading stands, where the next one does, and its level."""
-    wanted, fenced, start, level = normal(title), False, -1, 0
-    for number, line in enumerate(lines):
-        fenced ^= bool(FENCE.match(line))
-        heading = None if fenced else HEADING.match(line)
-        if heading is None:
-            continue
-        if start >= 0 and len(heading["level"]) <= level:
+    wanted, start, level = normal(title), -1, 0
+    for number, found, words in headings(lines):
+        if start >= 0 and found <= level:
             return start, number, level
-        if start < 0 and normal(plain(heading["title"])) == wanted:
-            start, level = number, len(heading["level"])
+        if start < 0 and normal(plain(words)) == wanted:
+            start, level = number, found
     return (start, len(lines), level) if start >= 0 else None
 
 

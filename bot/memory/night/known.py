@@ -21,7 +21,6 @@ LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 # Comments of entries that may be changed; those that people wrote are theirs.
 _MARK: Final = re.compile(rf"(?:(?:owner|agent|imported)(?: {_DAY})?(?: confirmed {_DAY})?)?")
-_CLOCK: Final = re.compile(r"^\d{1,2}:\d{2}\s+")
 
 Place = tuple[str, str]
 """Of an entry: its note, and its digest."""
@@ -65,7 +64,7 @@ def _of_note(path: str, text: str, aging: Aging, space: str) -> Iterator[Known]:
     for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
         if not edits.is_plain(entry) or _MARK.fullmatch(entry.comment) is None:
             continue
-        words = _CLOCK.sub("", claim.text)
+        words = markdown.untimed(claim.text)
         context = next(each for line, each in reversed(contexts) if line <= entry.start)
         yield Known(entry, aging.aged(claim, space), statements.read(words, context))
 
@@ -75,14 +74,10 @@ def _contexts(path: str, text: str) -> list[tuple[int, str]]:
     name = PurePosixPath(path)
     is_open = is_day_note(path) or path in {*layout.CURATED, LASTING}
     about = "" if is_open else markdown.normal(str(name.with_suffix("")))
-    found, above, fenced = [(0, about)], dict[int, str](), False
-    for number, line in enumerate(text.split("\n")):
-        fenced ^= bool(markdown.FENCE.match(line))
-        heading = None if fenced else markdown.HEADING.match(line)
-        if heading is None:
-            continue
-        level, title = len(heading["level"]), markdown.plain(heading["title"])
-        above = {other: words for other, words in above.items() if other < level}
+    found, above = [(0, about)], dict[int, str]()
+    for number, level, words in markdown.headings(text.split("\n")):
+        title = markdown.plain(words)
+        above = {other: heading for other, heading in above.items() if other < level}
         if level > 1 and dates.first_day(title) is None:
             above[level] = markdown.normal(title)
         found.append((number, "/".join(filter(None, (about, *above.values())))))
