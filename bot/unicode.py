@@ -21,6 +21,12 @@ def well_formed(text: str) -> str:
     return text
 
 
+def one_line(text: str, most: int) -> str:
+    """The text in a line, cut after so many characters and marked as cut."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[:most]}…"
+
+
 def harmless(text: str) -> str:
     """Somebody's words without what commands a terminal or turns the text around them.
 

@@ -29,6 +29,7 @@ from bot.memory.selftest import Asked
 from bot.sessions import forgetting
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
+from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
 MAX_WORDS = 500  # characters of what is looked for
@@ -379,5 +380,4 @@ def _spot(spot: Spot) -> str:
 
 def _quoted(words: str) -> str:
     """Words in one line, cut if they are long."""
-    flat = " ".join(words.split())
-    return flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"
+    return one_line(words, MAX_QUOTE)

@@ -18,6 +18,7 @@ from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Reminder, ReplyTarget
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
 from bot.sessions.rule_words import described
 from bot.sessions.store import Session
+from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
 MAX_SHOWN = 20  # reminders of one list
@@ -224,5 +225,4 @@ def _explained(call: Call, problem: Problem) -> str:
 
 
 def _quote(words: str) -> str:
-    flat = " ".join(words.split())
-    return flat if len(flat) <= MAX_QUOTE else f"{flat[:MAX_QUOTE]}…"
+    return one_line(words, MAX_QUOTE)

@@ -24,6 +24,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.speech.transcriber import Audio, Transcript
 from bot.storage import Database
 from bot.storage.meta import MetaStore
+from bot.unicode import one_line
 
 MOST_AUDIO = 20_000_000  # bytes
 FETCH_TIMEOUT = 30.0  # seconds
@@ -206,6 +207,4 @@ def files_of(channels: Mapping[str, Channel], inbound: Inbound) -> Files | None:
 
 def quoted(language: str, words: str) -> str:
     """What was understood, in a line."""
-    flat = " ".join(words.split())
-    shown = flat if len(flat) <= MOST_QUOTED else f"{flat[:MOST_QUOTED]}…"
-    return text(language, "speech.quoted", words=shown)
+    return text(language, "speech.quoted", words=one_line(words, MOST_QUOTED))

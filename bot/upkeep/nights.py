@@ -33,6 +33,7 @@ from bot.memory.night.record import Night
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
+from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.night_model import NightModel
 
@@ -235,5 +236,4 @@ def _is_own(found: Conversation) -> bool:
 
 def short(words: str) -> str:
     """An entry as it is quoted."""
-    flat = " ".join(words.split())
-    return flat if len(flat) <= MOST_QUOTE else f"{flat[:MOST_QUOTE]}…"
+    return one_line(words, MOST_QUOTE)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.unicode import well_formed
+from bot.unicode import one_line, well_formed
 
 ANY = st.text(st.characters(codec=None, exclude_categories=()))
 
@@ -22,3 +22,9 @@ def test_the_two_halves_of_a_character_are_joined(before, character, after):
     raw = character.encode("utf-16-le")
     halves = "".join(chr(int.from_bytes(raw[i : i + 2], "little")) for i in (0, 2))
     assert well_formed(before + halves + after) == before + character + after
+
+
+def test_a_text_in_a_line_says_where_it_was_cut():
+    assert one_line(" a\n b\t c ", 5) == "a b c"
+    assert one_line("a b c", 4) == "a b …"
+    assert one_line("", 0) == ""

@@ -22,6 +22,7 @@ from bot.errors import ToolError
 from bot.i18n import text
 from bot.memory import markdown
 from bot.memory.forgetter import Forgetter, Forgotten
+from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 
 FORGET, DONE = f"{FILES}/forget", f"{FILES}/forgotten"
@@ -168,5 +169,4 @@ def _in_words(request: web.Request, how: str, told: Mapping[str, int]) -> list[s
 
 
 def _quote(words: str) -> str:
-    flat = " ".join(markdown.plain(words).split())
-    return flat if len(flat) <= MOST_QUOTE else f"{flat[:MOST_QUOTE]}…"
+    return one_line(markdown.plain(words), MOST_QUOTE)
