@@ -34,7 +34,8 @@ class Quote:
     rest is for the engine: the memory file the words stand in, and their first line there; who
     said them (`said` when that is not known); how well they answer, from 0 to 1; and of the end of
     the conversation before, when that was and who said what. `lines` has for each line of the text
-    what it has of the words that were asked for, and how near in meaning it is, if that is known.
+    what it has of the words that were asked for, and how near in meaning it is, if that is known;
+    `of_time` says that it is of a time that was asked about.
     """
 
     where: tuple[str, ...]
@@ -46,6 +47,7 @@ class Quote:
     until: str = ""
     turns: tuple[tuple[Speaker, str], ...] = ()
     lines: tuple[tuple[float, float], ...] = ()
+    of_time: bool = False
 
     def __str__(self) -> str:
         told = self.where if self.match is None else (*self.where, f"match {self.match:.2f}")

@@ -239,6 +239,12 @@ def headings(lines: Iterable[str]) -> Iterator[tuple[int, int, str]]:
             yield number, len(heading["level"]), heading["title"]
 
 
+def unlisted(line: str) -> str:
+    """A line without the bullet that it begins with."""
+    found = _BULLET.match(line)
+    return found["text"] if found else line
+
+
 def untimed(text: str) -> str:
     """An entry's text without the time of day that it begins with."""
     return _CLOCK.sub("", text)

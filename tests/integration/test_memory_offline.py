@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bot.app import App, Parts
+from bot.memory.memory import Memory
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.memory_search import WordSearcher
 from tests.support import Engine, FakeClock, make_config
@@ -36,14 +37,14 @@ async def offline(folder: Path, synonyms: dict[str, str]) -> AsyncIterator[Engin
             f"Noted: “my daughter is allergic to peanuts”\n\n✓ Stored in {TODAY}:3",
             (
                 "what can't my child eat?",
-                f"In {TODAY}:3: “- 12:00 my daughter is allergic to peanuts”",
+                f"In {TODAY}:3: “12:00 my daughter is allergic to peanuts”",
             ),
         ),
         (
             "zh",
             "请记住：我 女儿对花生过敏",
             f"记下了：“我 女儿对花生过敏”\n\n✓ 已存入 {TODAY}:3",
-            ("孩子不能吃什么？", f"{TODAY}:3 里写着：“- 12:00 我 女儿对花生过敏”"),
+            ("孩子不能吃什么？", f"{TODAY}:3 里写着：“12:00 我 女儿对花生过敏”"),
         ),
     ],
 )
@@ -86,6 +87,33 @@ async def test_the_real_search_finds_other_words_in_either_language(
                 pass
         assert answer in await engine.ask(asked)
         assert "found nothing" in await engine.ask("What is the capital of France?")
+
+
+@pytest.mark.parametrize(
+    "asked", ["Who did we meet in May?", "五月份我们见了谁 (who did we meet)？"]
+)
+async def test_what_was_noted_at_the_time_that_is_asked_about_is_told_first(
+    tmp_path: Path, asked: str
+):
+    config, plugins = make_config(
+        tmp_path, memory={"embedder": {"provider": "local"}}, session={"owner": ["memory:ada"]}
+    )
+    notes = tmp_path / "workspace" / "memory"
+    notes.mkdir(parents=True)
+    for day in ("2026-03-02", "2026-05-10", "2026-08-14", "2026-11-20"):
+        note = f"# {day}\n\n- 15:30 We met Jonas at harbour {day[-2:]}\n"
+        (notes / f"{day}.md").write_text(note, "utf-8")
+    memory = Memory.of(config, FakeClock())
+    await memory.open()
+    await memory.index.sync("test")  # every note is in it before the question comes
+    await memory.close()
+    channel, clock = InMemoryChannel(), FakeClock()
+    parts = Parts(clock=clock, channels={"memory": channel}, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        answer = await Engine(app, channel, ScriptedModel(), clock, tmp_path).ask(asked)
+    quoted = [line for line in answer.splitlines() if "harbour" in line]
+    assert quoted
+    assert quoted[0].endswith("harbour 10”"), quoted
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,3 +146,15 @@ def test_a_line_has_what_is_asked_for_or_not(question: str, line: str, *, has: b
 def test_other_questions_ask_for_no_kind():
     assert kinds.asked_for("Why not?") is None
     assert kinds.names("Does the Meyers' dog know Elif?") == {"meyers", "elif"}
+
+
+def test_what_is_of_the_time_asked_about_comes_first_and_nothing_else_is_certain():
+    summer = note(("- We met Jonas at the harbour", 0.9, 0.6))
+    spring = note(("- We met Ines at the mill", 0.5, 0.4))
+    assert first("Who did we meet?", summer, spring) == "- We met Jonas at the harbour"
+    spring = replace(spring, of_time=True)
+    for quotes in ([summer, spring], [spring, summer]):
+        assert first("Who did we meet in May?", *quotes) == "- We met Ines at the mill"
+    other = replace(note(("- Ines called", 0.0, 0.12)), of_time=True)
+    ranked = answers.ranked("Who did we meet in May?", [summer, other])
+    assert not answers.is_sure(ranked)

@@ -23,6 +23,7 @@ NEAR = 0.1  # how near in meaning a line is to be a guess
 BY_WORDS = 0.15  # of a line's share of the words asked for, beside the cosine of its meaning
 OTHER_SCRIPT = 0.6  # of a line in Chinese for a question in English, or the other way round
 OTHER_KIND = 0.7  # of a line without a time when a time is asked for, …
+OTHER_TIME = 0.5  # of what is of another time than was asked about, when something is of that
 UNSCORED = 0.5  # of the share of the words, for what no search has judged line by line
 BELIEVED_LESS = 0.5  # of what the bot said itself, and of what was struck out
 # What is certain: nearly all the words, or far nearer in meaning than anything else.
@@ -33,7 +34,6 @@ MIN_TWIN = 6  # characters that a note and the talk it came from have in common 
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 _WORD = re.compile("[^\\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7ff]+")
 _LEFT_OUT = "…"
-_BULLET = re.compile(r"^\s*[-*+]\s+(?:\d{1,2}:\d{2}\s+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def ranked(question: str, quotes: Iterable[Quote]) -> list[Answer]:
             found += asked.of_talk(quote)
         else:
             found += asked.of_note(quote)
-    return _once(sorted(found, key=lambda each: -each.score))
+    return _once(sorted(_of_the_time(found), key=lambda each: -each.score))
 
 
 def is_sure(answers: Sequence[Answer]) -> bool:
@@ -82,6 +82,16 @@ def is_sure(answers: Sequence[Answer]) -> bool:
     second = rest[0].score if rest else 0.0
     ahead = best.score > 0 and 1 - second / best.score >= SURE_LEAD
     return bool(best.quote.lines) and best.score >= SURE_MEANING and ahead
+
+
+def _of_the_time(found: Sequence[Answer]) -> list[Answer]:
+    """Answers of which those of another time count less, when one is of the time asked about."""
+    if not any(each.quote.of_time for each in found):
+        return list(found)
+    return [
+        each if each.quote.of_time else replace(each, score=each.score * OTHER_TIME, fits=False)
+        for each in found
+    ]
 
 
 def _only_asks(quote: Quote) -> bool:
@@ -187,7 +197,7 @@ def _terms(query: str) -> list[str]:
 
 def _bare(text: str) -> str:
     """A line without its bullet and time."""
-    return _BULLET.sub("", text)
+    return markdown.untimed(markdown.unlisted(text))
 
 
 def _is_cjk(text: str) -> bool:

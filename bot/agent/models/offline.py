@@ -28,6 +28,7 @@ from bot.agent.models.intent import (
 from bot.agent.replies import TOKENS
 from bot.context import extract, facts
 from bot.errors import ModelRejected
+from bot.memory import markdown
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time, recurrence
 from bot.sessions.due_time import Every, Problem, When
@@ -317,7 +318,7 @@ def _shown(request: Request, found: Sequence[Answer]) -> str:
     if len(lines) > 1:
         head = _text(request, "offline.noted_lines", where=where)
         return "\n".join([head, "", *(f"> {line}" for line in lines)])
-    text = " ".join(lines[0].split())
+    text = " ".join(markdown.unlisted(lines[0]).split())
     if said and said[:10] not in where:
         return _text(request, "offline.noted_said", where=where, date=said, text=text)
     return _text(request, "offline.noted", where=where, text=text)

@@ -171,11 +171,12 @@ def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
 
 
 def _judged(quoted: Quote, hit: Found) -> Quote:
-    """A passage with how well it answers, and each of its lines."""
+    """A passage with how well it answers, each of its lines too, and whether it is of the time."""
     lines = tuple((round(line.words, 2), round(line.meaning, 3)) for line in hit.lines)
     if len(lines) != quoted.text.count("\n") + 1:  # a comment of several lines is not quoted
         lines = ()
-    return replace(quoted, match=round(float(hit.score), 2), lines=lines)
+    match = round(float(hit.score), 2)
+    return replace(quoted, match=match, lines=lines, of_time=hit.why.by_date)
 
 
 async def parted(
