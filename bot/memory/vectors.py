@@ -34,6 +34,7 @@ Vectors = Array
 """One vector a row, each of length one."""
 
 BY_SIGNS = 1_000  # rows whose signs are nearest, to be compared more closely
+BLOCK = 16_384  # of those that are compared at once
 _LIMIT = 127
 
 
@@ -83,18 +84,32 @@ def nearest(known: NDArray[np.uint64], wanted: Vectors) -> NDArray[np.intp]:
     The signs of both are compared first; then what the wanted row has where a sign stands.
     """
     dims = wanted.shape[1]
-    asked = columns(signs(wanted), dims)[:, 0]
-    different = np.zeros(known.shape[1], np.uint16)
-    for column, each in zip(known, asked, strict=True):
-        different += np.bitwise_count(column ^ each)
+    different, seen = _different(known, columns(signs(wanted), dims)[:, 0])
     rows = np.arange(len(different))
     if len(rows) > BY_SIGNS:  # by their number alone, as to sort the rows with it takes far longer
-        most = np.partition(different, BY_SIGNS)[BY_SIGNS]
+        most = np.searchsorted(np.cumsum(seen), BY_SIGNS, side="right")
         nearer = np.flatnonzero(different < most)
         rows = np.append(nearer, np.flatnonzero(different == most)[: BY_SIGNS - len(nearer)])
     near = np.ascontiguousarray(known[:, rows].T).view(np.uint8)
     there = np.unpackbits(near, axis=1)[:, :dims].astype(np.float32)
     return rows[np.argsort(-products(there, wanted)[:, 0], kind="stable")]
+
+
+def _different(
+    known: NDArray[np.uint64], asked: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """In how many signs each row differs from one, and how many rows differ in 0, 1, 2 … of them.
+
+    A block of rows after another, so that what is worked out stays in the processor's cache.
+    """
+    different = np.zeros(known.shape[1], np.uint16)
+    seen = np.zeros(64 * len(known) + 1, np.int64)
+    for start in range(0, len(different), BLOCK):
+        block = different[start : start + BLOCK]
+        for column, each in zip(known[:, start : start + BLOCK], asked, strict=True):
+            block += np.bitwise_count(column ^ each)
+        seen += np.bincount(block, minlength=len(seen))
+    return different, seen
 
 
 def cosines(packed: bytes, wanted: Vectors) -> Vectors:

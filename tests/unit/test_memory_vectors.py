@@ -83,6 +83,18 @@ def test_the_nearest_of_many_rows_are_found_by_their_signs():
         assert found[0] == row
 
 
+@pytest.mark.parametrize("block", [1, 7, 1_000, 100_000])
+def test_rows_are_found_the_same_however_many_are_compared_at_once(block, monkeypatch):
+    chance = np.random.default_rng(3)
+    rows = chance.standard_normal((1_500, 70)).astype(np.float32)
+    known = vectors.columns(vectors.signs(rows), 70)
+    whole = vectors.nearest(known, rows[:1])
+    different = ((rows > 0) != (rows[0] > 0)).sum(axis=1)
+    assert sorted(different[whole]) == sorted(different)[: vectors.BY_SIGNS]
+    monkeypatch.setattr(vectors, "BLOCK", block)
+    assert vectors.nearest(known, rows[:1]).tolist() == whole.tolist()
+
+
 def test_vectors_of_another_length_are_never_compared_cut_short():
     packed = b"".join(vectors.pack(vectors.normalised(np.ones((1, 64)))))
     for dims in (48, 63, 100):

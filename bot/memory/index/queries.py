@@ -218,7 +218,7 @@ class FileReader:
             f"{CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source WHERE c.id",
             ids,
         )
-        return [candidate(row, dims) for row in rows]
+        return candidates(rows, dims)
 
     def _chunks(self, what: str, ids: Sequence[int]) -> list[Row]:
         """What is asked of these chunks."""
@@ -254,9 +254,11 @@ class FileReader:
         known = self._known.get(partition)
         if known is None or known.epoch != epoch:
             known = _Signs(epoch, 0, np.zeros(0, np.int64), np.zeros((0, 0), np.uint64))
+        # What was added since is found by its id: by its partition all of it would be read again.
+        by_id = "+" if len(known.ids) else ""
         rows = self._run(
-            """SELECT id, signs FROM chunks@
-               WHERE partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
+            f"""SELECT id, signs FROM chunks@
+               WHERE {by_id}partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
             (partition, int(known.ids[-1]) if len(known.ids) else 0),
         )
         if rows:
@@ -279,17 +281,26 @@ class FileReader:
         return run(self._connection, self._generation.tables(sql), parameters)
 
 
-def candidate(row: Row, dims: int) -> Candidate:
-    """A chunk with everything its ranking needs, from the columns of `CANDIDATE`."""
-    key, body, heading, day, packed, first, last, source, space, path, at = row
-    return Candidate(
-        int(key),
-        Hit(str(space), str(path), int(first), int(last), 0.0, "", source, int(at)),
-        str(body),
-        str(heading),
-        date.fromordinal(day) if day else None,
-        vectors.unpack(packed, dims) if packed and dims else None,
-    )
+def candidates(rows: Sequence[Row], dims: int) -> list[Candidate]:
+    """Chunks with everything their ranking needs, from the columns of `CANDIDATE`."""
+    packed = [row[4] or b"" for row in rows] if dims else [b""] * len(rows)
+    every = vectors.unpack(b"".join(packed), dims) if any(packed) else None
+    found: list[Candidate] = []
+    end = 0
+    for row, blob in zip(rows, packed, strict=True):
+        key, body, heading, day, _, first, last, source, space, path, at = row
+        start, end = end, end + len(blob) // (dims or 1)
+        found.append(
+            Candidate(
+                int(key),
+                Hit(str(space), str(path), int(first), int(last), 0.0, "", source, int(at)),
+                str(body),
+                str(heading),
+                date.fromordinal(day) if day else None,
+                every[start:end] if every is not None and blob else None,
+            )
+        )
+    return found
 
 
 def nearest(packed: Sequence[tuple[int, bytes]], wanted: Vectors, limit: int) -> list[int]:

@@ -182,7 +182,7 @@ class RowReader:
             f" ON s.id = c.source WHERE c.id IN ({','.join('?' * len(ids))})",
             tuple(ids),
         )
-        return [queries.candidate(row, dims) for row in rows]
+        return queries.candidates(rows, dims)
 
 
 class _Posting(NamedTuple):
