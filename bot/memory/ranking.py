@@ -32,7 +32,7 @@ from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
 from bot.memory.periods import Period
 from bot.memory.search import Hit, Line, Why
-from bot.memory.vectors import Vectors, np
+from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
 from bot.storage.fulltext import is_cjk
 
@@ -133,6 +133,7 @@ class Scored:
 
     candidate: Candidate
     prepared: Text
+    held: NDArray[np.bool_]  # which terms each unit has, and in the last row its heading
     text: float = 0.0
     vector: float = 0.0
     score: float = 0.0
@@ -195,11 +196,12 @@ def why(
 ) -> Why:
     """Why a candidate was found, as far as that can be told; `times` are asked about."""
     text = scored.prepared
-    marks = [bool(chunking.heading_of(unit.text)) for unit in text.units]
-    lines = [line for line, is_mark in zip(text.lines, marks, strict=False) if not is_mark]
-    above = [line for line, is_mark in zip(text.lines, marks, strict=False) if is_mark]
-    in_lines = words.held(query, lines)
-    in_headings = words.held(query, [*above, text.heading]) - in_lines
+    is_heading = np.array([*(bool(mark) for mark in text.marks), True])
+    in_lines, in_headings = (
+        frozenset(query.terms[at] for at in np.flatnonzero(rows.any(axis=0)))
+        for rows in (scored.held[~is_heading], scored.held[is_heading])
+    )
+    in_headings -= in_lines
     worth = {term: term.weight if known is None else known.idf(term) for term in query.terms}
     there = sum(worth[term] for term in in_lines | in_headings)
     if there < LEAST_SHARE * sum(worth.values()):
@@ -223,15 +225,28 @@ def score(
     vector: Vectors | None = None,
 ) -> list[Scored]:
     """How well each chunk answers a query: by its words and, given a vector, by meaning."""
-    scored = [Scored(c, words.prepare(c.text, c.heading, tokenize)) for c in candidates]
-    known = known or words.statistics([s.prepared for s in scored], query)
+    texts = words.prepare([(c.text, c.heading) for c in candidates], tokenize)
+    nothing = np.zeros((0, 0), np.bool_)
+    scored = [Scored(c, text, nothing) for c, text in zip(candidates, texts, strict=True)]
+    known = known or words.statistics(texts, query)
     score_words(scored, query, known, tokenize)
-    for each in scored:
-        rows = each.candidate.vectors
-        if vector is not None and rows is not None and len(rows):  # the nearest window counts
-            each.cosines = np.maximum(rows @ vector[0], 0.0).tolist()
-            each.vector = max(each.cosines)
+    if vector is not None:
+        _score_meaning(scored, vector)
     return scored
+
+
+def _score_meaning(scored: Sequence[Scored], vector: Vectors) -> None:
+    """Set how near candidates are in meaning: the nearest window counts."""
+    windows = [(s, s.candidate.vectors) for s in scored if s.candidate.vectors is not None]
+    if not windows:
+        return
+    every = np.concatenate([rows for _, rows in windows])
+    near = np.maximum(vectors.products(every, vector)[:, 0], 0.0).tolist()
+    end = 0
+    for each, rows in windows:
+        start, end = end, end + len(rows)
+        each.cosines = near[start:end]
+        each.vector = max(each.cosines, default=0.0)
 
 
 def score_words(
@@ -247,9 +262,14 @@ def score_words(
     if not whole or not scored:
         for each in scored:
             each.unit_scores = [0.0] * len(each.units)
+            each.held = np.zeros((len(each.units) + 1, len(idf)), np.bool_)
         return
     texts = [each.prepared for each in scored]
-    found = words.match(texts, query, idf, like)
+    found = words.match(texts, query, idf)
+    for each, heading in zip(scored, found.headings, strict=True):
+        each.held = np.vstack([found.units[each.prepared.rows], heading]) > 0
+    if like is not None:
+        words.liken(found.units, texts, query, like)
     shares = np.array(idf, np.float32) / whole
     firsts = np.array([text.first for text in texts])
     lengths = np.array([text.length for text in texts], np.float32)[:, None]
@@ -259,12 +279,12 @@ def score_words(
     lines = np.maximum.reduceat(_with_neighbours(texts, found) @ shares, firsts)
     windows = _best_windows(texts, found.units, shares)
     for number, (each, text) in enumerate(zip(scored, texts, strict=True)):
-        each.unit_scores = own[text.first : text.first + len(text.units)].tolist()
+        each.unit_scores = own[text.rows].tolist()
         each.text = (
             BM25_SHARE * float(bm25[number])
             + WINDOW_SHARE * float(windows[number])
             + LINE_SHARE * float(lines[number])
-            + PAIR_SHARE * found.pairs[number]
+            + PAIR_SHARE * float(found.pairs[number])
         )
     who = speakers.Speakers(texts, query, tokenize)
     if who.are_known:
@@ -305,15 +325,17 @@ def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_
     Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
     """
     chosen: set[int] = set()
-    while True:
-        left = [at for at in range(len(units)) if at not in chosen]
-        left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
-        best_fitting = next(
-            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
-        )
-        if best_fitting is None:
+    length, left = 0, list(range(len(units)))
+    while left:
+        longer = {at: length + _added(at, units, chosen) for at in left}
+        left = [at for at in left if longer[at] <= limit + len(OMITTED) + 2]
+        fitting = [at for at in left if longer[at] <= limit]
+        if not fitting:
             break
-        chosen.add(best_fitting)
+        best = max(fitting, key=lambda at: (_worth(at, scores, chosen), -at))
+        chosen.add(best)
+        left.remove(best)
+        length = longer[best]
     if not chosen:
         return units[0].text[:limit] if units else ""
     return _joined(units, chosen)
@@ -393,7 +415,7 @@ def diversify(
     best = pool[0].score if pool else 0.0
     chosen: list[Scored] = []
     likeness = [0.0] * len(pool)
-    said = {id(each): frozenset[str]().union(*each.prepared.lines) for each in pool}
+    said = {id(each): each.prepared.words for each in pool}
     kin = _Kin(pool if of_a_kind else ())
     while pool and len(chosen) < limit:
         gains = [
@@ -449,24 +471,21 @@ class _Kin:
 def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
     """What each unit has of each term, with less of what the lines around it and above it have."""
     helped = found.units.copy()
+    before, after = NEIGHBOUR * found.units, NEIGHBOUR * found.units
+    before[[text.rows.stop - 1 for text in texts]] = 0.0  # it is no neighbour of the next text's
+    after[[text.first for text in texts]] = 0.0
+    np.maximum(helped[1:], before[:-1], out=helped[1:])
+    np.maximum(helped[:-1], after[1:], out=helped[:-1])
     for number, text in enumerate(texts):
-        first, last = text.first, text.first + len(text.units) - 1
-        own = found.units[first : last + 1]
-        np.maximum(
-            helped[first + 1 : last + 1],
-            NEIGHBOUR * own[:-1],
-            out=helped[first + 1 : last + 1],
-        )
-        np.maximum(helped[first:last], NEIGHBOUR * own[1:], out=helped[first:last])
-        for above, rows in _headings(text, found.headings[number], own):
-            part = helped[first + rows.start : first + rows.stop]
+        for above, rows in _headings(text, found.headings[number], found.units[text.rows]):
+            part = helped[text.first + rows.start : text.first + rows.stop]
             np.maximum(part, NEIGHBOUR * above, out=part)
     return helped
 
 
 def _headings(text: Text, inherited: Matrix, own: Matrix) -> list[tuple[Matrix, slice]]:
     """What the heading above has of each term, for each stretch of lines under one heading."""
-    marks = [at for at, unit in enumerate(text.units) if chunking.heading_of(unit.text)]
+    marks = [at for at, is_mark in enumerate(text.marks) if is_mark]
     ends = [*marks[1:], len(text.units)][: len(marks)]
     under = [(inherited, slice(0, len(text.units)))] if inherited.any() else []
     return under + [(own[at], slice(at, end)) for at, end in zip(marks, ends, strict=True)]
@@ -550,6 +569,27 @@ def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
     if at + 1 in chosen:
         worth += WORTH_BEFORE * scores[at + 1]
     return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
+
+
+def _added(at: int, units: Sequence[Unit], chosen: set[int]) -> int:
+    """How many characters a unit adds to those that were chosen."""
+    before = max((each for each in chosen if each < at), default=None)
+    after = min((each for each in chosen if each > at), default=None)
+    added = len(units[at].text)
+    if before is not None:
+        added += _between(units, before, at)
+    if after is not None:
+        added += _between(units, at, after)
+    if before is not None and after is not None:
+        added -= _between(units, before, after)
+    return added
+
+
+def _between(units: Sequence[Unit], before: int, after: int) -> int:
+    """How many characters stand between two units that follow one another in a snippet."""
+    if after > before + 1:
+        return len(OMITTED) + 2
+    return 0 if units[after].continues else 1
 
 
 def _joined(units: Sequence[Unit], chosen: set[int]) -> str:

@@ -38,6 +38,8 @@ def label(line: str) -> str:
 
 def labels(units: Sequence[Unit]) -> list[str]:
     """Who says each line of a passage; nobody anywhere when most of its lines do not tell."""
+    if not any(colon in unit.text for unit in units for colon in _COLONS):
+        return [""] * len(units)
     found = [label(unit.text) for unit in units]
     lines = [u for u in units if u.text.strip() and not u.continues and not u.text.startswith("#")]
     return found if 2 * sum(map(bool, found)) >= len(lines) else [""] * len(units)

@@ -12,14 +12,14 @@ a part of a long one), one column for each term.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
 from typing import Protocol
 
 from bot.memory import chunking, vectors
 from bot.memory.chunking import Unit
-from bot.memory.vectors import Array, Vectors, np
+from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.storage import fulltext
 
 Tokenize = Callable[[str], list[str]]
@@ -73,18 +73,6 @@ def parse(query: str, tokenize: Tokenize) -> Query:
     return Query(tuple(ordered[:MAX_TERMS]), tuple(dict.fromkeys(neighbours)))
 
 
-def lines_of(tokens: list[str]) -> list[list[str]]:
-    """A stream of tokens cut at its line ends."""
-    lines: list[list[str]] = []
-    start = 0
-    for _ in range(tokens.count(NEW_LINE)):
-        end = tokens.index(NEW_LINE, start)
-        lines.append(tokens[start:end])
-        start = end + 1
-    lines.append(tokens[start:])
-    return lines
-
-
 def indexed(text: str) -> str:
     """Text as the full-text index and `Tokenize` take it, line ends marked."""
     return fulltext.spaced(text.replace(NEW_LINE, " ")).replace("\n", f" {NEW_LINE} ")
@@ -122,18 +110,38 @@ class Statistics:
 
 @dataclass(slots=True)
 class Text:
-    """A chunk's text, ready to be matched; `first` is the row of its first unit."""
+    """A chunk's text, ready to be matched; `first` is the row of its first unit.
+
+    `joined` is what `Tokenize` took, its heading in the last line, and `tokens` what came of it.
+    """
 
     units: list[Unit]
     joined: str
-    lines: list[list[str]]
-    heading: list[str]
+    tokens: list[str]
     first: int = 0
+
+    @property
+    def marks(self) -> list[bool]:
+        """Which of its units are headings."""
+        if "#" not in self.joined:
+            return [False] * len(self.units)
+        return [chunking.heading_of(unit.text) is not None for unit in self.units]
+
+    @property
+    def rows(self) -> slice:
+        """The rows of its units."""
+        return slice(self.first, self.first + len(self.units))
 
     @property
     def length(self) -> int:
         """How many words it has, its heading's among them."""
-        return sum(map(len, self.lines)) + len(self.heading)
+        return len(self.tokens) - len(self.units)
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of its lines, without its heading's."""
+        end = len(self.tokens) - 1 - self.tokens[::-1].index(NEW_LINE)
+        return frozenset(self.tokens[:end]) - {NEW_LINE}
 
 
 @dataclass(slots=True)
@@ -147,55 +155,61 @@ class Matches:
     units: Matrix
     headings: Matrix
     counts: Matrix
-    pairs: list[float] = field(default_factory=list[float])
+    pairs: Matrix
 
 
-def prepare(text: str, heading: str, tokenize: Tokenize) -> Text:
-    """A chunk's units and tokens."""
-    units = chunking.units(text, size=UNIT_TOKENS)
-    joined = indexed("\n".join(unit.text for unit in units))
-    lines = lines_of(tokenize(joined))
-    above = tokenize(indexed(heading)) if heading else []
-    return Text(units, joined, lines, above)
+def prepare(passages: Sequence[tuple[str, str]], tokenize: Tokenize) -> list[Text]:
+    """The units and tokens of some texts, each with the heading it stands under."""
+    texts: list[Text] = []
+    for text, heading in passages:
+        units = chunking.units(text, size=UNIT_TOKENS)
+        joined = indexed("\n".join([*(unit.text for unit in units), heading.replace("\n", " ")]))
+        texts.append(Text(units, joined, []))
+    # All at once, as most of what a call costs is the call; its lines tell what is whose.
+    tokens = tokenize(_together(texts))
+    start = at = 0
+    for text in texts:
+        for _ in text.units:
+            at = tokens.index(NEW_LINE, at) + 1
+        end = tokens.index(NEW_LINE, at)
+        text.tokens = tokens[start:end]
+        start = at = end + 1
+    return texts
 
 
-def match(
-    texts: Sequence[Text], query: Query, idf: Sequence[float], like: Likeness | None = None
-) -> Matches:
+def match(texts: Sequence[Text], query: Query, idf: Sequence[float]) -> Matches:
     """Find a query's terms in texts; sets each text's `first`."""
-    finder = _Finder(query)
-    total = sum(len(text.units) for text in texts)
+    codes, places = _Codes(query), {term.tokens: at for at, term in enumerate(query.terms)}
+    stream = codes.of(chain.from_iterable((*text.tokens, NEW_LINE) for text in texts))
+    ends = np.flatnonzero(stream == codes.new_line)  # of a text's units, then of its heading
+    lines_of = np.array([len(text.units) + 1 for text in texts], np.int64)
+    firsts = np.cumsum(lines_of) - lines_of - np.arange(len(texts))
+    for text, first in zip(texts, firsts.tolist(), strict=True):
+        text.first = first
+    of_text = np.repeat(np.arange(len(texts)), lines_of)
+    is_heading = np.zeros(len(of_text), bool)
+    is_heading[np.cumsum(lines_of) - 1] = True
     found = Matches(
-        np.zeros((total, len(query.terms)), np.float32),
+        np.zeros((len(of_text) - len(texts), len(query.terms)), np.float32),
         np.zeros((len(texts), len(query.terms)), np.float32),
         np.zeros((len(texts), len(query.terms)), np.float32),
+        np.zeros(len(texts), np.float32),
     )
-    worth = [sum(idf[at] for at in pair) for pair in finder.pairs]
-    row = 0
-    for number, text in enumerate(texts):
-        text.first = row
-        there: set[int] = set()
-        for line in text.lines:
-            for term, count in finder.terms_in(line).items():
-                found.units[row, term] = 1.0
-                found.counts[number, term] += count
-            there |= finder.pairs_in(line)
-            row += 1
-        for term, count in finder.terms_in(text.heading).items():
-            found.headings[number, term] = 1.0
-            found.counts[number, term] += count
-        whole = sum(worth)
-        found.pairs.append(sum(worth[pair] for pair in there) / whole if whole else 0.0)
-    if like is not None:
-        _add_likeness(found.units, texts, query, like)
+    hits = np.flatnonzero((stream > 0) & (stream < codes.new_line))
+    for term, tokens in enumerate(places):
+        lines = np.searchsorted(ends, codes.places(stream, hits, tokens))
+        above = is_heading[lines]
+        np.add.at(found.counts[:, term], of_text[lines], 1.0)
+        found.headings[of_text[lines[above]], term] = 1.0
+        under = lines[~above]
+        found.units[under - of_text[under], term] = 1.0
+    known = [(a, b) for a, b in query.pairs if a.tokens in places and b.tokens in places]
+    worth = [idf[places[a.tokens]] + idf[places[b.tokens]] for a, b in known]
+    for (a, b), each in zip(known, worth, strict=True):
+        lines = np.searchsorted(ends, codes.places(stream, hits, (*a.tokens, *b.tokens)))
+        there = np.unique(of_text[lines[~is_heading[lines]]])
+        found.pairs[there] += each / sum(worth)
     return found
-
-
-def held(query: Query, lines: Sequence[Sequence[str]]) -> frozenset[Term]:
-    """The terms of a query that stand in some lines, exactly."""
-    finder = _Finder(query)
-    there = {at for line in lines for at in finder.terms_in(line)}
-    return frozenset(query.terms[at] for at in there)
 
 
 def _terms(run: str, tokenize: Tokenize) -> Iterator[tuple[Term, bool]]:
@@ -228,60 +242,64 @@ def statistics(texts: Sequence[Text], query: Query) -> Statistics:
     return Statistics(len(texts), length, dict(zip(terms, seen, strict=True)))
 
 
-class _Finder:
-    """A query's terms by their tokens, so that most lines cost one set operation."""
+class _Codes:
+    """The tokens of a query as numbers from 1 on, 0 for any other one."""
 
     def __init__(self, query: Query) -> None:
-        self._words = {t.tokens[0]: at for at, t in enumerate(query.terms) if len(t.tokens) == 1}
-        self._phrases = [(t.tokens, at) for at, t in enumerate(query.terms) if len(t.tokens) > 1]
-        self._vocabulary = frozenset(token for term in query.terms for token in term.tokens)
-        places = {term.tokens: at for at, term in enumerate(query.terms)}
-        known = [(a, b) for a, b in query.pairs if a.tokens in places and b.tokens in places]
-        self.pairs = [(places[a.tokens], places[b.tokens]) for a, b in known]
-        self._pair_tokens = {(a.tokens[0], b.tokens[0]): at for at, (a, b) in enumerate(known)}
+        tokens = dict.fromkeys(token for term in query.terms for token in term.tokens)
+        self._numbers = {token: at for at, token in enumerate(tokens, 1)}
+        self.new_line = len(tokens) + 1
+        self._numbers[NEW_LINE] = self.new_line
 
-    def terms_in(self, line: Sequence[str]) -> dict[int, int]:
-        """How often a line has each term that it has."""
-        there = self._vocabulary.intersection(line)
-        if not there:
-            return {}
-        counts = {self._words[token]: line.count(token) for token in there if token in self._words}
-        for tokens, at in self._phrases:
-            if there.issuperset(tokens) and (count := _count(tokens, line)):
-                counts[at] = count
-        return counts
+    def of(self, tokens: Iterable[str]) -> NDArray[np.int64]:
+        """The number of each token."""
+        return np.fromiter(map(self._numbers.get, tokens, repeat(0)), np.int64)
 
-    def pairs_in(self, line: Sequence[str]) -> set[int]:
-        """Which of the query's neighbouring words are neighbours in a line."""
-        if not self._pair_tokens or len(self._vocabulary.intersection(line)) < 2:
-            return set()
-        return {self._pair_tokens[pair] for pair in pairwise(line) if pair in self._pair_tokens}
+    def places(
+        self, stream: NDArray[np.int64], hits: NDArray[np.intp], tokens: Sequence[str]
+    ) -> NDArray[np.intp]:
+        """Where some tokens stand in a row, in a stream that ends with the end of a line.
+
+        `hits` are the places of all the query's tokens.
+        """
+        at = hits[stream[hits] == self._numbers[tokens[0]]]
+        for step, token in enumerate(tokens[1:], 1):
+            # What would be behind the end is the last line's end, which is no token.
+            following = stream[np.minimum(at + step, len(stream) - 1)]
+            at = at[following == self._numbers[token]]
+        return at
 
 
-def _count(tokens: tuple[str, ...], line: Sequence[str]) -> int:
-    length = len(tokens)
-    return sum(tuple(line[at : at + length]) == tokens for at in range(len(line) - length + 1))
+def liken(units: Matrix, texts: Sequence[Text], query: Query, like: Likeness) -> None:
+    """Count words of like meaning in the units of some texts, where the words are not themselves.
 
-
-def _add_likeness(units: Matrix, texts: Sequence[Text], query: Query, like: Likeness) -> None:
-    """Count words of like meaning where the words themselves are not."""
+    Raises:
+        EmbedderError: what words mean cannot be told.
+    """
     asked = [at for at, t in enumerate(query.terms) if not fulltext.is_cjk(t.text)]
-    vocabulary: dict[str, int] = {}
-    flat: list[int] = []
-    starts: list[int] = []
-    rows: list[int] = []
-    for text in texts:
-        for row, line in enumerate(lines_of(like.split(text.joined)), text.first):
-            if line:
-                rows.append(row)
-                starts.append(len(flat))
-                flat += [vocabulary.setdefault(token, len(vocabulary)) for token in line]
-    if not asked or not flat:
+    tokens = like.split(_together(texts))
+    vocabulary = list({*tokens} - {NEW_LINE})
+    if not asked or not vocabulary:
         return
     meant = like.vectors.word_vectors([query.terms[at].text.lower() for at in asked])
-    likeness = vectors.products(like.vectors.word_vectors(list(vocabulary)), meant)
+    likeness = vectors.products(like.vectors.word_vectors(vocabulary), meant)
+    says = np.flatnonzero((likeness > LIKE).any(axis=1)).tolist()
+    numbers = {vocabulary[at]: at for at in says if not fulltext.is_stop_word(vocabulary[at])}
+    stream = np.fromiter(map({**numbers, NEW_LINE: -2}.get, tokens, repeat(-1)), np.int64)
+    hits = np.flatnonzero(stream >= 0)
+    if not len(hits):
+        return
+    lines = np.searchsorted(np.flatnonzero(stream == -2), hits)
+    starts = np.flatnonzero(np.diff(lines, prepend=-1))
     worth = LIKE_WORTH * np.clip((likeness - LIKE) / (1 - LIKE), 0.0, 1.0)
-    worth[[at for token, at in vocabulary.items() if fulltext.is_stop_word(token)]] = 0.0
-    best = np.maximum.reduceat(worth[flat], starts, axis=0)
-    at = np.ix_(rows, asked)
-    units[at] = np.maximum(units[at], best)
+    best = np.maximum.reduceat(worth[stream[hits]], starts, axis=0)
+    # A text's last line is its heading, which has no row.
+    rows = np.array([at for text in texts for at in (*range(len(units))[text.rows], -1)])
+    row = rows[lines[starts]]
+    there = row[row >= 0][:, None], np.array(asked)
+    units[there] = np.maximum(units[there], best[row >= 0])
+
+
+def _together(texts: Sequence[Text]) -> str:
+    """Texts as one, each of its lines with an end."""
+    return "".join(f"{text.joined} {NEW_LINE} " for text in texts)

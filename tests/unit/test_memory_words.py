@@ -72,13 +72,17 @@ def test_any_query_is_valid_in_the_full_text_index_and_bounded(text):
     connection.close()
 
 
-@given(TEXT)
-def test_a_text_has_as_many_lines_of_tokens_as_lines(text):
-    lines = words.lines_of(TOKENIZE(words.indexed(text)))
-    assert len(lines) == text.count("\n") + 1
-    assert all(NEW_LINE not in line for line in lines)
-    for line, tokens in zip(text.replace(NEW_LINE, " ").split("\n"), lines, strict=True):
-        assert tokens == TOKENIZE(words.indexed(line))
+@given(st.lists(st.tuples(TEXT, TEXT), max_size=4))
+def test_texts_that_are_cut_together_have_the_words_they_have_alone(passages):
+    for text, (body, heading) in zip(words.prepare(passages, TOKENIZE), passages, strict=True):
+        lines = [unit.text for unit in text.units]
+        assert "\n".join(lines) == body
+        assert text.tokens.count(NEW_LINE) == len(lines)
+        alone = [TOKENIZE(words.indexed(line)) for line in lines]
+        above = TOKENIZE(words.indexed(heading.replace("\n", " ")))
+        assert text.length == sum(map(len, alone)) + len(above)
+        assert text.words == frozenset[str]().union(*alone)
+        assert text.tokens == [*(t for line in alone for t in (*line, NEW_LINE)), *above]
 
 
 # --- where a text has it -------------------------------------------------------------------------
@@ -86,7 +90,7 @@ def test_a_text_has_as_many_lines_of_tokens_as_lines(text):
 
 def matched(query: str, *texts: str) -> tuple[words.Query, words.Matches]:
     parsed = words.parse(query, TOKENIZE)
-    prepared = [words.prepare(text, "", TOKENIZE) for text in texts]
+    prepared = words.prepare([(text, "") for text in texts], TOKENIZE)
     return parsed, words.match(prepared, parsed, [1.0] * len(parsed.terms))
 
 
@@ -99,7 +103,38 @@ def test_each_line_has_what_it_has_and_a_text_counts_it():
 
 def test_neighbours_are_found_on_one_line_only():
     _, found = matched("peanut butter", "peanut butter", "peanut\nbutter", "butter peanut")
-    assert found.pairs == [1.0, 0.0, 0.0]
+    assert found.pairs.tolist() == [1.0, 0.0, 0.0]
+
+
+def plainly(query: words.Query, text: str, heading: str) -> tuple[list[set[int]], list[int]]:
+    """Which terms each line has, and how often the whole has each, looked for one by one."""
+    lines = [TOKENIZE(words.indexed(line)) for line in (*text.split("\n"), heading)]
+    counts = [
+        [
+            sum(tuple(line[at : at + len(t.tokens)]) == t.tokens for at in range(len(line)))
+            for t in query.terms
+        ]
+        for line in lines
+    ]
+    there = [{at for at, count in enumerate(each) if count} for each in counts]
+    return there, [sum(each) for each in zip(*counts, strict=True)]
+
+
+SAID = st.lists(
+    st.sampled_from(["tea", "peanut", "butter", "花生", "过敏", "花", "\n", "foo_bar"]), max_size=12
+).map(" ".join)
+
+
+@given(st.lists(st.tuples(SAID, SAID.map(lambda text: text.replace("\n", " "))), max_size=4), SAID)
+def test_what_is_found_in_all_texts_at_once_is_what_is_found_line_by_line(passages, asked_for):
+    query = words.parse(asked_for, TOKENIZE)
+    texts = words.prepare(passages, TOKENIZE)
+    found = words.match(texts, query, [1.0] * len(query.terms))
+    for number, (text, passage) in enumerate(zip(texts, passages, strict=True)):
+        lines, counts = plainly(query, *passage)
+        rows = [set(np.flatnonzero(row).tolist()) for row in found.units[text.rows]]
+        assert [*rows, set(np.flatnonzero(found.headings[number]).tolist())] == lines
+        assert found.counts[number].tolist() == counts
 
 
 def test_chinese_words_are_found_inside_sentences_and_not_across_lines():
@@ -111,7 +146,7 @@ def test_chinese_words_are_found_inside_sentences_and_not_across_lines():
 @given(st.lists(TEXT, min_size=1, max_size=4), TEXT)
 def test_counts_agree_with_units(texts, asked_for):
     _, found = matched(asked_for, *texts)
-    assert len(found.units) == sum(len(words.prepare(text, "", TOKENIZE).units) for text in texts)
+    assert len(found.units) == sum(text.count("\n") + 1 for text in texts)
     assert ((found.counts > 0).sum() == 0) == (not found.units.any())
     assert all(0 <= share <= 1 for share in found.pairs)
 
@@ -136,11 +171,11 @@ class Meanings:
 
 def test_words_of_like_meaning_count_less_than_the_word_and_unlike_ones_nothing():
     query = words.parse("child", TOKENIZE)
-    texts = [
-        words.prepare(text, "", TOKENIZE)
-        for text in ("my child", "my daughter", "a car", "the", "")
-    ]
-    found = words.match(texts, query, [1.0], Likeness(Meanings(), SPLIT))
+    texts = words.prepare(
+        [(text, "daughter") for text in ("my child", "my daughter", "a car", "the", "")], TOKENIZE
+    )
+    found = words.match(texts, query, [1.0])
+    words.liken(found.units, texts, query, Likeness(Meanings(), SPLIT))
     exact, like, unlike, common, nothing = found.units[:, 0].tolist()
     assert exact == 1.0
     assert 0.4 < like <= words.LIKE_WORTH
