@@ -325,17 +325,16 @@ def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_
     Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
     """
     chosen: set[int] = set()
-    length, left = 0, list(range(len(units)))
-    while left:
-        longer = {at: length + _added(at, units, chosen) for at in left}
-        left = [at for at in left if longer[at] <= limit + len(OMITTED) + 2]
-        fitting = [at for at in left if longer[at] <= limit]
-        if not fitting:
+    length = 0
+    while True:
+        left = [at for at in range(len(units)) if at not in chosen]
+        left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
+        fitting = ((at, length + _added(at, units, chosen)) for at in left)
+        best = next((each for each in fitting if each[1] <= limit), None)
+        if best is None:
             break
-        best = max(fitting, key=lambda at: (_worth(at, scores, chosen), -at))
-        chosen.add(best)
-        left.remove(best)
-        length = longer[best]
+        chosen.add(best[0])
+        length = best[1]
     if not chosen:
         return units[0].text[:limit] if units else ""
     return _joined(units, chosen)
