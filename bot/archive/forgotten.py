@@ -19,6 +19,7 @@ import structlog
 from bot.archive import container
 from bot.errors import ArchiveError
 from bot.memory import layout, uses, versions
+from bot.memory.night import record as nights
 from bot.recovery import TRANSCRIPTS, Restored, note
 from bot.sessions import approvals, erasing, journal_records, page_logins, transcript_files
 from bot.sessions.belongings import Belongings
@@ -135,6 +136,7 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
         page_logins.drop_all(tx)
         versions.clear(tx)
         uses.clear(tx)
+        nights.clear(tx)
         note(tx, Restored(now, name, counts={"forgotten": len(subjects)}))
         return Settled(len(subjects), tuple(erased))
 

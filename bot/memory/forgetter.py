@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import uses, versions
 from bot.memory.memory import Cleared, Memory, Spot
+from bot.memory.night import edits, record
+from bot.memory.note_store import MAX_WRITE
 from bot.sessions import forgetting, store
 from bot.sessions.forgetting import Gone, Held
 from bot.storage import Database, Transaction
@@ -87,13 +91,15 @@ class Forgetter:
         """
         async with self._memory.notes.forgetting(view, words):
             cleared = await self._memory.forget(view, words)
+            claims, entries = await self._standing(view)
             held = await forgetting.find(self._database, view, words)
             await forgetting.hide(self._database, held, now)
 
             def complete(tx: Transaction) -> Forgotten:
                 gone = forgetting.complete(tx, held, now)
                 kept = versions.forget(tx, view.space, words)
-                uses.forget(tx, view.space, cleared.claims)
+                uses.forget(tx, view.space, claims)
+                record.forget(tx, view.space, entries, now)
                 # Those that go on may have begun with the words, and have stored nothing yet.
                 keys = tuple(sorted({*held.keys, *view.keys}))
                 current = (store.current(tx, key) for key in keys)
@@ -105,3 +111,21 @@ class Forgetter:
             yield complete
         if self._forgot is not None:
             await self._forgot()
+
+    async def _standing(self, view: MemoryView) -> tuple[set[str], set[str]]:
+        """The digests of the claims in a view's own notes, and of their entries as they stand.
+
+        What is kept of any other may be of the words: an entry that was changed before they were
+        forgotten held them, too.
+        """
+        claims, entries = set[str](), set[str]()
+        for each in await self._memory.files.names(view):
+            if not each.path.startswith(f"{SHARED_SPACE}/"):
+                try:
+                    data = await self._memory.files.data(view, each.path, MAX_WRITE)
+                except ToolError:
+                    continue
+                text = data.decode("utf-8", "replace")
+                claims |= await asyncio.to_thread(uses.digests_of, text)
+                entries |= await asyncio.to_thread(edits.digests_of, text)
+        return claims, entries

@@ -28,7 +28,7 @@ from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
 from bot.memory.transcripts import TranscriptFeed
-from bot.memory.uses import Uses, digests_of
+from bot.memory.uses import Uses
 from bot.memory.versions import Versions
 from bot.storage import Database
 
@@ -65,8 +65,6 @@ class Spot:
 class Cleared:
     """What forgetting removed: entries by file, and chunks and cached vectors of the index.
 
-    `claims` are the digests of the entries.
-
     When it `is_indexed` still, the index could not be written, and is built anew when it can be.
     """
 
@@ -74,7 +72,6 @@ class Cleared:
     chunks: int = 0
     cached: int = 0
     is_indexed: bool = False
-    claims: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,19 +271,17 @@ class Memory:
         own = [path for path in found if not path.startswith(f"{SHARED_SPACE}/")]
         gone = {path: await self.notes.forget(view, path, words) for path in own}
         removed = tuple((path, len(entries)) for path, entries in gone.items())
-        digests = digests_of(text for entries in gone.values() for text in entries)
         self.uses.drop(view.space)
         try:
             forgotten = await self.index.forget(texts=[words], partitions=view.partitions)
         except StorageError as error:
             log.warning("memory.forget_later", error=type(error).__name__)
-            return Cleared(files=removed, is_indexed=True, claims=digests)
+            return Cleared(files=removed, is_indexed=True)
         await self.index.sync("forget")
         return Cleared(
             files=removed,
             chunks=forgotten.chunks + forgotten.documents,
             cached=forgotten.cached,
-            claims=digests,
         )
 
     async def _holding(

@@ -91,10 +91,11 @@ def keep(tx: Transaction, space: str, used: Mapping[str, date]) -> None:
         )
 
 
-def forget(tx: Transaction, space: str, digests: Collection[str]) -> None:
-    """Keep nothing of some claims of a space."""
-    for claim in digests:
-        tx.execute("DELETE FROM claim_uses WHERE space = ? AND claim = ?", (space, claim))
+def forget(tx: Transaction, space: str, standing: Collection[str]) -> None:
+    """Keep nothing of claims of a space that stand in no note any more, by their digests."""
+    for (claim,) in tx.execute("SELECT claim FROM claim_uses WHERE space = ?", (space,)):
+        if claim not in standing:
+            tx.execute("DELETE FROM claim_uses WHERE space = ? AND claim = ?", (space, claim))
 
 
 def clear(tx: Transaction) -> None:
@@ -102,11 +103,9 @@ def clear(tx: Transaction) -> None:
     tx.execute("DELETE FROM claim_uses")
 
 
-def digests_of(entries: Iterable[str]) -> frozenset[str]:
-    """The digests of the claims in some texts of notes."""
-    return frozenset(
-        claims.of_entry(item).digest for text in entries for item in markdown.items(text)
-    )
+def digests_of(text: str) -> frozenset[str]:
+    """The digests of the claims in a note."""
+    return frozenset(claims.of_entry(item).digest for item in markdown.items(text))
 
 
 def says(answer: Collection[str], claim: Claim) -> bool:

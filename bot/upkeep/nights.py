@@ -24,12 +24,13 @@ from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.identity.view import MAIN_SPACE, folder_name
-from bot.memory import layout
+from bot.memory import forgettings, layout
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import record
 from bot.memory.night.edits import Edit
 from bot.memory.night.keeper import Keeper, TakenBack
 from bot.memory.night.record import Night
+from bot.memory.note_store import Watch
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -127,6 +128,11 @@ class Nights:
             await self.keeper.skip(view, now.date())
 
     async def _tell(self, chat: Chat) -> bool:
+        async with self._memory.notes.watching(chat.conversation.view) as watch:
+            return await self._tell_watching(chat, watch)
+
+    async def _tell_watching(self, chat: Chat, watch: Watch) -> bool:
+        """Tell it, unless something is forgotten meanwhile: then with the next look."""
         conversation = chat.conversation
         view, now = conversation.view, self._clock()
         night = (await self.keeper.of(view.space)).night
@@ -140,6 +146,8 @@ class Nights:
         told += [(question(asked, language), _answers(night, language))] if asked else []
 
         def work(unit: UnitOfWork) -> bool:
+            if forgettings.heard(unit.tx, watch):
+                return False
             if not record.tell(unit.tx, view.space, night.day, now):
                 return False
             current = store.current(unit.tx, chat.session.key)

@@ -12,6 +12,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bot.archive import passphrase, restore
 from bot.cli.main import cli
 from bot.errors import ArchiveRefused
 from bot.identity.view import folder_name
+from bot.memory.memory import OWNER_VIEW
 from bot.storage import schema
 from bot.storage.files import DataDirLock
 from tests.support import FakeClock, running
@@ -30,6 +32,7 @@ from tests.support import FakeClock, running
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
 HIDDEN = "zqhidden"
+OF_NIGHTS = "SELECT key FROM meta WHERE key LIKE 'night:%'"
 LONG = "r" * 90
 NOTES = {
     "MEMORY.md": "# Lasting\n- the boat is called Pinguin\n",
@@ -273,6 +276,8 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     async with running(home) as engine:
         await engine.ask(f"my secret is {HIDDEN}", sender="bo")
         await engine.ask("hello")
+        await engine.app.nights.keeper.skip(OWNER_VIEW, date(2026, 11, 21))
+    assert rows(home, OF_NIGHTS) == [("night:main",)]
     note = home / "workspace" / "people" / folder_name("memory:bo") / "memory" / "trip.md"
     note.parent.mkdir(parents=True)
     note.write_text(f"- the word is {HIDDEN}\n- the boat is blue\n")
@@ -287,6 +292,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     assert "Left as they are now: 1 note" in done.output
     assert note.read_text() == "- the boat is blue\n"
     assert (home / "workspace" / "MEMORY.md").read_text() != "since\n"
+    assert rows(home, OF_NIGHTS) == []  # it may tell of entries that were forgotten since
     async with running(home) as engine:
         await engine.ask("what do you know?", sender="bo")
         seen = "".join(repr(m) for request in engine.model.requests for m in request.messages)

@@ -27,7 +27,7 @@ async def test_the_last_day_counts_and_each_space_has_its_own(each_database: Dat
     await each_database.write(work)
     of_ada = await each_database.read(lambda tx: uses.of_space(tx, "people/ada"))
     assert of_ada == {"a": later, "b": later}
-    await each_database.write(lambda tx: uses.forget(tx, "people/ada", ["a", "unknown"]))
+    await each_database.write(lambda tx: uses.forget(tx, "people/ada", ["b", "unknown"]))
     assert await each_database.read(lambda tx: uses.of_space(tx, "people/ada")) == {"b": later}
     assert await each_database.read(lambda tx: uses.of_space(tx, "people/eve")) == {"a": DAY}
     await each_database.write(uses.clear)
@@ -51,8 +51,8 @@ def test_an_answer_uses_a_claim_when_it_has_most_of_its_words(
     assert uses.says(wording.words(answer), each) == is_used
 
 
-def test_what_is_forgotten_has_the_digests_of_its_entries():
+def test_a_note_has_the_digests_of_its_entries():
     note = markdown.fact("Likes tea\nand cake", DAY, "agent") + "Not an entry\n- b\n"
     wanted = {claims.digest("likes tea"), claims.digest("b")}
-    assert uses.digests_of([note]) == wanted
+    assert uses.digests_of(note) == wanted
     assert {claim.digest for claim in claims.of_note("x.md", note)} == wanted

@@ -9,7 +9,7 @@ MEMORY.md -->`. No change holds any words, so it may be kept where notes are not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Literal
@@ -83,6 +83,16 @@ class Edit:
 def digest(raw: str) -> str:
     """What tells some lines from others and cannot be read back."""
     return blake2b(raw.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def name_of(kind: Kind, digests: Iterable[str]) -> str:
+    """What tells a change of entries from others."""
+    return f"{kind}:{','.join(sorted(digests))}"
+
+
+def named_in(name: str) -> list[str]:
+    """The digests of the entries a change rests on, by its name."""
+    return name.partition(":")[2].split(",")
 
 
 def entries(path: str, text: str) -> Iterator[Entry]:
@@ -176,6 +186,17 @@ def take_back(texts: Mapping[str, str], edits: Sequence[Edit]) -> tuple[dict[str
     return {path: text for path, text in found.items() if text != texts.get(path, "")}, left
 
 
+def without(edits: Iterable[Edit], standing: Collection[str]) -> Iterator[Edit]:
+    """Changes without any trace of entries that stand in no note any more, by their digests.
+
+    What needs such an entry cannot be made any more, and can be taken back.
+    """
+    for edit in edits:
+        if edit.before in standing or edit.after in standing:
+            needs = (_standing(need, standing) for need in edit.needs)
+            yield replace(edit, needs=tuple(needs))
+
+
 def is_made(text: str, edit: Edit) -> bool:
     """True when a change stands in its note."""
     return edit.after in _digests(text)
@@ -184,6 +205,11 @@ def is_made(text: str, edit: Edit) -> bool:
 def find(text: str, wanted: str) -> Entry | None:
     """The entry of a digest as it stands in a note; None when it is not there."""
     return _digests(text).get(wanted)
+
+
+def digests_of(text: str) -> frozenset[str]:
+    """The digests of the entries in a note."""
+    return frozenset(_digests(text))
 
 
 def words(entry: Entry) -> str:
@@ -197,6 +223,10 @@ def words(entry: Entry) -> str:
 def _digests(text: str) -> dict[str, Entry]:
     """The entries by digest; of those that are the same the last."""
     return {entry.digest: entry for entry in entries("", text)}
+
+
+def _standing(need: Need, standing: Collection[str]) -> Need:
+    return need if any(each in standing for each in need.digests) else replace(need, digests=())
 
 
 def _paths(edit: Edit) -> set[str]:

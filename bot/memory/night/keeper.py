@@ -20,6 +20,7 @@ import structlog
 from bot.clock import Clock
 from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import forgettings
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import edits, known, proposals, record, rules
 from bot.memory.night.edits import Edit
@@ -93,7 +94,7 @@ class Keeper:
             # Nobody is asked twice.
             left = found.with_left(tuple(each.name for each in new.asked))
             looked = replace(left, looked=today.isoformat(), night=new if is_new else night)
-            if not await self._put(view.space, found, looked) or not is_new:
+            if not await self._put(view.space, found, looked, watch) or not is_new:
                 return None
             return await self._do(view, new, watch)
 
@@ -192,7 +193,7 @@ class Keeper:
         )
         is_news = bool(made or night.asked) and not night.was_told
         done = replace(night, changes=made, state="done", was_told=not is_news)
-        await self._put_night(view.space, done)
+        await self._put_night(view.space, night, done)
         log.info("memory.night", changes=len(made))
         return done if made or night.asked else None
 
@@ -269,25 +270,32 @@ class Keeper:
                 found[path] = said
         return found
 
-    async def _put(self, space: str, before: Record, after: Record) -> bool:
-        """Keep a record in the place of one; False when another one is there by now."""
+    async def _put(
+        self, space: str, before: Record, after: Record, watch: Watch | None = None
+    ) -> bool:
+        """Keep a record in the place of one; False when another one is there by now.
+
+        It is also False when something was forgotten since a `watch` began.
+        """
         now = self._clock()
 
         def work(tx: Transaction) -> bool:
             is_same = record.of_space(tx, space) == before
-            if is_same:
-                record.put(tx, space, after, now)
-            return is_same
+            if not is_same or (watch is not None and forgettings.heard(tx, watch)):
+                return False
+            record.put(tx, space, after, now)
+            return True
 
         return await self._database.write(work)
 
-    async def _put_night(self, space: str, night: Night) -> None:
+    async def _put_night(self, space: str, begun: Night, done: Night) -> None:
         now = self._clock()
 
         def work(tx: Transaction) -> None:
             found = record.of_space(tx, space)
-            if found.night is not None and found.night.state == "begun":
-                record.put(tx, space, replace(found, night=night), now)
+            # What was forgotten of it meanwhile leaves another one, which the next look completes.
+            if found.night == begun:
+                record.put(tx, space, replace(found, night=done), now)
 
         await self._database.write(work)
 

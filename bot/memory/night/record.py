@@ -6,13 +6,14 @@ when. One text in `meta` for each space.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from typing import Any, Final, Literal
 
 import orjson
 
+from bot.memory.night import edits
 from bot.memory.night.edits import Edit, Need
 from bot.memory.night.rules import Change
 from bot.sessions.erasing import NIGHT
@@ -64,7 +65,20 @@ class Record:
 
     def with_left(self, names: tuple[str, ...]) -> Record:
         """The same, with changes that are not to be made again."""
-        return replace(self, left=tuple(dict.fromkeys((*self.left, *names)))[-LEFT:])
+        known = dict.fromkeys((*self.left, *filter(None, names)))
+        return replace(self, left=tuple(known)[-LEFT:])
+
+    def without(self, standing: Collection[str]) -> Record:
+        """The same without any trace of entries that stand in no note, by their digests."""
+        night, known = self.night, {*standing}
+        if night is not None:
+            for edit in edits.without((*night.edits, *night.questions), standing):
+                known |= {edit.before, edit.after}
+                known.update(*(need.digests for need in edit.needs))
+            changes, asked = (_without(each, known) for each in (night.changes, night.asked))
+            night = replace(night, changes=changes, asked=asked)
+        left = tuple(name for name in self.left if known.issuperset(edits.named_in(name)))
+        return replace(self, night=night, left=left)
 
 
 def of_space(tx: Transaction, space: str) -> Record:
@@ -78,6 +92,19 @@ def put(tx: Transaction, space: str, record: Record, now: int) -> None:
     keep(tx, f"{NIGHT}{space}", orjson.dumps(_written(record)).decode(), now)
 
 
+def forget(tx: Transaction, space: str, standing: Collection[str], now: int) -> None:
+    """Keep nothing of entries of a space that stand in no note any more, by their digests."""
+    found = of_space(tx, space)
+    left = found.without(standing)
+    if left != found:
+        put(tx, space, left, now)
+
+
+def clear(tx: Transaction) -> None:
+    """Let go of all of them: an older database may know entries that were forgotten since."""
+    tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(NIGHT), NIGHT))
+
+
 def tell(tx: Transaction, space: str, day: date, now: int) -> bool:
     """Note that a night is told, in the transaction that tells it; False if there is no need."""
     found = of_space(tx, space)
@@ -85,6 +112,15 @@ def tell(tx: Transaction, space: str, day: date, now: int) -> bool:
         return False
     put(tx, space, replace(found, night=replace(found.night, was_told=True)), now)
     return True
+
+
+def _without(changes: Sequence[Change], known: set[str]) -> tuple[Change, ...]:
+    left: list[Change] = []
+    for change in changes:
+        made = tuple(edits.without(change.edits, known))
+        name = change.name if known.issuperset(edits.named_in(change.name)) else ""
+        left += [replace(change, name=name, edits=made)] if made else []
+    return tuple(left)
 
 
 def _read(said: Mapping[str, Any]) -> Record:

@@ -32,7 +32,10 @@ _TRUST: Final = {"hand": 3, "owner": 3, "imported": 2, "agent": 1}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing the night does: `name` tells it from others, `edits` are what it comes to."""
+    """One thing the night does: `edits` are what it comes to.
+
+    `name` tells it from others, and has the digests of the entries it rests on.
+    """
 
     kind: edits.Kind
     name: str
@@ -58,7 +61,7 @@ class Draft:
         """Take a change up while there is room, unless it would touch what another one rests on."""
         places = {(each.path, each.before) for each in made}
         rests_on = {needed.place} if needed is not None else set[Place]()
-        name = edits.digest(kind + "".join(sorted(each for _, each in places | rests_on)))
+        name = edits.name_of(kind, (each for _, each in places | rests_on))
         is_free = not places & (self._edited | self._needed) and not rests_on & self._edited
         # What was done today to one that is the same to the last byte is done another day to this.
         is_free = is_free and not any((each.path, each.after) in self.standing for each in made)
