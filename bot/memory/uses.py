@@ -150,15 +150,13 @@ class Uses:
 
     def drop(self, space: str) -> None:
         """Let go of what waits, and is known, of a space: something there was forgotten."""
-        kept = [each for each in self._waiting if each.view.space != space]
-        self._waiting = deque(kept, maxlen=WAITING)
+        self._keep(each for each in self._waiting if each.view.space != space)
         self._known.pop(space, None)
 
     async def store(self, files: SpaceFiles, notes: Notes) -> int:
         """Store what was used since the last time; of how many claims. Never raises."""
         waiting: dict[MemoryView, _Waiting] = {}
-        while self._waiting:
-            each = self._waiting.popleft()
+        for each in self._waiting:
             of_view = waiting.setdefault(each.view, _Waiting())
             of_view.paths |= dict.fromkeys(each.paths)
             of_view.answers.append(each)
@@ -168,7 +166,13 @@ class Uses:
                 count += await self._store(view, of_view, files, notes)
             except (StorageError, ToolError, OSError) as error:  # a day of use is lost
                 log.warning("memory.uses_not_stored", error=type(error).__name__)
+            # Only now: who is cancelled meanwhile leaves the rest to whoever stores next.
+            done = set(map(id, of_view.answers))
+            self._keep(each for each in self._waiting if id(each) not in done)
         return count
+
+    def _keep(self, waiting: Iterable[_Answered]) -> None:
+        self._waiting = deque(waiting, maxlen=WAITING)
 
     async def _store(
         self, view: MemoryView, waiting: _Waiting, files: SpaceFiles, notes: Notes

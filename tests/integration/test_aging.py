@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from bot.config import MemoryConfig
 from bot.memory import claims, uses
 from bot.memory.embed import NoEmbedder
+from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW
@@ -155,6 +157,29 @@ async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alon
         await engine.ask("and now?")
     # An orderly end stores what waits.
     async with running(tmp_path, model=saying("Good.")) as engine:
+        assert len(rows(engine)) == 1
+
+
+async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
+    reading = asyncio.Event()
+
+    async def never(*_: object) -> str:
+        reading.set()
+        return await asyncio.Future[str]()
+
+    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
+        await engine.ask("hello")
+        with monkeypatch.context() as patch:
+            patch.setattr(SpaceFiles, "text", never)
+            storing = asyncio.create_task(engine.app.memory.store_uses())
+            await reading.wait()
+            storing.cancel()
+            await asyncio.wait([storing])
+        assert rows(engine) == []
+    async with running(tmp_path) as engine:
         assert len(rows(engine)) == 1
 
 
