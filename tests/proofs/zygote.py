@@ -5,8 +5,9 @@ real storage; only the model is scripted, so that every answer names its questio
 time when the question has the word SLOWLY, and the program dies while it puts together a request
 that has the word POISON. For "bake 7" it wants to use the oven, which notes each call in the file
 that OVEN names; for "tally" it bakes an order that is called like the day. The file that CLOCK
-names says how far its clock is ahead, in ms. Times between tries are short. Commands on standard
-input: `start` forks a child and prints its process id, `reap PID` waits for it.
+names says how far its clock is ahead, in ms; USES is after how many seconds it stores which claims
+were used. Times between tries are short. Commands on standard input: `start` forks a child and
+prints its process id, `reap PID` waits for it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from bot.channel import Inbound
 from bot.context import prompt
 from bot.delivery import delivery
 from bot.gateway import attempts, tasks
+from bot.memory import memory
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import Loaded, load
 from bot.testing import ScriptedModel
@@ -104,6 +106,7 @@ def _poisoned() -> None:
     attempts.SETTLED = 0.7
     app.SWEEP_SECONDS = app.PARKED_SECONDS = 0.5
     tasks.LOOK_SECONDS = 0.1
+    memory.USES_SECONDS = float(os.environ.get("USES", memory.USES_SECONDS))
 
 
 def _clock() -> int:
