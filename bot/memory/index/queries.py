@@ -254,11 +254,9 @@ class FileReader:
         known = self._known.get(partition)
         if known is None or known.epoch != epoch:
             known = _Signs(epoch, 0, np.zeros(0, np.int64), np.zeros((0, 0), np.uint64))
-        # What was added since is found by its id: by its partition all of it would be read again.
-        by_id = "+" if len(known.ids) else ""
         rows = self._run(
-            f"""SELECT id, signs FROM chunks@
-               WHERE {by_id}partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
+            """SELECT id, signs FROM chunks@
+               WHERE partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
             (partition, int(known.ids[-1]) if len(known.ids) else 0),
         )
         if rows:

@@ -26,7 +26,7 @@ from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
 _LOCK = "index.lock"  # held by the program that builds a generation
-FORMAT = 4  # raise it when the tables change: a file of another format is made anew
+FORMAT = 5  # raise it when the tables change: a file of another format is made anew
 BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
 SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
@@ -72,6 +72,7 @@ _TABLES = (
         heading TEXT NOT NULL, body TEXT NOT NULL)""",
     "CREATE INDEX chunks_source@ ON chunks@(source)",
     "CREATE INDEX chunks_day@ ON chunks@(partition, day)",
+    "CREATE INDEX chunks_added@ ON chunks@(partition, id)",
     "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE bits IS NULL",
     f"""CREATE VIRTUAL TABLE chunks_text@ USING fts5(
         scope, heading, body, content = '', contentless_delete = 1,
