@@ -196,7 +196,7 @@ def why(
 ) -> Why:
     """Why a candidate was found, as far as that can be told; `times` are asked about."""
     text = scored.prepared
-    is_heading = np.array([*(bool(mark) for mark in text.marks), True])
+    is_heading = np.array([*text.marks, True])
     in_lines, in_headings = (
         frozenset(query.terms[at] for at in np.flatnonzero(rows.any(axis=0)))
         for rows in (scored.held[~is_heading], scored.held[is_heading])
@@ -325,16 +325,15 @@ def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_
     Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
     """
     chosen: set[int] = set()
-    length = 0
     while True:
         left = [at for at in range(len(units)) if at not in chosen]
         left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
-        fitting = ((at, length + _added(at, units, chosen)) for at in left)
-        best = next((each for each in fitting if each[1] <= limit), None)
-        if best is None:
+        best_fitting = next(
+            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
+        )
+        if best_fitting is None:
             break
-        chosen.add(best[0])
-        length = best[1]
+        chosen.add(best_fitting)
     if not chosen:
         return units[0].text[:limit] if units else ""
     return _joined(units, chosen)
@@ -568,27 +567,6 @@ def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
     if at + 1 in chosen:
         worth += WORTH_BEFORE * scores[at + 1]
     return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
-
-
-def _added(at: int, units: Sequence[Unit], chosen: set[int]) -> int:
-    """How many characters a unit adds to those that were chosen."""
-    before = max((each for each in chosen if each < at), default=None)
-    after = min((each for each in chosen if each > at), default=None)
-    added = len(units[at].text)
-    if before is not None:
-        added += _between(units, before, at)
-    if after is not None:
-        added += _between(units, at, after)
-    if before is not None and after is not None:
-        added -= _between(units, before, after)
-    return added
-
-
-def _between(units: Sequence[Unit], before: int, after: int) -> int:
-    """How many characters stand between two units that follow one another in a snippet."""
-    if after > before + 1:
-        return len(OMITTED) + 2
-    return 0 if units[after].continues else 1
 
 
 def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
