@@ -179,9 +179,10 @@ def prepare(passages: Sequence[tuple[str, str]], tokenize: Tokenize) -> list[Tex
 
 def match(texts: Sequence[Text], query: Query, idf: Sequence[float]) -> Matches:
     """Find a query's terms in texts; sets each text's `first`."""
-    codes, places = _Codes(query), {term.tokens: at for at, term in enumerate(query.terms)}
+    places = {term.tokens: at for at, term in enumerate(query.terms)}
+    codes = _Codes(token for tokens in places for token in tokens)
     stream = codes.of(chain.from_iterable((*text.tokens, NEW_LINE) for text in texts))
-    ends = np.flatnonzero(stream == codes.new_line)  # of a text's units, then of its heading
+    ends, hits = codes.ends(stream), np.flatnonzero(stream)  # of units, then of a text's heading
     lines_of = np.array([len(text.units) + 1 for text in texts], np.int64)
     firsts = np.cumsum(lines_of) - lines_of - np.arange(len(texts))
     for text, first in zip(texts, firsts.tolist(), strict=True):
@@ -195,7 +196,6 @@ def match(texts: Sequence[Text], query: Query, idf: Sequence[float]) -> Matches:
         np.zeros((len(texts), len(query.terms)), np.float32),
         np.zeros(len(texts), np.float32),
     )
-    hits = np.flatnonzero((stream > 0) & (stream < codes.new_line))
     for term, tokens in enumerate(places):
         lines = np.searchsorted(ends, codes.places(stream, hits, tokens))
         above = is_heading[lines]
@@ -243,24 +243,26 @@ def statistics(texts: Sequence[Text], query: Query) -> Statistics:
 
 
 class _Codes:
-    """The tokens of a query as numbers from 1 on, 0 for any other one."""
+    """Some tokens as numbers from 1 on, in their order; 0 is any other one."""
 
-    def __init__(self, query: Query) -> None:
-        tokens = dict.fromkeys(token for term in query.terms for token in term.tokens)
-        self._numbers = {token: at for at, token in enumerate(tokens, 1)}
-        self.new_line = len(tokens) + 1
-        self._numbers[NEW_LINE] = self.new_line
+    def __init__(self, tokens: Iterable[str]) -> None:
+        self._numbers = {token: at for at, token in enumerate(dict.fromkeys(tokens), 1)}
+        self._numbers[NEW_LINE] = -1
 
     def of(self, tokens: Iterable[str]) -> NDArray[np.int64]:
         """The number of each token."""
         return np.fromiter(map(self._numbers.get, tokens, repeat(0)), np.int64)
+
+    def ends(self, stream: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Where the lines of a stream of such numbers end."""
+        return np.flatnonzero(stream < 0)
 
     def places(
         self, stream: NDArray[np.int64], hits: NDArray[np.intp], tokens: Sequence[str]
     ) -> NDArray[np.intp]:
         """Where some tokens stand in a row, in a stream that ends with the end of a line.
 
-        `hits` are the places of all the query's tokens.
+        `hits` are the places of all that have a number.
         """
         at = hits[stream[hits] == self._numbers[tokens[0]]]
         for step, token in enumerate(tokens[1:], 1):
@@ -283,21 +285,25 @@ def liken(units: Matrix, texts: Sequence[Text], query: Query, like: Likeness) ->
         return
     meant = like.vectors.word_vectors([query.terms[at].text.lower() for at in asked])
     likeness = vectors.products(like.vectors.word_vectors(vocabulary), meant)
-    says = np.flatnonzero((likeness > LIKE).any(axis=1)).tolist()
-    numbers = {vocabulary[at]: at for at in says if not fulltext.is_stop_word(vocabulary[at])}
-    stream = np.fromiter(map({**numbers, NEW_LINE: -2}.get, tokens, repeat(-1)), np.int64)
-    hits = np.flatnonzero(stream >= 0)
+    says = [
+        at
+        for at in np.flatnonzero((likeness > LIKE).any(axis=1)).tolist()
+        if not fulltext.is_stop_word(vocabulary[at])
+    ]
+    codes = _Codes(vocabulary[at] for at in says)
+    stream = codes.of(tokens)
+    hits = np.flatnonzero(stream > 0)
+    lines = np.searchsorted(codes.ends(stream), hits)
+    # A text's last line is its heading, which has no row.
+    row = np.array([at for text in texts for at in (*range(text.first, text.rows.stop), -1)])[lines]
+    hits, row = hits[row >= 0], row[row >= 0]
     if not len(hits):
         return
-    lines = np.searchsorted(np.flatnonzero(stream == -2), hits)
-    starts = np.flatnonzero(np.diff(lines, prepend=-1))
-    worth = LIKE_WORTH * np.clip((likeness - LIKE) / (1 - LIKE), 0.0, 1.0)
-    best = np.maximum.reduceat(worth[stream[hits]], starts, axis=0)
-    # A text's last line is its heading, which has no row.
-    rows = np.array([at for text in texts for at in (*range(len(units))[text.rows], -1)])
-    row = rows[lines[starts]]
-    there = row[row >= 0][:, None], np.array(asked)
-    units[there] = np.maximum(units[there], best[row >= 0])
+    worth = LIKE_WORTH * np.clip((likeness[says] - LIKE) / (1 - LIKE), 0.0, 1.0)
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    best = np.maximum.reduceat(worth[stream[hits] - 1], starts, axis=0)
+    there = row[starts][:, None], np.array(asked)
+    units[there] = np.maximum(units[there], best)
 
 
 def _together(texts: Sequence[Text]) -> str:
