@@ -53,8 +53,9 @@ async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: 
     said = ["a\n- 9:05 tea at five\n- 17:30 and cake", "a\n- tea at five\n- and cake"]
     asked = ["9:05 tea", "tea"]
     rows = await embedder.embed([*said, *asked])
-    assert np.array_equal(rows[0], rows[1])
-    assert not np.allclose(rows[2], rows[3])
+    # How a product is rounded depends on where in memory its rows stand.
+    assert np.abs(rows[0] - rows[1]).max() < 1e-6
+    assert np.abs(rows[2] - rows[3]).max() > 0.01
     await embedder.close()
 
 
