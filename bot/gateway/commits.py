@@ -186,7 +186,7 @@ class TurnRecorder:
             unit.change(
                 cached.session.id,
                 stand_in=cached.session.stand_in if stand_in is None else stand_in,
-                sender=prepared.active.conversation.sender_after(cached.session.sender),
+                sender=prepared.active.sender,
                 locale=inbound.locale,
                 parent=inbound.parent,
                 server=inbound.server,

@@ -116,7 +116,7 @@ class Requests:
             opened = await self._opening(words, cached, context, prefix, limit)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         history = cached.history.messages
-        if active.conversation.sender_after(cached.session.sender) == MANY:
+        if active.sender == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
             history = provenance.as_others(history)
         context.memory.seen = (*history, *messages)

@@ -81,19 +81,26 @@ class Conversation:
         found = resolve(snapshot, self.origin)
         return replace(found, command=self.command, is_addressed=self.is_addressed)
 
-    def sender_after(self, before: str) -> str:
-        """Who writes in its session once this was said: one sender, or `MANY`.
+    def sender_after(self, before: MessageOrigin, person: str) -> str:
+        """Who writes in its session once this was said: one account, or `MANY`.
 
         With `dm_scope = "main"` several people may share a direct conversation; what one of them
-        said is nobody else's to keep. `before` is who wrote until now.
+        said is nobody else's to keep. `before` is who wrote until now and where the session began,
+        and `person` whose it was then. Several accounts of one person stand as the one that wrote
+        first, since an id says nothing without the channel it is of.
         """
-        sender = self.origin.sender
-        if not self.is_direct or before in {"", sender}:
-            return sender
-        if before == MANY:
+        here, known = self.origin, before.sender
+        if not self.is_direct:
+            return here.sender
+        if known == MANY or not here.sender:
             return MANY
-        earlier = self.snapshot.person_of((self.origin.channel, before))
-        return sender if earlier.identity == self.person else MANY
+        is_here = here.channel == before.channel
+        if is_here and known in {"", here.sender}:
+            return here.sender
+        earlier = self.snapshot.person_of(before.seat).identity if known else person
+        if earlier != self.person:
+            return MANY
+        return here.sender if is_here else known
 
 
 def resolve(
@@ -157,6 +164,7 @@ def resolve(
             chat=origin.chat,
             thread=origin.thread,
             chat_type=origin.chat_type,
+            sender=origin.sender,
         ),
         address=Address(origin.channel, origin.account, origin.chat, origin.thread),
         is_direct=direct,

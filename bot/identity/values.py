@@ -70,7 +70,8 @@ class MessageOrigin:
 class Place:
     """Whose conversation it is and where it takes place; what a session key stands for.
 
-    `person` is the canonical identity in a direct chat ("ada", "telegram:42"), empty in rooms.
+    `person` is the canonical identity in a direct chat ("ada", "telegram:42"), empty in rooms;
+    `sender` is who wrote there.
     """
 
     key: str
@@ -80,6 +81,7 @@ class Place:
     chat: str
     thread: str
     chat_type: str
+    sender: str = ""
 
 
 @dataclass(frozen=True, slots=True)

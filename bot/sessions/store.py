@@ -47,14 +47,14 @@ class Session:
     this one (percent), `held` says that its compaction was taken back, and memory was saved in it
     when `memory_flush_compaction_count` is the same. `notices` ("", "on", "off", "later") and
     `usage` ("", "tokens") are what the person chose. `ended_by` says why it is over ("daily",
-    "idle", or "left" for another one); it is empty while it goes on. `sender` and `locale` are
-    those of the last message that was answered; `sender` is `MANY` when several people wrote.
-    `parent` is the chat a thread hangs below and `server` the place of both, as that message had
-    them. `cached_tokens` is what its model read from its cache: `input_tokens` does not count it.
-    `version` grows with every change of the row, of its transcript and of what the model sees of
-    it, so that what a program keeps of it in memory can be told to be out of date. Only
-    `last_user_at` moves without it: a message alone must not have its conversation read again.
-    `stand_in` is the model that answers while its own cannot, as its person was told.
+    "idle", or "left" for another one); it is empty while it goes on. `locale` is that of the last
+    message that was answered. `sender` is who wrote it, as an account of `channel`, or `MANY` when
+    several people wrote. `parent` is the chat a thread hangs below and `server` the place of both,
+    as that message had them. `cached_tokens` is what its model read from its cache: `input_tokens`
+    does not count it. `version` grows with every change of the row, of its transcript and of what
+    the model sees of it, so that what a program keeps of it in memory can be told to be out of
+    date. Only `last_user_at` moves without it: a message alone must not have its conversation read
+    again. `stand_in` is the model that answers while its own cannot, as its person was told.
     `first_seq` is the number of its first entry, or 0 where that is not known: nothing before it
     has to be looked through.
     """
@@ -255,6 +255,7 @@ def start(
         started_by=by,
         notices="" if notices == "later" else notices,  # that was for this conversation
         usage=previous.usage if previous is not None else "",
+        sender=place.sender,
     )
     begun = insert(tx, session)
     if session.model or session.notices or session.usage:

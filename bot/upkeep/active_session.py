@@ -52,6 +52,12 @@ class ActiveSession:
         return self.conversation.key == self.cached.session.key
 
     @property
+    def sender(self) -> str:
+        """Who writes in it, with what was said last: one account, or `MANY`."""
+        session = self.cached.session
+        return self.conversation.sender_after(session.origin, session.person)
+
+    @property
     def is_told(self) -> bool:
         """True when its person wants to hear of its upkeep."""
         return policy.is_told(self.conversation, self.cached.session.notices)

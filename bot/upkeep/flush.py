@@ -377,7 +377,7 @@ class FlushService:
 def _unsaved(active: ActiveSession) -> list[Line]:
     """What was said since memory was saved; nothing where several people are taken for one."""
     session = active.cached.session
-    if active.conversation.sender_after(session.sender) == MANY:
+    if active.sender == MANY:
         return []  # what one person said is not for another one's memory
     said = active.cached.history.lines
     return [line for line in said if number_of(line.entry) > session.flushed_to]

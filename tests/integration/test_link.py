@@ -19,8 +19,11 @@ from bot.channel import ChannelPlugin, Inbound
 from bot.messages import ToolResult
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls
+from tests.fakes import brain as brains
+from tests.fakes.brain import Brain, settled
 from tests.support import FakeClock, OpenConfig
 
+SAVING = {"enable_memory_flush": True}
 CODE = re.compile(r"/link ([A-Z2-9]{8})")
 WRONG = "That is no code I can use. Ask for a new one with /link in the other app."
 
@@ -160,6 +163,36 @@ async def test_one_conversation_where_that_is_the_scope_and_own_ones_elsewhere(t
         await engine.ask("other:77", "after")
         texts = [m.text for m in engine.model.requests[-1].messages]
         assert texts[0::2] == ["before", "after"]
+
+
+@pytest.mark.parametrize("scope", ["main", "per-peer"])
+async def test_a_conversation_of_several_accounts_is_saved_for_the_person_it_is(tmp_path, scope):
+    brain = Brain(flush=brains.writing("The boat is called Orinoco"))
+    sections: dict[str, Any] = {"session": {"dm_scope": scope}, "context": SAVING}
+    async with two(tmp_path, model=brain, **sections) as engine:
+        await engine.link("other:77", "memory:ada")
+        await engine.ask("memory:ada", "my boat is called Orinoco")
+        await engine.ask("other:77", "it is red")
+        await engine.ask("other:77", "/new")
+        await settled()
+        assert len(brain.asked("flush")) > 0
+        assert "Orinoco" in await engine.ask("memory:ada", "/memory search Orinoco")
+        assert "Orinoco" in await engine.ask("other:77", "/memory search Orinoco")
+        # Somebody else, whose account in the first app is called as the second is in its own.
+        assert "Orinoco" not in await engine.ask("memory:77", "/memory search Orinoco")
+
+
+@pytest.mark.parametrize("other", ["other:ada", "other:77"])
+async def test_a_conversation_of_several_people_is_saved_for_none_of_them(tmp_path, other):
+    brain = Brain(flush=brains.writing("The boat is called Orinoco"))
+    sections: dict[str, Any] = {"session": {"dm_scope": "main"}, "context": SAVING}
+    async with two(tmp_path, model=brain, **sections) as engine:
+        await engine.ask("memory:ada", "my boat is called Orinoco")
+        await engine.ask(other, "hello")
+        await engine.ask(other, "/new")
+        await settled()
+        assert brain.asked("flush") == []
+        assert "Orinoco" not in await engine.ask(other, "/memory search Orinoco")
 
 
 async def test_whatever_is_wrong_with_a_code_is_said_in_the_same_words(tmp_path):

@@ -33,6 +33,7 @@ SHANGHAI = ZoneInfo("Asia/Shanghai")
 ADA = Inbound("memory", "default", "ada", "direct", "ada", "1", "hi", 0)
 DEN = replace(ADA, chat="den", chat_type="group")
 LINK = Link(("memory", "eve"), ("memory", "ada"), Address("memory", "default", "eve"), "en")
+AWAY = replace(LINK, seat=("other", "77"))
 COMMANDS = frozenset({"help"})
 
 
@@ -194,5 +195,30 @@ def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(origin, 
     ],
 )
 def test_who_writes_in_a_session_is_one_person_or_many(before, links, after):
-    assert resolved(ADA, Books(links=links)).sender_after(before) == after
-    assert resolved(DEN, Books(links=links)).sender_after(before) == "ada"
+    known = MessageOrigin.of(replace(ADA, sender=before))
+    assert resolved(ADA, Books(links=links)).sender_after(known, "memory:ada") == after
+    assert resolved(DEN, Books(links=links)).sender_after(known, "") == "ada"
+    nobody = resolved(replace(ADA, sender=""), Books(links=links))
+    assert nobody.sender_after(known, "memory:ada") == MANY
+
+
+@pytest.mark.parametrize(
+    ("before", "person", "links", "after"),
+    [
+        ("ada", "memory:ada", (), MANY),  # one id on two channels is no person
+        ("77", "memory:77", (), MANY),
+        ("ada", "memory:ada", (AWAY,), "ada"),
+        ("77", "memory:77", (AWAY,), MANY),
+        ("", "memory:ada", (AWAY,), ""),  # not known since a restore
+        ("", "memory:eve", (AWAY,), MANY),
+        (MANY, "memory:ada", (AWAY,), MANY),
+    ],
+)
+def test_nor_is_somebody_on_another_channel_taken_for_who_has_that_id_here(
+    before, person, links, after
+):
+    known = MessageOrigin.of(replace(ADA, sender=before))
+    for sender in ("ada", "77"):
+        there = resolved(replace(ADA, channel="other", sender=sender), Books(links=links))
+        is_linked = sender == "77" and bool(links)
+        assert there.sender_after(known, person) == (after if is_linked else MANY)

@@ -297,6 +297,7 @@ def test_the_place_of_a_message_says_where_it_was_written_and_by_whom():
         chat="c1",
         thread="7",
         chat_type="direct",
+        sender="42",
     )
     as_other = place_of(config, written, ("discord", "77"))
     assert (as_other.key, as_other.person) == (
