@@ -35,7 +35,7 @@ from bot.memory.index.queries import FileReader
 from bot.memory.ranking import Request
 
 SIZES = (6_000, 100_000)
-GOAL_MS = {6_000: 15.0, 100_000: 60.0}
+GOAL_MS = {6_000: 15.0, 100_000: 40.0}
 GOAL_RATE = 500  # chunks a second
 GOAL_RESYNC_MS = 300.0
 LINES = 55  # of a note: six chunks

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+import apsw
 import numpy as np
 import pytest
 from aiohttp import web
@@ -100,6 +101,37 @@ async def test_meaning_finds_other_words_without_a_key(tmp_path, note):
         answer = await index.search("which nuts can my child not eat", MAIN)
         assert answer.mode == "vector+keyword"
         assert paths(answer)[0] == "memory/health.md"
+
+
+async def test_what_others_wrote_changes_nothing_of_what_is_found(tmp_path, note):
+    lines = [f"The {word} is in the harbour\n" for word in ("ferry", "yacht", "canoe", "liner")]
+    for number, line in enumerate(lines):
+        note(f"memory/{number}.md", line)
+    asked = ("where is the ferry", "the harbour", "which boat is it", "canoe or liner")
+
+    async def answers(index):
+        return [await index.search(query, MAIN) for query in asked]
+
+    async with index_of(tmp_path, LocalEmbedder()) as index:
+        before = await answers(index)  # there is nothing else to look at
+        for number, line in enumerate(lines):
+            note(f"people/eve/memory/{number}.md", line * 3)
+        await index.sync("test")
+        assert await answers(index) == before
+        # Nor is it found where it is not counted any more.
+        connection = apsw.Connection(str(tmp_path / "index" / "index.db"))
+        tables = [
+            str(name)
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_schema WHERE name GLOB 'partitions_[0-9]*'"
+            )
+        ]
+        for table in tables:
+            connection.execute(f"UPDATE {table} SET chunks = 0 WHERE name = 'people/eve'")
+        connection.close()
+        found = [hit for answer in await answers(index) for hit in answer.hits]
+        assert len(found) > 0
+        assert {hit.space for hit in found} == {"main"}
 
 
 async def test_private_files_and_other_spaces_need_their_own_partition(tmp_path, note):

@@ -44,11 +44,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The partitions of a search as the index knows them, and how much is in them."""
+    """The partitions of a search as the index knows them, and how much is in them.
+
+    They may be `all` that the index has: then no chunk need be asked whose it is.
+    """
 
     ids: tuple[int, ...]
     chunks: int
     length: int
+    all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +129,12 @@ class FileReader:
             f"SELECT id, chunks, length FROM partitions@ WHERE chunks > 0 AND name IN ({marks})",
             tuple(partitions),
         )
-        ids = tuple(int(row[0]) for row in rows)
-        return Scope(ids, sum(int(row[1]) for row in rows), sum(int(row[2]) for row in rows))
+        others = self._run(
+            f"SELECT 1 FROM partitions@ WHERE chunks > 0 AND name NOT IN ({marks}) LIMIT 1",
+            tuple(partitions),
+        )
+        chunks, length = (sum(int(row[at]) for row in rows) for at in (1, 2))
+        return Scope(tuple(int(row[0]) for row in rows), chunks, length, all=not others)
 
     def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
         """The chunks that the words and the vector of a search find, at most `most` by each.
@@ -149,7 +157,7 @@ class FileReader:
         except apsw.InterruptError:
             late = True
         self._deadline = max(self._deadline, time.monotonic() + GRACE)  # to show what was found
-        return Candidates(query, self._candidates(list(ids)), known, late)
+        return Candidates(query, self._candidates(list(ids), scope), known, late)
 
     # ----------------------------------------------------------------------------------------------
 
@@ -211,12 +219,14 @@ class FileReader:
         rows = self._chunks("id, vectors FROM chunks@ WHERE id", chosen)
         return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
 
-    def _candidates(self, ids: Sequence[int]) -> list[Candidate]:
-        """Chunks with everything their ranking needs."""
+    def _candidates(self, ids: Sequence[int], scope: Scope) -> list[Candidate]:
+        """Chunks with everything their ranking needs; none of another partition, however found."""
         dims = self._generation.dims if self._generation is not None else 0
-        rows = self._chunks(
-            f"{CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source WHERE c.id",
-            ids,
+        of_scope = f"c.partition IN ({','.join('?' * len(scope.ids))})"
+        rows = self._run(
+            f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
+                WHERE c.id IN ({",".join("?" * len(ids))}) AND {of_scope}""",
+            (*ids, *scope.ids),
         )
         return candidates(rows, dims)
 
@@ -333,5 +343,7 @@ def _asked(query: words.Query, known: Statistics, scope: Scope) -> str:
 
 
 def _within(scope: Scope, asked: str) -> str:
+    if scope.all:
+        return f"{{heading body}} : ({asked})"
     marks = " OR ".join(f'"{schema.SCOPE_MARK}{each}"' for each in scope.ids)
     return f"scope : ({marks}) AND {{heading body}} : ({asked})"
