@@ -33,7 +33,6 @@ else:
 Vectors = Array
 """One vector a row, each of length one."""
 
-BY_SIGNS = 1_000  # rows whose signs are nearest, to be compared more closely
 BLOCK = 16_384  # of those that are compared at once
 _LIMIT = 127
 
@@ -78,18 +77,18 @@ def columns(joined: bytes, dims: int) -> NDArray[np.uint64]:
     return np.ascontiguousarray(padded.view(np.uint64).T)
 
 
-def nearest(known: NDArray[np.uint64], wanted: Vectors) -> NDArray[np.intp]:
-    """At most `BY_SIGNS` rows of `columns` that are likest to one wanted row, the likest first.
+def nearest(known: NDArray[np.uint64], wanted: Vectors, limit: int) -> NDArray[np.intp]:
+    """At most `limit` rows of `columns` that are likest to one wanted row, the likest first.
 
     The signs of both are compared first; then what the wanted row has where a sign stands.
     """
     dims = wanted.shape[1]
     different, seen = _different(known, columns(signs(wanted), dims)[:, 0])
     rows = np.arange(len(different))
-    if len(rows) > BY_SIGNS:  # by their number alone, as to sort the rows with it takes far longer
-        most = np.searchsorted(np.cumsum(seen), BY_SIGNS, side="right")
+    if len(rows) > limit:  # by their number alone, as to sort the rows with it takes far longer
+        most = np.searchsorted(np.cumsum(seen), limit, side="right")
         nearer = np.flatnonzero(different < most)
-        rows = np.append(nearer, np.flatnonzero(different == most)[: BY_SIGNS - len(nearer)])
+        rows = np.append(nearer, np.flatnonzero(different == most)[: limit - len(nearer)])
     near = np.ascontiguousarray(known[:, rows].T).view(np.uint8)
     there = np.unpackbits(near, axis=1)[:, :dims].astype(np.float32)
     return rows[np.argsort(-products(there, wanted)[:, 0], kind="stable")]

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from bot.memory import vectors
 
+MOST = 1_000
 ROWS = st.tuples(st.integers(1, 6), st.integers(1, 70)).flatmap(
     lambda shape: arrays(np.float32, shape, elements=st.floats(-1, 1, width=16))
 )
@@ -66,7 +67,7 @@ def test_every_row_is_found_by_its_signs_and_a_row_itself_first(values):
     rows = vectors.normalised(values)
     known = vectors.columns(vectors.signs(rows), rows.shape[1])
     assert known.shape == (-(-rows.shape[1] // 64), len(rows))
-    found = vectors.nearest(known, rows[:1])
+    found = vectors.nearest(known, rows[:1], MOST)
     assert sorted(found.tolist()) == list(range(len(rows)))
     there = (rows > 0).astype(np.float32) @ rows[0]
     assert there[found[0]] >= there.max() - 1e-5
@@ -74,12 +75,12 @@ def test_every_row_is_found_by_its_signs_and_a_row_itself_first(values):
 
 def test_the_nearest_of_many_rows_are_found_by_their_signs():
     chance = np.random.default_rng(1)
-    rows = vectors.normalised(chance.normal(size=(3 * vectors.BY_SIGNS, 256)))
+    rows = vectors.normalised(chance.normal(size=(3 * MOST, 256)))
     known = vectors.columns(vectors.signs(rows), 256)
     for row in (0, 17, len(rows) - 1):
         near = vectors.normalised(rows[row : row + 1] + chance.normal(size=256) / 30)
-        found = vectors.nearest(known, near)
-        assert len(found) == vectors.BY_SIGNS
+        found = vectors.nearest(known, near, MOST)
+        assert len(found) == MOST
         assert found[0] == row
 
 
@@ -88,11 +89,11 @@ def test_rows_are_found_the_same_however_many_are_compared_at_once(block, monkey
     chance = np.random.default_rng(3)
     rows = chance.standard_normal((1_500, 70)).astype(np.float32)
     known = vectors.columns(vectors.signs(rows), 70)
-    whole = vectors.nearest(known, rows[:1])
+    whole = vectors.nearest(known, rows[:1], MOST)
     different = ((rows > 0) != (rows[0] > 0)).sum(axis=1)
-    assert sorted(different[whole]) == sorted(different)[: vectors.BY_SIGNS]
+    assert sorted(different[whole]) == sorted(different)[:MOST]
     monkeypatch.setattr(vectors, "BLOCK", block)
-    assert vectors.nearest(known, rows[:1]).tolist() == whole.tolist()
+    assert vectors.nearest(known, rows[:1], MOST).tolist() == whole.tolist()
 
 
 def test_vectors_of_another_length_are_never_compared_cut_short():

@@ -23,7 +23,10 @@ from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
 from bot.storage import Row, fulltext
 
-BY_BITS = 192  # chunks of a partition the signs find, to be compared again by their windows
+BY_BITS = 256  # chunks of a partition the signs find, to be compared again by their windows:
+BY_BITS_SHARE = 150  # of so many one, where that is more,
+BY_BITS_MOST = 768  # and never more than these
+WINDOWS = 8  # for each of them, whose signs are the nearest
 OF_TIME = 400  # chunks of the times that are asked about, the newest, to be compared
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
 COMMON_LEAST = 500  # if there are enough of them to find
@@ -235,7 +238,7 @@ class FileReader:
         return self._run(f"SELECT {what} IN ({','.join('?' * len(ids))})", tuple(ids))
 
     def _by_signs(self, partition: int, wanted: Vectors) -> list[int]:
-        """At most `BY_BITS` chunks of a partition that may be near, to be compared again."""
+        """Chunks of a partition that may be near, to be compared again: `BY_BITS`, or more."""
         chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]
         if self.has_vec and chunks < LARGE:
             rows = self._run(
@@ -250,8 +253,9 @@ class FileReader:
             known = self._signs(partition)
         if not len(known.ids):
             return []
-        near = known.ids[vectors.nearest(known.columns, wanted)]
-        return list(dict.fromkeys(near.tolist()))[:BY_BITS]
+        most = min(BY_BITS_MOST, max(BY_BITS, chunks // BY_BITS_SHARE))
+        near = known.ids[vectors.nearest(known.columns, wanted, WINDOWS * most)]
+        return list(dict.fromkeys(near.tolist()))[:most]
 
     def _signs(self, partition: int) -> _Signs:
         """A partition's signs, kept in memory: what was added since is read, the rest is not.
