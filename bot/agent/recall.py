@@ -177,7 +177,9 @@ class Recaller:
         if self._searcher is None or not words.strip():
             return []
         most = self._config.max_results * MORE
-        found = await self._searcher.search(words[:MAX_QUERY], view.partitions, most)
+        found = await self._searcher.search(
+            words[:MAX_QUERY], view.partitions, most, today=now.date()
+        )
         hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []

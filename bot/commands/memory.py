@@ -141,7 +141,7 @@ class MemoryCommands:
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        found = await self._lookup.find(call.view, rest)
+        found = await self._lookup.find(call.view, rest, _today(call))
         mode = mode_of(call.language, found)
         lines: list[str] = []
         for hit in found.hits:

@@ -105,7 +105,7 @@ def server_of(
             conversations,
             MemoryPages(memory),
             MemoryBrowser(visits, memory, database, clock),
-            MemorySearching(visits, lookup),
+            MemorySearching(visits, lookup, clock),
             MemoryConfirming(visits, memory, clock),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),

@@ -7,6 +7,7 @@ told when there is nothing, and not to be shown first that they asked for it bef
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 from bot.config import Config
 from bot.context import statements
@@ -33,13 +34,17 @@ class Lookup:
         """An answer has as many passages as this says from now on."""
         self._most = config.memory.max_results
 
-    async def find(self, view: MemoryView, query: str) -> Findings:
+    async def find(self, view: MemoryView, query: str, today: date) -> Findings:
         """Passages that a view may see and that fit, best first, each with why; questions last.
+
+        `today` is the day it is for whoever asks.
 
         Raises:
             StorageError: the database cannot be read.
         """
-        found = await self._memory.index.search(query, view.partitions, self._most * ASKED)
+        found = await self._memory.index.search(
+            query, view.partitions, self._most * ASKED, today=today
+        )
         hits = [
             hit
             for hit in found.hits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Literal, Protocol
 
 Mode = Literal["vector+keyword", "keyword", "vector", "none"]
@@ -159,10 +160,19 @@ BEING_BUILT = "the index is being built"
 class Searcher(Protocol):
     """Something that searches memory."""
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
+    async def search(
+        self,
+        query: str,
+        partitions: Sequence[str],
+        limit: int | None,
+        /,
+        *,
+        today: date | None = None,
+    ) -> Findings:
         """Passages of these partitions, and of no others, that match the words or their sense.
 
-        At most `limit` of them; None is as many as the configuration says.
+        At most `limit` of them; None is as many as the configuration says. `today` is the day it is
+        for whoever asks, by which "yesterday" is understood.
         """
         ...
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bot.memory.search import Findings, Hit
 
@@ -22,7 +23,9 @@ class WordSearcher:
     leaky: bool = False  # answer from every space, whatever was asked
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
+    ) -> Findings:
         self.asked.append((query, tuple(partitions)))
         await asyncio.sleep(self.delay)
         words = {self.synonyms.get(word, word) for word in _words(query)}

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,9 @@ class Finding:
 
     hit: Hit
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int, /) -> Findings:
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int, /, **_when: Any
+    ) -> Findings:
         return Findings((self.hit,), "words")
 
 

@@ -195,6 +195,22 @@ async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
         assert told in await engine.ask("/status")
 
 
+async def test_yesterday_is_that_of_whoever_asks(tmp_path: Path):
+    changes = {"agent": {"timezone": ""}, "session": {"timezones": {"memory:ada": "Asia/Tokyo"}}}
+    async with running(tmp_path, **changes) as engine:
+        for sender in ("ada", "eve"):
+            folder = tmp_path / "workspace/people" / folder_name(f"memory:{sender}") / "memory"
+            folder.mkdir(parents=True)
+            for day in ("2026-11-20", "2026-11-21"):
+                (folder / f"{day}.md").write_text(f"- The walk of the {day[-2:]}th\n")
+        await engine.app.memory.index.sync("test")
+        engine.clock.advance(hours=8)  # 20:00 in Greenwich is the next morning in Tokyo
+        for sender, day in (("ada", "21"), ("eve", "20")):
+            answer = await engine.ask("/memory search walk yesterday", sender=sender)
+            first = next(line for line in answer.splitlines() if "walk of the" in line)
+            assert f"walk of the {day}th" in first
+
+
 async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
     brain = Brain(flush=ModelOverloaded())
     context = {"enable_memory_flush": True}

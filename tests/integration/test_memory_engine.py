@@ -443,7 +443,7 @@ async def test_a_slow_search_is_left_out(tmp_path: Path):
 
 async def test_a_search_that_breaks_is_left_out(tmp_path: Path):
     class Broken:
-        async def search(self, *_args: object) -> Any:
+        async def search(self, *_args: object, **_when: object) -> Any:
             raise RuntimeError("secret words")
 
     async with running(tmp_path, searcher=Broken()) as engine:

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import apsw
@@ -388,7 +389,9 @@ class SlowSearcher(WordSearcher):
     delay: float = 1.0
     finished: int = 0
 
-    async def search(self, query: str, partitions: Sequence[str], limit: int | None, /) -> Findings:
+    async def search(
+        self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
+    ) -> Findings:
         found = await super().search(query, partitions, limit)
         self.finished += 1
         return found

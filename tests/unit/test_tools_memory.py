@@ -130,7 +130,9 @@ async def test_a_view_of_nothing_is_not_even_asked_about():
 
 async def test_what_the_offline_model_said_is_no_answer(tmp_path: Path):
     class Index(WordSearcher):
-        async def search(self, query: str, partitions: Sequence[str], limit: int | None, /):
+        async def search(
+            self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
+        ):
             return Findings((found,), "words")
 
     found = Passage("", "s1.4", 1, 1, 0.9, "I found tea.", "transcript", 1)
@@ -144,7 +146,9 @@ async def test_what_the_offline_model_said_is_no_answer(tmp_path: Path):
 
 async def test_what_was_only_asked_makes_room_for_what_else_there_is(tmp_path: Path):
     class Index(WordSearcher):
-        async def search(self, query: str, partitions: Sequence[str], limit: int | None, /):
+        async def search(
+            self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
+        ):
             self.asked.append((query, (str(limit),)))
             return Findings(tuple(passages[:limit]), "words")
 

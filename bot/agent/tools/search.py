@@ -97,7 +97,7 @@ class MemorySearch:
         asked = MemoryQuery.of(arguments)
         if not context.view.partitions:
             raise NotVisible
-        found, hits, said = await self._find(asked.query, context.view, asked.limit)
+        found, hits, said = await self._find(asked.query, context, asked.limit)
         note = self._elsewhere.note(context)
         mode = f"Searched by {how(found)}. {note}".rstrip()
         if not hits:
@@ -116,17 +116,19 @@ class MemorySearch:
         return Quoted(quotes, head=mode, elsewhere=bool(note))
 
     async def _find(
-        self, query: str, view: MemoryView, limit: int | None
+        self, query: str, context: ToolContext, limit: int | None
     ) -> tuple[Findings, list[Found], Sequence[Entry]]:
         """What may be quoted, questions after everything else; and the messages among it.
 
         Where canned answers and questions took places, more is looked for once, to fill these.
         """
-        found = await self._searcher.search(query, view.partitions, limit)
+        view, today = context.view, context.now.date()
+        found = await self._searcher.search(query, view.partitions, limit, today=today)
         most = limit or len(found.hits)
         hits, said, questions = await self._worth_quoting(view, found.hits)
         if len(hits) - len(questions) < most == len(found.hits):
-            more = (await self._searcher.search(query, view.partitions, most * MORE)).hits
+            wider = await self._searcher.search(query, view.partitions, most * MORE, today=today)
+            more = wider.hits
             known = {where(hit) for hit in found.hits}
             new = [hit for hit in more if where(hit) not in known]
             others, also_said, also_asked = await self._worth_quoting(view, new)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from bot.channel.visitor import shared
-from bot.clock import to_the_minute
+from bot.clock import Clock, moment, to_the_minute
 from bot.commands.memory import MAX_WORDS, mode_of, whys
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, link_to
@@ -36,9 +36,10 @@ class Found:
 class MemorySearching:
     """Searches what the visitor's view permits."""
 
-    def __init__(self, visits: Visits, lookup: Lookup) -> None:
+    def __init__(self, visits: Visits, lookup: Lookup, clock: Clock) -> None:
         self._visits = visits
         self._lookup = lookup
+        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""
@@ -52,7 +53,7 @@ class MemorySearching:
         hits: Sequence[Hit] = ()
         mode = ""
         if query and who.view.space:
-            found = await self._lookup.find(who.view, query)
+            found = await self._lookup.find(who.view, query, moment(self._clock(), who.zone).date())
             hits, mode = found.hits, mode_of(language, found)
         return pages.page(
             request,

@@ -101,11 +101,16 @@ class Searches:
         self._open.clear()
 
     async def search(
-        self, query: str, partitions: Sequence[str], limit: int | None, deadline: float
+        self,
+        query: str,
+        partitions: Sequence[str],
+        limit: int | None,
+        deadline: float,
+        today: date | None = None,
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
-        today = moment(self._clock(), self._zone).date()
+        today = today or moment(self._clock(), self._zone).date()
         request = Request(
             query=query,
             partitions=tuple(dict.fromkeys(partitions)),

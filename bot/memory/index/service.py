@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, tzinfo
+from datetime import UTC, date, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +164,22 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     # --- searching --------------------------------------------------------------------------------
 
     async def search(
-        self, query: str, partitions: Sequence[str], limit: int | None = None
+        self,
+        query: str,
+        partitions: Sequence[str],
+        limit: int | None = None,
+        *,
+        today: date | None = None,
     ) -> Findings:
-        """The best passages of these partitions, within the configured time. Never raises."""
+        """The best passages of these partitions, within the configured time. Never raises.
+
+        `today` is the day it is for whoever asks; None is that of the program's own zone.
+        """
         deadline = time.monotonic() + self._config.search_timeout
         if not query.strip() or not partitions:
             return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
-        answer = await self._searches.search(query, partitions, limit, deadline)
+        answer = await self._searches.search(query, partitions, limit, deadline, today)
         if self._writer.needs_attention():  # it was this search that noticed
             self._spawn(self.sync("search"))
         return answer
