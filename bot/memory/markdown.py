@@ -392,13 +392,15 @@ def _section(lines: list[str], title: str) -> tuple[int, int, int] | None:
 
 
 def _body(body: str, level: int, mark: str) -> str:
-    """A section's text: no heading in it ends the section, and the mark is on its first line."""
+    """A section's text: no heading in it ends it; the mark is on its first line and each entry."""
     lines = [_safe(line).rstrip() for line in _BREAKS.sub(_break, body.strip()).split("\n")]
     for number, line in enumerate(lines):
         heading = HEADING.match(line)
         if heading and len(heading["level"]) <= level:
             lines[number] = f"\\{line}"
-    return "\n".join([f"{lines[0]}{mark}", *lines[1:]])
+    for number in {0, *(item.start for item in items("\n".join(lines)))}:
+        lines[number] += mark
+    return "\n".join(lines)
 
 
 def _entries(text: str) -> Iterator[Match]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bot.memory import markdown
+from bot.memory import claims, markdown
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
 DAY = date(2026, 7, 1)
@@ -116,6 +116,18 @@ def test_a_heading_in_a_code_fence_is_no_heading():
     assert markdown.replace_section(text, "Travel", "new", "").text == (
         "```\n## Travel\n```\n\n## Travel\n\nnew\n"
     )
+
+
+def test_each_entry_of_a_section_says_whose_it_is():
+    body = "What I gathered:\n\n- Likes tea\n  and cake\n  - green\n- Sings\n```\n- code\n```"
+    text = markdown.replace_section("", "Ada", body, " <!-- agent 2026-11-21 -->").text
+    marked = [line for line in text.split("\n") if line.endswith(" <!-- agent 2026-11-21 -->")]
+    assert [line.partition(" <")[0] for line in marked] == [
+        "What I gathered:",
+        "- Likes tea",
+        "- Sings",
+    ]
+    assert [claim.whose for claim in claims.of_note("MEMORY.md", text)] == ["agent", "agent"]
 
 
 @given(st.text(), st.text(min_size=1, max_size=20), st.text(max_size=40))
