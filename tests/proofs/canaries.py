@@ -188,6 +188,7 @@ class Setting:
     channel_scopes: tuple[tuple[str, Rules], ...] = ()
     account_scopes: tuple[tuple[str, Rules], ...] = ()  # of the channel "memory"
     embedder: str = "none"
+    night: str = "rules"  # how notes are kept in order at night
     joined: tuple[tuple[str, str], ...] = ()  # with /link: whom an account counts as
     known: dict[tuple[str, Who], Any] = field(
         default_factory=dict[tuple[str, "Who"], Any], init=False, repr=False, compare=False
@@ -443,6 +444,8 @@ class World:
         # The canaries in what was shown, by its identity, with it so that this stays its own:
         # prompts have most in common.
         self._scanned: dict[int, tuple[object, frozenset[str]]] = {}
+        # What the model of chores says of somebody's notes.
+        self.proposes: Callable[[str], str] = lambda listed: listed
         self._always: set[tuple[str, ...]] = set()  # rooms where all that is said is answered
         # What the owner is called stands in the owner's own direct chats, as their MEMORY.md does.
         self.owner_name = self.canary(space="main")
@@ -523,7 +526,12 @@ class World:
         data = {
             "agent": {"timezone": "UTC"},
             "storage": {"dir": self.folder, "backup_hours": 0, "url": self.url or None},
-            "memory": {"embedder": {"provider": provider}, "watch": False, "min_score": 0.0},
+            "memory": {
+                "embedder": {"provider": provider},
+                "watch": False,
+                "min_score": 0.0,
+                "night": {"mode": setting.night},
+            },
             "session": {
                 "dm_scope": setting.dm_scope,
                 "owner": setting.owner,
@@ -568,8 +576,11 @@ class World:
     def plant(self, space: str, name: str, topic: int, *, visible: bool = True) -> None:
         """An editor writes a canary into a file; `visible` for whoever has that space."""
         token = self.canary(space=space if visible else "")
+        self.write(space, name, f"- {self.sentence(token, topic)}\n")
+
+    def write(self, space: str, name: str, line: str) -> None:
+        """An editor adds a line to a file."""
         path = name if space in {"", "main"} else f"{space}/{name}"
-        line = f"- {self.sentence(token, topic)}\n"
         if self.url:
             self._planted.append((path, line))
             return
@@ -769,6 +780,8 @@ class World:
 
     def _script(self, request: Request) -> Any:
         plan = self._plan(request)
+        if request.purpose == "night":  # nobody's turn: it is asked for somebody's notes
+            return self.proposes(request.messages[-1].text)
         if plan is None or plan.who is None:
             return "I was never asked this."
         done = 0
@@ -842,6 +855,16 @@ class World:
         words = " ".join(item.text for item in items)
         may: May = lambda canary: bool(held & canary.said)  # noqa: E731
         self._answers.append((f"the history of {who}", words, may))
+
+    async def look_at(self, *urls: str) -> None:
+        """Pages that show what is the owner's."""
+        for url in urls:
+            await self._get(url, partial(self._is_owners, ""))
+
+    def is_shown(self, what: str, words: str, address: Address) -> None:
+        """Something is made of the notes of whoever is in a direct chat."""
+        spaces = {self.setting.space(who) for who in EVERYONE if who.address == address}
+        self._answers.append((what, words, lambda canary: bool(canary.spaces & spaces)))
 
     async def _get(self, url: str, may: May) -> int:
         assert self.app.address is not None

@@ -14,11 +14,19 @@ from bot.channel.visitor import SharedRoute
 from bot.dashboard.guard import OPEN_PATHS
 from bot.dashboard.visits import CHANNEL
 from bot.identity import MessageOrigin
+from bot.memory import claims
+from bot.testing import ScriptedModel
 from tests.fakes.page_people import Browser, browser, browsers, key_in, serving
+from tests.proofs.night_tour import NIGHT
 from tests.support import Engine
 
 SAID = {"owner": "quartzowl", "ada": "brassheron", "bob": "copperwren"}
 OWNER_NAME = "Amberibis"  # what the owner is called, which their own chats alone are told
+FACTS = """\
+- My phone is 555 {0} <!-- owner 2026-01-05 -->
+- Collects {0} stamps <!-- agent 2019-01-05 -->
+- Prefers {0} seats <!-- agent 2024-01-01 -->
+"""
 NO_PAGES = {"/chat/ws", "/enter"}
 NOTED = {"owner": "velvetlynx", "ada": "silkotter", "bob": "satinstoat"}
 
@@ -64,8 +72,8 @@ def looked_for(path: str) -> list[str]:
     return [*asked, *(f"{path}?path={name}" for name in names if "memory" in path)]
 
 
-def note(engine: Engine, person: str, words: str) -> None:
-    """A line in the MEMORY.md of a page person's space."""
+def note(engine: Engine, person: str, words: str) -> Path:
+    """A line in the MEMORY.md of a page person's space; its folder."""
     origin = MessageOrigin(CHANNEL, "default", person, "direct", person)
     view = engine.app.resolver.of(origin).view
     folder = engine.folder / "workspace"
@@ -73,6 +81,7 @@ def note(engine: Engine, person: str, words: str) -> None:
         folder /= view.space
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "MEMORY.md").write_text(f"- A word that was noted: {words}\n")
+    return folder
 
 
 async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
@@ -109,6 +118,55 @@ async def test_nobody_on_the_page_is_shown_what_is_anothers(tmp_path: Path):
                     text = (await nobody.get(route.path))[1]
                     words = (OWNER_NAME, *SAID.values(), *NOTED.values())
                     assert not any(word in text for word in words)
+
+
+async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(tmp_path: Path):
+    model = ScriptedModel(script=lambda request: request.messages[-1].text)
+    memory = {"night": {"mode": "model"}}
+    async with (
+        serving(tmp_path, model=model, memory=memory) as engine,
+        browsers(engine, 3) as (owner, ada, bob),
+    ):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        await bob.post("/enter", key=key_in(await engine.ask("/web", sender="bob")))
+        people = {"owner": owner, "ada": ada, "bob": bob}
+        folders = {name: note(engine, await who.who(), NOTED[name]) for name, who in people.items()}
+        for name, folder in folders.items():
+            (folder / "MEMORY.md").write_text(FACTS.format(NOTED[name]))
+            (folder / "memory").mkdir(exist_ok=True)
+            later = f"- 08:00 My phone is 777 {NOTED[name]} <!-- owner -->\n"
+            (folder / "memory" / "2026-11-01.md").write_text(later)
+        for who in people.values():
+            await tell(who, "Hello.")
+        await engine.app.memory.index.sync("test")
+        for now in (NIGHT, NIGHT + 6 * 3_600_000):
+            engine.clock.now = now
+            await engine.app.nights.look()
+            for name, who in people.items():
+                shown = await everything_shown_to(engine, who)
+                assert ("I tidied" in shown) == (now > NIGHT)
+                for other in people:
+                    assert (NOTED[other] in shown) == (other == name)
+        asked = [repr(each) for each in model.requests if each.purpose == "night"]
+        assert len(asked) == len(people)
+        assert all(sum(word in each for word in NOTED.values()) == 1 for each in asked)
+        # What one answers, confirms or takes back is theirs alone.
+        facts = {name: (folder / "MEMORY.md").read_text() for name, folder in folders.items()}
+        for name, who in people.items():
+            page = (await who.get("/memory/night"))[1]
+            assert page.count(NOTED[name]) == 3
+            for other in people.keys() - {name}:
+                claim = claims.digest(f"prefers {NOTED[other]} seats")
+                await who.post("/memory/confirm", path="MEMORY.md", claim=claim)
+            assert facts == {n: (folders[n] / "MEMORY.md").read_text() for n in folders}
+            await who.post("/memory/night", answer="yes", day="2026-11-22")
+            text = facts[name] = (folders[name] / "MEMORY.md").read_text()
+            assert text.count("~~") == 6
+            assert facts == {n: (folders[n] / "MEMORY.md").read_text() for n in folders}
+            await who.post("/memory/night")
+            facts[name] = FACTS.format(NOTED[name])
+            assert facts == {n: (folders[n] / "MEMORY.md").read_text() for n in folders}
 
 
 async def test_every_route_of_the_running_program_by_who_really_logged_in(tmp_path: Path):
