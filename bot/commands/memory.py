@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 
 from cachetools import TTLCache
 
@@ -19,7 +20,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, is_owners_own
-from bot.memory import claims, layout, markdown, selftest
+from bot.memory import claims, forgettings, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
@@ -43,6 +44,9 @@ WHY = frozenset({"disabled", "weight", "empty", "building", "rebuilding"})
 YES = frozenset({"yes", "是", "确认"})
 UNNAMED = "/memory forget …"  # as a transcript has it
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
+
+Action = Callable[[Call, str], Awaitable[Apply]]
+"""One of the things that can be done with memory, with what was said to it."""
 
 
 class MemoryCommands:
@@ -70,7 +74,7 @@ class MemoryCommands:
         """How memory is doing, or one of the things that can be done with it."""
         word, _, rest = call.rest.partition(" ")
         rest = rest.strip()
-        actions = {
+        actions: dict[str, Action] = {
             "": self._status,
             "status": self._status,
             "search": self._search,
@@ -85,13 +89,10 @@ class MemoryCommands:
             apply = saying(text(call.language, "memory.usage", most=MAX_WORDS))
         elif not call.view.space:
             apply = saying(text(call.language, "memory.closed"))
+        elif action == self._forget and rest.lower() in YES | NO:
+            apply = await self._told(call, action, rest)  # what it forgets is no news to it
         else:
-            try:
-                apply = await action(call, rest)
-            except NotVisible:
-                apply = saying(text(call.language, "memory.not_visible"))
-            except ToolError as exc:
-                apply = saying(text(call.language, "memory.refused", reason=str(exc)))
+            apply = await self._unless_forgotten(call, partial(self._told, call, action, rest))
         names_words = action == self._forget and rest and rest.lower() not in YES | NO
         return _unnamed(apply) if names_words else apply
 
@@ -101,6 +102,30 @@ class MemoryCommands:
         if not words or not call.view.space:
             key = "memory.whosees_usage" if call.view.space else "memory.closed"
             return saying(text(call.language, key))
+        return await self._unless_forgotten(call, partial(self._seen_by, call, words))
+
+    async def _unless_forgotten(self, call: Call, read: Callable[[], Awaitable[Apply]]) -> Apply:
+        """What is told of what is read, unless something is forgotten between the two."""
+        watch = await call.scope.enter_async_context(self._memory.notes.watching(call.view))
+        tell = await read()
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            if forgettings.heard(unit.tx, watch):
+                return Answer(text(call.language, "memory.forgotten_meanwhile"))
+            return tell(unit, session)
+
+        return apply
+
+    async def _told(self, call: Call, action: Action, rest: str) -> Apply:
+        """What one of the things that can be done says, also when it is refused."""
+        try:
+            return await action(call, rest)
+        except NotVisible:
+            return saying(text(call.language, "memory.not_visible"))
+        except ToolError as exc:
+            return saying(text(call.language, "memory.refused", reason=str(exc)))
+
+    async def _seen_by(self, call: Call, words: str) -> Apply:
         spots = await self._memory.find(call.view, words)
         shared = [spot for spot in spots if spot.path.startswith("shared/")]
         held = await forgetting.find(self._database, call.view, words)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Request
+from bot.identity.view import folder_name
 from bot.memory.memory import Memory
 from bot.messages import ToolResult, ToolUse
 from bot.testing import ScriptedModel
+from bot.unit_of_work import Committer
 from tests.fakes.brain import Brain, Reply, current, query, says, settled
 from tests.support import Engine, running, until
 
@@ -152,3 +154,48 @@ async def test_what_begins_while_words_are_forgotten_waits_for_it(
         await saying
         await until(lambda: len(brain.asked("chat")) == 3)
         assert CODE not in str(brain.asked("chat")[-1].messages)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"/memory search {CODE}",
+        "/memory show memory/2026-11-01.md",
+        "/memory faded",
+        f"/memory confirm {CODE}",
+        f"/memory forget door {CODE}",
+        f"/whosees {CODE}",
+    ],
+)
+async def test_a_command_that_had_read_the_words_does_not_tell_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    reached, gate = asyncio.Event(), asyncio.Event()
+    commit = Committer.commit
+
+    async def slow(self: Committer, *given: Any, **how: Any) -> Any:
+        if not reached.is_set() and how:  # a command, and the first one: it has read what it tells
+            reached.set()
+            await gate.wait()
+        return await commit(self, *given, **how)
+
+    notes = {
+        "memory/2026-11-01.md": f"- The door {CODE} is green <!-- owner -->\n",
+        "MEMORY.md": f"- Prefers {CODE} doors <!-- agent 2019-01-05 -->\n",
+    }
+    for name, words in notes.items():
+        path = tmp_path / "workspace" / "people" / folder_name("memory:ada") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(words)
+    async with begun(tmp_path, Brain()) as engine:
+        await engine.app.memory.index.sync("test")
+        assert CODE in await engine.ask(command)
+        monkeypatch.setattr(Committer, "commit", slow)
+        asking = asyncio.create_task(engine.say(command))
+        await reached.wait()
+        await forget(engine)
+        gate.set()
+        await asking
+        await until(lambda: "Forgotten" not in engine.sent_to("ada")[-1])
+        assert "Ask again" in engine.sent_to("ada")[-1]
+        assert CODE not in await engine.ask(command)
