@@ -109,10 +109,11 @@ async def test_one_node_at_a_time_owns_something_and_another_takes_over(nodes):
         nodes.look(takeover.END, first.application)
         await asyncio.wait_for(lost.wait(), 60)
         assert not first.owns("telegram/default")
-        await until(lambda: second.owns("telegram/default"))
-        assert second.fence("telegram/default").epoch > epoch
-        over.set()
-        await waiting
+    # As whoever loses it does: one that is soon back, and still wants it, may be the first again.
+    await until(lambda: second.owns("telegram/default"))
+    assert second.fence("telegram/default").epoch > epoch
+    over.set()
+    await waiting
 
 
 async def test_parts_of_one_node_own_something_together(nodes):

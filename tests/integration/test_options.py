@@ -454,7 +454,7 @@ async def test_more_than_the_configured_number_is_told(tmp_path: Path, cap):
         for number in range(10):
             await engine.say(f"n{number}")
         model.gate.set()
-        await engine.channel.wait_until(lambda sent: bool(sent) and "n9" in str(model.requests[-1]))
+        await engine.channel.wait_until(lambda _: "n9" in str(model.requests[-1:]))
         assert any("waiting" in each for each in engine.sent_to("ada")) is (cap == 3)
 
 
