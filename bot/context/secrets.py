@@ -9,7 +9,7 @@ from typing import Final
 LONGEST = 20_000  # characters that are looked at; no entry is longer
 
 _NAMED = re.compile(
-    r"\b(?:pass(?:word|phrase|code|wd)s?|pwd|api[ _-]?keys?|(?:secret|private|access"
+    r"\b(?:pass(?:word|phrase|code|wd)s?|pwd|pw|api[ _-]?keys?|(?:secret|private|access"
     r"|signing)[ _-]?keys?"
     r"|(?:access|auth|bearer|refresh)[ _-]?tokens?|client[ _-]?secret|cvv2?|cvc2?|(?:2fa|otp"
     r"|one[ -]time)"
@@ -20,7 +20,8 @@ _NAMED = re.compile(
 )
 # These words have other meanings too, so what follows must look like one.
 _PIN = re.compile(
-    r"\b(?:pin|code|combination)\b[^.\n\d]{0,30}(?<![\d.,])\d{4,8}(?![\d.,]*\d)"
+    r"\b(?:pin|code|combination)\b[^.\n\d]{0,60}(?<![\d.,])\d{4,8}(?![\d.,]*\d)"
+    r"|(?<!\d)\d{4,8}\s?(?:#|[加按]?井号)"
     r"|\b(?:pin|safe|combination|lock)\b[^.\n\d]{0,30}\d\d-\d\d-\d\d\b"
     r"|(?:码|暗号)\s*(?:是|为|:|：)?\s*\d{4,8}(?!\d)",
     re.IGNORECASE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.clock import MONTH_NAME
-from bot.context import wording
+from bot.context import corrections
 from bot.context.secrets import holds_secret
 
 LONGEST_MESSAGE = 4_000  # characters; what is longer was pasted, not said
@@ -20,7 +20,6 @@ QUOTED = 20  # characters; longer words in quotation marks are somebody else's
 QUOTED_ZH = 8
 LONG_BESIDE_MOOD = 14  # characters of a Chinese sentence beside its mood
 TAKEN_BACK = 8  # sentences that are looked back over
-ABOUT = 0.34  # of the earlier one's words are said again by what corrects it
 LONGEST_TAGGED = 400  # characters of a sentence that may end in "you know"
 MAX_CLAUSES = 6
 PASTED = 150  # characters behind an introduction that make what follows a paste
@@ -64,7 +63,8 @@ _SUPPOSED = re.compile(
     r"|wonder|suppose|feel|hope|don['’]?t (?:know|think|mind|get|understand|remember)|wish"
     r"|was (?:just )?(?:wondering|thinking)|might|may|could)|maybe|perhaps|let me|or)\b"
     r"|^(?:如果|假如|要是|假设|也许|可能|万一|我?也?(?:觉得|不知道|猜|在想|可能|希望|好像"
-    r"|想(?:做|问|吃|喝|看|知道|听|找|买)))"
+    r"|想(?:做|问|吃|喝|看|知道|听|找|买)|在?(?:考虑|犹豫|纠结)))|要不要"
+    r"|^(?:i['’]?m|we['’]?re) (?:still )?(?:thinking (?:of|about)|considering|not sure)\b"
     r"|\bI['’]d\s+(?!like|love|prefer|rather)|\bwould (?:have|be)\b|\bsome ?day\b|\bone day\b"
     r"|要是.{1,20}就好了",
     re.IGNORECASE,
@@ -90,12 +90,12 @@ _COMMANDS = re.compile(
 )
 _QUESTION = re.compile(
     r"[?？]\s*[\"'”’）)]*\s*$|[吗呢么][\s。！!]*$|,\s*(?:isn['’]?t it|right|you know|remember)\W*$"
-    r"|(?:怎么|为什么|多少|什么|哪[里儿个些]|是不是|能不能|有没有|可不可以)[^，。]{0,12}$",
+    r"|(?:怎么|咋|为什么|多少|什么|啥|哪|谁|如何|该不该|是不是|能不能|有没有|可不可以)[^，。]{0,12}$",
     re.IGNORECASE,
 )
 _SAYS = re.compile(
     r"^(?:>|“|\"|「)|^[^\s:：]{1,20}(?:\s[^\s:：]{1,20})?\s(?:said|wrote|writes|says|texted)\s*:"
-    r"|(?:说|写着|写的是|写道|里写|发|回复)了?\s*[:：]",
+    r"|(?:说|写|讲|问|发|回复?)(?:着|的是|道|了|的)?\s*[:：]",
     re.IGNORECASE,
 )
 _PRESENTS = re.compile(
@@ -121,7 +121,8 @@ _ANNOUNCES = re.compile(
     re.IGNORECASE,
 )
 _LEADS = re.compile(
-    r"^(?:oh|since|because|as you know|seriously though|anyway|actually|so|but|and)[\s,:—-]+"
+    r"^(?:oh|oops|sorry|argh|wait|no wait|hold on|since|because|as you know"
+    r"|seriously though|anyway|actually|so|but|and)[\s,:—-]+"
     r"|^(?:说正经的|其实|那|但是?|不过|(?:说|打|记|写|弄|搞|看|听)错了)[\s，：:,]*",
     re.IGNORECASE,
 )
@@ -165,19 +166,10 @@ _JOKE_FIRST = re.compile(
     re.IGNORECASE,
 )
 _JOKED_BEFORE = re.compile(
-    r"\b(?:just |only |i['’]?m )?(?:kidding|joking)\b|^\s*jk\b|\bseriously though\b|\bnot really\b"
+    r"\b(?:just |only |i['’]?m )?(?:kidding|joking)\b|^\s*jk\b"
+    r"|^\s*(?:lol|haha+)[\s,.]+(?:no|nah|nope)\b"
+    r"|\bseriously though\b|\bnot really\b"
     r"|开(?:个)?玩笑|逗你|说正经|做梦|随便问|随便说",
-    re.IGNORECASE,
-)
-_CORRECTS = re.compile(
-    r"^(?:oops|whoops|sorry)\b|^(?:oh\s+|ah\s+|no[, ]+|sorry[, ]+|oops[, ]+)*+(?:no wait|wait"
-    r"|scratch that|correction"
-    r"|i meant|i mean|make that"
-    r"|that was (?:wrong|the old)|not any ?more)\b|\b(?:don['’]?t|no longer"
-    r"|not)\b[^.]{1,40}\bany ?more\b"
-    r"|\b(?:moved|changed|postponed|rescheduled|pushed|shifted) (?:it |them )?to\b|\bis (?:on "
-    r"|at |in )?\w+ now\b"
-    r"|(?:说|打|记|写|弄|搞|看|听)错了|不对|更正|改到|改成|改为|改在",
     re.IGNORECASE,
 )
 _LASTING = re.compile(
@@ -237,6 +229,8 @@ _WEEKDAY_OR_MONTH = re.compile(
     rf"|周[一二三四五六日天]",
     re.IGNORECASE,
 )
+_MAY_TAKE_BACK = frozenset({"said", "empty", "wished"})
+_IS_CUT = re.compile(r"[:：]\W*$|\s…(?:\s|$)")  # what followed is quoted, or a list
 _HAS_DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W_]")
 _COMMA = re.compile(r"[，,；;]\s*")
@@ -349,6 +343,7 @@ def is_mood(sentence: str) -> bool:
 
 _BY_ITSELF: tuple[tuple[Callable[[str], object], Kind], ...] = (
     (_SAYS.search, "quoted"),
+    (_IS_CUT.search, "quoted"),
     (is_supposed, "supposed"),
     (is_question, "asked"),
     (is_command, "wished"),
@@ -397,19 +392,32 @@ def _mark(found: list[Sentence], message: int, kind: Kind) -> None:
 
 
 def _correct(before: list[Sentence], own: list[Sentence]) -> None:
-    """Mark what a message takes back: what said about the same as it says now."""
-    if not any(_CORRECTS.search(each.text) for each in own):
-        return
+    """Mark what a message takes back: what it says anew, calls off or does not do after all."""
+    corrects = any(corrections.corrects(each.text) for each in own)
     for number, later in enumerate(own):
-        if later.kind != "said":
+        if later.kind not in _MAY_TAKE_BACK:
             continue
-        now = wording.stems(later.text)
         for earlier, place in ((before, len(before)), (own, number)):
             for at in range(max(0, place - TAKEN_BACK), place):
                 one = earlier[at]
-                then = wording.stems(one.text)
-                if one.kind == "said" and len(then & now) > len(then) * ABOUT:
+                says_anew = later.kind == "said" and corrections.restates(later.text, one.text)
+                is_undone = corrections.undoes(later.text, one.text)
+                if one.kind == "said" and ((corrects and says_anew) or is_undone):
                     earlier[at] = replace(one, kind="corrected")
+                    if is_undone and not corrections.puts_instead(later.text):
+                        own[number] = replace(later, kind="corrected")
+    if before and own:
+        _take_back_last(before, own)
+
+
+def _take_back_last(before: list[Sentence], own: Sequence[Sentence]) -> None:
+    """Mark the message before one that begins with "hold on", and its plans before "scrap it"."""
+    mends = corrections.mends(own[0].text)
+    calls_off = any(corrections.calls_off(each.text) for each in own)
+    for at, one in enumerate(before):
+        is_last = one.message == before[-1].message and one.kind == "said"
+        if is_last and (mends or (calls_off and corrections.is_plan(one.text))):
+            before[at] = replace(one, kind="corrected")
 
 
 def _of_message(message: str, number: int) -> Iterator[Sentence]:
