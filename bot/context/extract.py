@@ -204,9 +204,14 @@ def states(sentence: str) -> bool:
         return True
     named, counted = bool(names(sentence)), is_exact(sentence)
     weighty = bool(WEIGHTY.search(sentence) or DECIDED.search(sentence))
-    placed = about > 3 and bool(_WHERE.search(sentence))
+    placed = is_placed(sentence)
     person = bool(_NAME_FIRST.match(sentence)) and named
     return placed or person or (named and counted) or (weighty and (named or counted))
+
+
+def is_placed(sentence: str) -> bool:
+    """True when a sentence says where something is kept."""
+    return len(wording.words(sentence)) > 3 and bool(_WHERE.search(sentence))
 
 
 def _candidates(said: Sequence[Said]) -> Iterator[_Candidate]:

@@ -114,10 +114,13 @@ _CODE_LINE = re.compile(
     r"|[{}\[\]();]+\s*$|\$ \w)"
 )
 _ANNOUNCES = re.compile(
-    r"^(?:please\s+)?(?:remember|note|keep in mind|don['’]?t forget|do not forget)(?:\s+that|:|,)"
-    r"\s*|^(?:but\s+)?you can note that\s+|^(?:fyi|by the way|btw|also|just so you know"
+    r"^(?:please\s+|(?:can|could|would) you (?:please )?)*+(?:remember|remind me|note(?: to self)?"
+    r"|keep in mind|save|write down|don['’]?t forget|do not forget)"
+    r"(?: (?:this|it|that)(?: (?:for me|please))*[:,]|\s+that|:|,)\s*"
+    r"|^(?:but\s+)?you can note that\s+|^(?:fyi|by the way|btw|also|just so you know"
     r"|for the record|one more thing)[\s,:—-]+"
-    r"|^(?:请?(?:记住|记得|记一下|别忘了?)|对了|顺便说?一?[下句]?|另外|重要的是)[\s，：:,]*",
+    r"|^(?:你?请?(?:帮我)?(?:记住|记得|记一下|记下|存一下|别忘了?)|对了|顺便说?一?[下句]?|另外|重要的是)"
+    r"[\s，：:,]*",
     re.IGNORECASE,
 )
 _LEADS = re.compile(
@@ -410,9 +413,11 @@ def _correct(before: list[Sentence], own: list[Sentence]) -> None:
         _take_back_last(before, own)
 
 
-def _take_back_last(before: list[Sentence], own: Sequence[Sentence]) -> None:
+def _take_back_last(before: list[Sentence], own: list[Sentence]) -> None:
     """Mark the message before one that begins with "hold on", and its plans before "scrap it"."""
     mends = corrections.mends(own[0].text)
+    if mends and not any(corrections.restates(own[0].text, each.text) for each in before):
+        own[0] = replace(own[0], kind="corrected")  # "Friday at 4" is nothing by itself
     calls_off = any(corrections.calls_off(each.text) for each in own)
     for at, one in enumerate(before):
         is_last = one.message == before[-1].message and one.kind == "said"

@@ -10,7 +10,7 @@ from datetime import date
 from functools import cached_property
 from typing import Final, Literal
 
-from bot.context import extract, facts, statements, wording
+from bot.context import extract, lasting, statements, wording
 from bot.context.quoting import Said
 from bot.context.statements import Kind
 
@@ -219,13 +219,15 @@ class Evidence:
                 if before is not None and taken_up:
                     for sentence in statements.sentences(before.text):
                         about = _TO_THEM.search(sentence) is not None
-                        yield _line(sentence, None, is_lasting=about and facts.is_lasting(sentence))
+                        yield _line(
+                            sentence, None, is_lasting=about and lasting.is_lasting(sentence)
+                        )
                 for sentence in by_message[number]:
                     reason = REASON_OF.get(sentence.kind)
                     states = sentence.kind == "said" or (
                         sentence.kind in _MAY_STATE and _FIRST.search(sentence.text) is not None
                     )
-                    is_lasting = states and facts.is_lasting(statements.bare(sentence.text))
+                    is_lasting = states and lasting.is_lasting(statements.bare(sentence.text))
                     line = _line(sentence.text, reason, is_lasting=is_lasting)
                     yield self._own(line)
                 number += 1

@@ -13,7 +13,7 @@ from bot.context import facts, secrets
         ("The vet appointment for Biscuit is Thursday at 4", "sorry, Friday at 4"),
         ("My son is in class 4b at the school in Rennes", "oops, 5b, he has just moved up"),
         ("We're flying to Lisbon on the 9th", "argh, actually it's Porto"),
-        ("I'm going to quit and open a café.", "slept over it. I'm not quitting"),
+        ("I've decided to quit and open a café.", "slept over it. I'm not quitting"),
         ("We'll take the pottery course in February", "hold on, Sam can't make it"),
         ("I'm doing the half marathon in April!", "nah forget it, my knee says no"),
         ("I'm the queen of England", "lol no. I lay bricks"),
@@ -70,3 +70,104 @@ def test_what_is_cut_quoted_asked_or_only_thought_of_is_no_fact(said: str):
 def test_codes_that_open_doors_are_secrets(said: str):
     assert secrets.holds_secret(said)
     assert facts.stated([said]) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I'm a nurse at the children's hospital",
+        "I'm left-handed",
+        "I'm training for a marathon in May",
+        "I have asthma",
+        "I have two brothers",
+        "I've lived here since 2003",
+        "I get up at five every day",
+        "I can't eat gluten",
+        "my daughter is studying law in Ghent",
+        "my dad died last year",
+        "my partner Noor works nights",
+        "my office is on Baker Street",
+        "our landlord Henrik never answers the phone",
+        "the plumber comes on Tuesday at 9",
+        "dinner with the Lees on Friday at 7",
+        "I decided against the operation",
+        "I signed the lease yesterday",
+        "I have to hand in the thesis by 15 January",
+        "never call me sir in your answers",
+        "我是四川人",
+        "我在银行上班",
+        "我家住三楼",
+        "我家养了两只狗",
+        "我对花生过敏",
+        "我每周三去游泳",
+        "我今年三十五",
+        "我妈有糖尿病",
+        "我老公是厨师",
+        "我姐在深圳开店",
+        "我下周一去北京出差",
+        "我们商量好了，年底搬家",
+        "我得在周五之前交报告",
+        "房东下周来收租",
+        "以后别叫我先生，叫名字",
+    ],
+)
+def test_what_somebody_is_has_decides_or_does_on_a_day_is_a_fact(said: str):
+    assert facts.stated([said]) == [said]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I'm making soup",
+        "I'm on the bus",
+        "I'm downloading it",
+        "I have a question about the tables",
+        "I use the first one",
+        "I take it back",
+        "I love this song",
+        "I always forget that",
+        "I bought onions",
+        "I started the oven",
+        "I've been waiting all morning",
+        "I promised you a picture",
+        "I will call them tomorrow",
+        "my printer jammed",
+        "my husband laughed",
+        "my coffee got cold",
+        "my question is about the second part",
+        "we moved the table to the left",
+        "our wifi is slow",
+        "the test fails on line 3",
+        "我在写周报",
+        "我在地铁上",
+        "我去超市买点东西",
+        "我电脑卡住了",
+        "我妈叫我吃饭",
+        "我老公在打呼噜",
+        "我想换个说法",
+        "我选第二个",
+        "我已经改好了",
+        "我有两个选择",
+        "我喜欢这首歌",
+        "我买了两斤排骨",
+        "老板在催我",
+        "孩子不肯睡",
+        "搞定了，厉害",
+        "明天我试试",
+    ],
+)
+def test_what_goes_on_was_just_done_or_points_to_the_conversation_is_no_fact(said: str):
+    assert facts.stated([said]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("Save this please: boiler serviced by Dunmore", "boiler serviced by Dunmore"),
+        ("note to self, must renew the parking permit", "must renew the parking permit"),
+        ("帮我记一下，车停在B2层C区37号", "车停在B2层C区37号"),
+        ("你记住：外婆的降压药在厨房左边第二个抽屉", "外婆的降压药在厨房左边第二个抽屉"),
+    ],
+)  # fmt: skip
+def test_what_is_announced_is_kept_without_what_announces_it(said: str, fact: str):
+    assert facts.stated([said]) == [fact]

@@ -146,12 +146,12 @@ async def test_the_operators_wishes_are_in_what_it_is_asked(tmp_path, agents, wi
         said = asked.system + asked.messages[0].text
         if HEALTH in said or len(asked.messages) > 1:
             return "NO_REPLY"
-        return calls("memory_write", text="my knee hurts")
+        return calls("memory_write", text="I have asthma")
 
-    talk = (person("my knee hurts"), assistant("Oh no."))
+    talk = (person("I have asthma"), assistant("Oh no."))
     free = Memory(tmp_path / "free")
     await free.flush(ScriptedModel(obeys), *talk)
-    assert "my knee hurts" in free.note()
+    assert "I have asthma" in free.note()
     memory = Memory(tmp_path / "bound", **wishes)
     memory.write("AGENTS.md", agents)
     model = ScriptedModel(obeys)
