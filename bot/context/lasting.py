@@ -13,6 +13,7 @@ from bot.clock import MONTH_NAME
 from bot.context import extract, wording
 
 FEW_WORDS = 8  # of a sentence that is nothing without what its last word points to
+FEWEST_BESIDE = 2  # words, beside the day
 BRIEF = 6  # characters of what has a day and says nothing besides
 MOST_CLAUSES = 6  # of a statement; what has more tells a story
 
@@ -20,7 +21,7 @@ _KIN = (
     r"(?:(?:grand|step)\w+|daughters?|sons?|wife|husband|partner|girlfriend|boyfriend|fianc\w+"
     r"|mother|mum|mom|father|dad|parents?|sisters?|brothers?|siblings|twins?|aunts?|uncles?"
     r"|nieces?|nephews?|cousins?|kids?|child|children|baby|boss|neighbou?rs?|friends?"
-    r"|colleagues?|flatmates?|room-?mates?|cats?|dogs?|gran|nan)"
+    r"|colleagues?|\w+-in-law|eldest|youngest|flatmates?|room-?mates?|cats?|dogs?|gran|nan)"
 )
 _KIN_ZH = (
     "(?:[爸妈爷奶姐哥弟妹舅姑姨叔婶嫂]{1,2}|外[公婆]|老[公婆大二]|婆婆|公公|岳[父母]|父[亲母]|母亲"
@@ -41,7 +42,8 @@ _SELDOM = (
 _VERB_OF_STATE = (
     r"(?:live|work|own|speak|study|studie|teach|teache|collect|belong|drive|prefer|hate|love"
     r"|like|dislike|avoid|play|sing|practi[sc]e|train|volunteer|commute|rent|run|breed|grow"
-    r"|suffer|weigh|earn|manage|celebrate)s?"
+    r"|suffer|weigh|earn|manage|celebrate|share)s?(?!\s+(?:it|that|this|them|how|what|when|out|on"
+    r"|off|your|for (?:it|this|that))\b)"
 )
 _COUNT = r"(?:an?|two|three|four|five|six|seven|eight|nine|ten|\d+)"
 _WEEKDAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
@@ -54,6 +56,8 @@ _IS = re.compile(
     r"|colou?r.?blind|deaf|pregnant|divorced|married|engaged|single|widowed|retired|self-employed"
     r"|unemployed|autistic|dyslexic|raising|expecting|learning|training|studying|working (?:as|at"
     r"|in|for)|living|moving|renting|getting (?:married|divorced)|saving up|paid\b"
+    r"|(?-i:(?!OK)[A-Z])\w"
+    r"|doing (?:an?|my) (?:PhD|master|degree|apprentice|intern)"
     r"|in (?:my|our) \w+\s+year|on (?:insulin|medication|a diet))"
     r"|\b(?:allergic|allergy|intolerant|vegetarian|vegan|diabetic|asthma|diabetes|epilepsy)\b",
     re.IGNORECASE,
@@ -64,19 +68,22 @@ _DOES = re.compile(
     r"|hear|see|have an?y?))\b"
     r"|\b(?:I|we)(?:['’]ve got|['’]ve| have| had| keep)\s+(?!a (?:call|look|question|go|feeling"
     r"|problem|headache|cold|bug|bad|weird|nice|meeting|minute|moment|break|lot|few|bit|plan))"
-    rf"(?:only (?:have )?)?(?:{_COUNT}|{_KIN})\b"
+    rf"(?:{_COUNT}|{_KIN})\b(?!\s(?:(?:more|other|last|quick)\s)*(?:questions?|ideas?|minutes?"
+    r"|hours?|tabs?|files?|options?|problems?|issues?|errors?|things?|versions?|lines?)\b)"
     r"|\b(?:I|we)\s+(?:always|never|usually|often)\s+(?!\w+ed\b|knew|thought|saw|heard|got|mind)\w+"
     r"|\b(?:I|we)\s+\w+[^,.]*\b(?:every|each) (?:\w+ )?(?:day|night|morning|evening|week|weekend"
     rf"|month|year|{_WEEKDAY})\b|\bon {_WEEKDAY}s\b"
     r"|\b(?:I|we)(?:['’]ve| have)\b[^,.]*\b(?:for|since) (?:\w+ )?(?:years?|months|decades"
-    r"|childhood|school|\d{4})\b|\bfor a living\b|\bcall me\b"
+    r"|childhood|school|the|my|I|\d{4})\b|\bfor a living\b"
+    r"|\bcall me (?!later|back|when|if|tomorrow|crazy|old|stupid)"
     r"|\b(?:I|we) (?:get up|wake up|take|pay|use|go|eat|drink|meet|listen) [^,.]*(?:\d|\bto\b)",
     re.IGNORECASE,
 )
 _THEY_ARE = re.compile(
     rf"\b(?:{_KIN}|[A-ZÀ-Þ]\w+|he|she|they)(?:['’]s|['’]re|\s+(?:is|are|was|were|has|have))\s+"
     rf"(?:(?:now|also|both|nearly|only)\s+)*(?:{_COUNT}|the|my|our|from|called|named|allergic|born"
-    r"|in|at|afraid of|pregnant|retired|vegan|vegetarian|diabetic|deaf|blind|divorced|married"
+    r"|(?:in|at)(?! (?:the|an?|my|home|work|lunch))|afraid of|pregnant|retired"
+    r"|vegan|vegetarian|diabetic|deaf|blind|divorced|married"
     r"|engaged|expecting|studying|learning|moving|getting married|visiting|opening|turning)\b"
     rf"|\b(?:{_KIN}|he|she|they)(?:\s(?!and\b)[A-ZÀ-Þ]\w+)?\s+{_SELDOM}(?:{_VERB_OF_STATE}|turns"
     r"|needs|can['’]?t|doesn['’]?t|don['’]?t)\s\w+",
@@ -85,7 +92,9 @@ _NAMED = re.compile(
     r"\b(?:[Mm]y|[Oo]ur) (?:[a-zß-ÿ-]+ ){0,2}[a-zß-ÿ-]+,? [A-ZÀ-Þ]\w+|\b(?:called|named) [A-ZÀ-Þ]"
 )
 _OURS_IS = re.compile(
-    rf"\b(?:my|our)\s+(?:\w+\s+){{0,2}}{_OF_LIFE}\b[^,.]*?(?:['’]s|\s(?:are|were|\w+s))\s",
+    rf"\b(?:my|our)\s+(?:\w+\s+){{0,2}}{_OF_LIFE}\b[^,.]*?(?:['’]s|\s(?:are|were|\w+s))\s"
+    r"(?!(?<=\b(?:is|as|re|'s|’s) )(?:\w+ly )?[a-z]+\W*$)"  # "is dirty"
+    r"|\bmy (?:\w+ )?(?:name|favou?rite \w+|mother tongue|job)(?:['’]s| is)\b",
     re.IGNORECASE,
 )
 _THING_OF_LIFE = re.compile(rf"\b{_OF_LIFE}\b", re.IGNORECASE)
@@ -93,9 +102,12 @@ _THING_OF_LIFE = re.compile(rf"\b{_OF_LIFE}\b", re.IGNORECASE)
 # What became of somebody's life, what is decided, how the bot is to answer.
 _BECAME = re.compile(
     rf"\b(?:I|we|{_KIN}|[A-ZÀ-Þ]\w+)(?:['’]ve| have| has| just| had| finally)*\s+"
-    r"(?:moved (?:to|in|out|here|there|from)|got (?:married|divorced|engaged|promoted|fired|the"
-    r"|a job|a new)|broke up|lost (?:my|his|her|our) \w+|married|divorced|adopted|retire[ds]|quit"
-    r"|graduated|joined|enrolled|signed|passed away|died|had (?:a baby|her baby|surgery|a stroke)"
+    r"(?:moved (?:to|in|out|here|there|from)|got (?:married|divorced|engaged|promoted|fired"
+    r"|(?:a|the|my) (?:new )?(?:job|licen[cs]e|visa|place))|broke up"
+    r"|lost (?:my|his|her|our) (?:job|wife|husband"
+    r"|\w*ther|mum|dad|sight|hearing|baby)|married|divorced|adopted|retire[ds]|quit"
+    r"|graduated|joined (?!the (?:call|meeting|chat))|enrolled|signed (?!up|in|off|out)"
+    r"|passed away|died|had (?:a baby|her baby|surgery|a stroke)"
     r"|(?:was|been) (?:accepted|admitted|promoted|diagnosed|hired|laid off|born)"
     r"|started (?:a|as|at|school|university|working|learning|playing|taking)|stopped \w+ing"
     r"|gave up|became|founded|inherited|sold (?:my|our|the)|bought (?:an?|our|the) (?:\w+ ){0,2}"
@@ -119,27 +131,30 @@ _STANDING = re.compile(
 # The same in Chinese; whose it is may be left out where the word leaves no doubt.
 _WHO_ZH = f"(?:[我咱]们?(?:的|家|这边)*{_KIN_ZH}?|{_KIN_ZH})"
 _IS_ZH = re.compile(
-    rf"{_WHO_ZH}[^，。]{{0,8}}?(?:(?<![还不])是(?![不说想怕这那在要啊的吗])|叫[^我你]|姓|会[说弹拉画]"
-    r"|教(?!我|你|一下)|习惯|最?怕[^不]|一直|当[^然时成做]|带[两三]个|[^，。]{0,4}(?:喜欢|讨厌)(?![这那第你])"
-    "|有(?:[一二两三四五\\d]?个?[女儿哥姐弟妹孩]|[^，。]{0,4}(?:病|症|血压|哮喘|过敏史)|房|车"
+    rf"{_WHO_ZH}[^，。]{{0,8}}?(?:(?<![还不])是(?![不说想怕这那在要啊的吗]|.{{1,2}}的$)"
+    r"|叫(?![我你他她它了人外])|姓|会[说弹拉画]"
+    r"|教(?!我|你|一下)|习惯(?!性)|最怕|怕(?![^，。]{0,3}[不没])|一直(?!在?等)|当[^然时成做]|带[两三]个|[^，。]{0,4}(?:喜欢|讨厌)(?![这那第你])"
+    "|有(?:[一二两三四五\\d]?个?[女儿哥姐弟妹孩]|[^，。]{0,4}(?:病|症|血压|哮喘|过敏史)|房|车|驾照"
     "|[\\d一二两三四五]*[口只条套辆]))"
     "|属[鼠牛虎兔龙蛇马羊猴鸡狗猪]|(?<![卡停忍记])住(?![口手了])|家在|养[了着]?[\\d一两只条]|毕业于"
     "|[读学开报]的是|用的.{0,4}是|学会计|学过|开(?:了[家一个]|一[家辆])|出生"
     "|今年[^，。]{0,3}[\\d一二三四五六七八九十]"
-    "|在[^，。]{1,10}?(?:工作|上班|上学|读|念|租|当|教|做[^饭完好]|开|留学|待了|任|就[读职]|[大中小]学|年级)"
-    "|过敏|不耐受|不[能肯]?(?:吃|喝|抽|沾|碰)|吃素|吃不惯|从小|一[周个月天年]{1,2}[^，。]{0,6}次|多年|长期"
-    "|(?:^|[我他她，])[^，。]{0,4}(?:每[天周月年晚早个次]|平时|一直)"
+    "|在[^，。]{1,10}?(?:工作|上班|上学|读|念|租|当|教|做[^饭完好菜]|开(?!会|车)|留学|待了|任|就[读职]|[大中小]学|年级)"
+    "|过敏|不耐受|不[能肯]?(?:吃|喝|抽|沾|碰)|吃素|[吃喝]不[惯了]|不会[开游做说]|爱[吃喝看听]|从小|打工|合租|嫁[到给了]"
+    "|在部队|今年[高中]考|老家|户口|一[周个月天年]{1,2}[^，。]{0,6}次|多年|长期"
+    "|(?:^|[我他她，])[^，。]{0,4}(?:每[天周月年晚早个]|平时|一般(?![吧般]))"
     "|[大初高小研][一二三四五六](?!点)|上[小初高大]|[一二三四五六七八九\\d]年级|[\\d一二三四五六七八九十]+岁"
+    "|[爸妈爷奶][\\d一二三四五六七八九十]+了|[去前今]年走了|了[\\d一二三四五六七八九十]+年"
     "|糖尿病|高血压|左撇子|色盲|听不|看不见|怀孕|月薪|房贷|身高|体重|教书|预算.{0,4}(?:最多|不超过|是)"
 )
 _BECAME_ZH = re.compile(
     "结了?婚|离了?婚|退休|辞职|辞了|跳槽|入职|毕业|考上|录取|升职|升了|搬[到家去进]|分手|去世|生了个"
-    "|确诊|住院|做了?手术|拿了.{1,8}奖|签了|改到|部署在|买了(?:新?[房车套辆]|一[套辆])"
-    "|换了?(?:工作|房|车|新)|调到|调令|公司派|跟我姓|戒了"
+    "|确诊|住院|做[了过]?.{0,4}手术|拿了.{1,8}奖|签了(?![名字到收])|改到|部署在|买了(?:新?[房车套辆]|一[套辆])"
+    "|换了?(?:工作|房|车|新(?!的))|调到|调令|公司派|跟我姓|戒了"
 )
 _DECIDED_ZH = re.compile(
-    "决定|商量好|说好了|说定|(?<!搞)定了[，,：:]|就?定[在了](?=.{2})(?<!搞定了)|答应(?:了|给|.{1,4}[帮去要])"
-    "|打算|[后是都]选了|计划|[要得必须](?:在|于)?.{0,12}之?前|前[要得]|还得|欠.{1,8}[块元万千百]"
+    "(?:决定|打算)(?!先)|商量好|说好了|说定|(?<!搞)定了[，,：:]|就?定[在了](?=.{2})(?<!搞定了)|答应(?:了|给|.{1,4}[帮去要])"
+    "|[后是都]选了|计划|[要得必须](?:在|于)?.{0,12}之?前|前[要得]|还得|欠.{1,8}[块元万千百]"
     "|改[学去用在到成吃坐喝]|公司派"
 )
 
@@ -184,6 +199,7 @@ _POINTS = re.compile(
 _ENDS_POINTING = re.compile(
     r"\b(?:it|that|them|this|these|those|ones?|there|here|you|yours?|so|then)\W*$", re.IGNORECASE
 )
+_WAS = re.compile(r"\b(?:was|were|went)\b", re.IGNORECASE)
 _IT = re.compile(r"\b(?:it|them|that|this|you)\b", re.IGNORECASE)
 _FAILS = re.compile(
     r"\b(?:error|exception|traceback|warning|fails?|failed|crash\w*|bug)\b|\bwhat an?\b"
@@ -230,8 +246,11 @@ def _changes(sentence: str) -> bool:
 def _is_dated(sentence: str) -> bool:
     """True when a sentence says what happens on which day."""
     when = _WHEN.search(sentence)
-    if _EVENT.search(sentence) and (when or extract.is_exact(sentence)):
+    exact = extract.is_exact(sentence)
+    if _EVENT.search(sentence) and (exact or (when and not _WAS.search(sentence))):
         return True
+    if len(wording.words(_WHEN.sub(" ", sentence))) < FEWEST_BESIDE or _WAS.search(sentence):
+        return False
     if not when or not _HAPPENS.search(sentence) or len(sentence) <= BRIEF:
         return False
     return not _points(sentence) and bool(extract.names(sentence) or not _IT.search(sentence))
