@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bot.context import extract, facts, secrets, statements, wording
+from bot.memory import agreement
 from bot.memory.evidence import ISO_DAY, REASON_OF, Evidence, Line, Reason, tokens_of
 from bot.storage import fulltext
 
@@ -61,57 +62,16 @@ _PREFIX = re.compile(
     r"|备注|记住|用户(?:说|提到|表示))\s*[:：,，]?\s+|^(?:用户(?:说|提到|表示))[:：，]?",
     re.IGNORECASE,
 )
-_KIN = re.compile(
-    r"\b(?:daughter|son|wife|husband|partner|girlfriend|boyfriend|mother|mum|mom|father|dad"
-    r"|sister|brother"
-    r"|aunt|uncle|niece|nephew|cousin|grand\w+|boss|neighbou?r|friend|colleague|cat|dog)\b"
-    r"|女儿|儿子|老公|丈夫|老婆|妻子|妈|爸|姐|妹|哥|弟|爷爷|奶奶|外公|外婆|朋友|同事|老板|室友"
-    r"|邻居|猫|狗"
-)
-_PRONOUN = re.compile(r"\b(?:he|she|they|his|her|their)\b|[他她]", re.IGNORECASE)
-_SUBJECT = re.compile(
-    r"^(?:my|our)\s+\w+(?:\s+(?!is|was|has|had|are)\w+)?|^[A-ZÀ-Þ][\w-]+(?=\s+(?:is|was|has"
-    r"|wants|likes|loves|lives"
-    r"|works|plays|said|moved|wrote)\b)"
-    r"|^我们?(?:家"
-    r"|的)*(?![住做学读用去有喜爱想会能对属是来工出毕现也还就一每之平最不都已今明下常从只给把要觉选定换])"
-    r"[\u4e00-\u9fff]{1,3}?(?=叫|姓|是|在|今年|下|喜欢|爱|要|住|学|有|每|昨|明|刚|过|不|得|的)",
-    re.IGNORECASE,
-)
+_ASKING: Final = frozenset(map(wording.stem, ("save", "saved", "note", "remember", "keep", "kept")))
+_HAS_DIGIT = re.compile(r"\d")
 _YEARS: Final = range(1900, 2100)
-
-_DENIES = re.compile(
-    r"\b(?:not|never|no|without|don't|doesn't)\b|n['’]t\b|[不没别无]|\binstead\b|\bhates?\b"
-)
-_DENIED = re.compile(
-    r"(?:\bnot|\bnever|n['’]t|\bno longer|\binstead of|\bhate)((?:\s+[\w-]+){1,3})"
-)
-_DENIED_ZH = re.compile("(?:不肯|不想|不会|不再|不能|不要|没有|[不没别])([\u4e00-\u9fff]{2})")
-_DONE_ZH = re.compile("已经|完了|好了|过了")
-_TO_DO = re.compile(
-    r"\b(?:must|needs?|ha(?:ve|s) to|should|promised?|will|plans?|wants?|going to|tomorrow)\b"
-    r"|['’]ll\b",
-    re.IGNORECASE,
-)
-_TO_DO_ZH = re.compile("要|得|必须|打算|准备|想|还差|之前|提醒")
-_OFTEN = re.compile(
-    r"每[天周月年晚早]|天天|从不|总是|\b(?:every|each) \w+|\b(?:always|never|daily|weekly"
-    r"|monthly)\b",
-    re.IGNORECASE,
-)
-_PAST = re.compile(
-    r"\b(?:\w{2,}ed|sent|got|bought|paid|did|made|took|went|wrote|found|sold|met|won|lost|left)\b"
-)
-_NO_DEED = frozenset("called named decided planned promised scheduled needed supposed".split())  # noqa: SIM905
 
 
 def judge(text: str, evidence: Evidence, written: Sequence[str] = ()) -> Reason | None:
     """Why a text should not be kept; None when it may. `written` was kept a moment ago."""
     text = statements.untagged(_PREFIX.sub("", text.strip()))
     tokens = evidence.adapted(tokens_of(text))
-    # What the person asked to keep may be a secret, or of no weight.
-    wished = max((len(tokens & wish) for wish in evidence.wishes), default=0)
-    is_wished = wished >= len(tokens) * OVERHEARD and wished > evidence.overheard(tokens)
+    is_wished = _is_wished(text, tokens, evidence)
     return (
         _by_itself(text, tokens, is_wished=is_wished)
         or _said_already(text, tokens, evidence, written)
@@ -126,6 +86,13 @@ def judge_secret(text: str, own: Iterable[str]) -> Reason | None:
     return "secret" if is_secret else None
 
 
+def _is_wished(text: str, tokens: frozenset[str], evidence: Evidence) -> bool:
+    """Whether the person asked to keep this; then it may be a secret, or of no weight."""
+    exact = {token for token in tokens if _HAS_DIGIT.search(token)}
+    wished = max((len(tokens & wish) for wish in evidence.wishes if exact <= wish), default=0)
+    return 0 < wished >= _enough(tokens, text) and wished > evidence.overheard(tokens)
+
+
 def _by_itself(text: str, tokens: frozenset[str], *, is_wished: bool) -> Reason | None:
     """Why a text is nothing to keep, whatever was said; what was wished for may be a secret."""
     if secrets.holds_secret(text) and not is_wished:
@@ -137,7 +104,7 @@ def _by_itself(text: str, tokens: frozenset[str], *, is_wished: bool) -> Reason 
         return "wordy"
     if facts.leans(statements.bare(text)):
         return "leaning"
-    if all(token.isdecimal() for token in tokens):
+    if all(token.isdecimal() or token in _ASKING for token in tokens):
         return "empty"
     kind = statements.kind_of(text)
     return None if is_wished and kind != "wished" else REASON_OF.get(kind)
@@ -166,7 +133,7 @@ def _is_same(tokens: frozenset[str], text: str, other: str, evidence: Evidence) 
         is_raw = len(said & tokens) >= len(said) * RAW
         if is_raw and len(tokens & others) >= len(others) * RETOLD:
             return True
-    if not _KIN.search(text.lower()) or _kin(text) <= _kin(other):
+    if not agreement.kin(text) or agreement.kin(text) <= agreement.kin(other):
         few, many = sorted((tokens, others), key=len)
         common = len(few & many)
         is_short = len(few) < (FEWEST_ZH if _is_chinese(text) else FEWEST)
@@ -180,10 +147,6 @@ def _is_same(tokens: frozenset[str], text: str, other: str, evidence: Evidence) 
     if (days and other_days and days != other_days) or _figures(text) - _figures(other):
         return False
     return tokens <= others
-
-
-def _kin(text: str) -> frozenset[str]:
-    return frozenset(_KIN.findall(text.lower()))
 
 
 def _figures(text: str) -> frozenset[int]:
@@ -227,11 +190,11 @@ def _unsupported(text: str, tokens: frozenset[str], evidence: Evidence) -> Reaso
     if not any(line.is_lasting and len(line.tokens & tokens) >= best * MOSTLY for line in saying):
         return "passing"
     best_said = saying[0].text
-    if not _exact(text, evidence, own / len(tokens)) or _turns(text, best_said):
-        return "unsaid"
-    if _is_of_another(text, tokens, best_said):
-        return "unsaid"
-    return None
+    if not _exact(text, evidence, own / len(tokens)) or agreement.turns(text, best_said):
+        return UNSAID
+    if agreement.mispairs(text, (line.text for line in saying)):
+        return UNSAID
+    return UNSAID if agreement.is_of_another(text, tokens, best_said) else None
 
 
 def _around(place: int, lines: Sequence[Line]) -> frozenset[str]:
@@ -239,40 +202,6 @@ def _around(place: int, lines: Sequence[Line]) -> frozenset[str]:
     beside = (lines[n] for n in range(max(0, place - 2), min(len(lines), place + 3)))
     theirs = (line.tokens for line in beside if line.reason is None or line.is_lasting)
     return frozenset[str]().union(*theirs)
-
-
-def _is_of_another(text: str, tokens: frozenset[str], said: str) -> bool:
-    """Whether a text leaves out of whom the person said something."""
-    bare = statements.bare(said)
-    if _PRONOUN.match(bare) and not _PRONOUN.search(text):
-        return not (extract.names(text) or _kin(text))
-    found = _SUBJECT.match(bare)
-    if found is None:
-        return False
-    subject = wording.stems(found.group())
-    whose = subject.union(*map(wording.stems, extract.names(said)))
-    return bool(subject) and not whose & tokens
-
-
-def _turns(text: str, said: str) -> bool:
-    """Whether a text leaves out a "not" of what was said, or has done what is still to be done."""
-    denied = {wording.stem(word) for part in _DENIED.findall(said.lower()) for word in part.split()}
-    if denied & wording.stems(text) and not _DENIES.search(text.lower()):
-        return True
-    for match in _DENIED_ZH.finditer(said):
-        at = text.find(match[1])
-        if said.count(match[1]) > 1:
-            continue  # they say it once so and once so
-        if at >= 0 and not _DENIES.search(text[max(0, at - 4) : at]):
-            return True
-    if _DONE_ZH.search(text) and not _DONE_ZH.search(said):
-        return True
-    if "了" in text and "了" not in said and _TO_DO_ZH.search(said):
-        return True
-    if not set(_OFTEN.findall(text.lower())) <= set(_OFTEN.findall(said.lower())):
-        return True
-    deeds = set(_PAST.findall(text.lower())) - _NO_DEED
-    return bool(_TO_DO.search(said) and deeds - set(_PAST.findall(said.lower())))
 
 
 def _exact(text: str, evidence: Evidence, share: float) -> bool:
@@ -285,6 +214,9 @@ def _exact(text: str, evidence: Evidence, share: float) -> bool:
         return False
     rest = ISO_DAY.sub(" ", extract.without_dates(text))
     if not evidence.numbers.issuperset(wording.numbers(rest)):
+        return False
+    mixed = (t for t in tokens_of(text) if _HAS_DIGIT.search(t) and not t.isdecimal())
+    if not evidence.words.issuperset(mixed):
         return False
     there = evidence.words if share >= NAMED_ELSEWHERE else evidence.own_words
     names = (wording.stems(name) for name in extract.names(text))

@@ -78,6 +78,41 @@ REFUSED = {
 }
 
 
+CHANGED = [
+    ("I earn 1800, the rent is 720 a month", "The rent is 1800 a month"),
+    ("我现在月薪一万八，房贷每月七千二", "月薪七千二"),
+    ("周六下午去看房，周日陪爷爷去扫墓", "周日去看房"),
+    ("Please remember that the shed number is 2291", "The shed number is 2294"),
+    ("帮我记一下，车停在B2层C区37号", "车停在B3层"),
+    ("你记住：外婆的降压药在厨房左边第二个抽屉", "外婆的降压药在卧室"),
+    ("My colleague Bram is moving to Ghent in May", "Is moving to Ghent in May"),
+    ("My mum visits next week, she doesn't drink cold water", "Doesn't drink cold water"),
+    ("我妈下周来住，她不喝凉水", "用户不喝凉水"),
+    ("我在内蒙待了八年，就是吃不惯海鲜", "吃海鲜"),
+    ("我答应给小凯买变形金刚，他12月20号生日", "给小凯买了变形金刚"),
+]
+
+
+@pytest.mark.parametrize(("said", "text"), CHANGED)
+def test_what_turns_round_what_was_said_is_refused(said: str, text: str):
+    assert judge(text, Evidence((Said("person", said),), TODAY)) is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("I earn 1800, the rent is 720 a month", "The rent is 720 a month"),
+        ("我现在月薪一万八，房贷每月七千二", "房贷每月七千二"),
+        ("Please remember that the shed number is 2291", "The shed number is 2291"),
+        ("My colleague Bram is moving to Ghent in May", "Bram is moving to Ghent in May"),
+        ("我妈下周来住，她不喝凉水", "妈妈下周来住，她不喝凉水"),
+        ("我在内蒙待了八年，就是吃不惯海鲜", "在内蒙待了八年，吃不惯海鲜"),
+    ],
+)
+def test_what_says_the_same_is_kept(said: str, text: str):
+    assert judge(text, Evidence((Said("person", said),), TODAY)) is None
+
+
 @pytest.mark.parametrize("text", KEPT)
 def test_what_the_person_said_may_be_kept_in_other_words(text: str):
     assert judge(text, EVIDENCE) is None
