@@ -4,7 +4,9 @@ The ends of 200 conversations (`bench/data/keeping.txt`), half of them Chinese, 
 saving: once with the rules that keep without a model, once with a model that writes whatever it
 can get hold of, what is worth keeping among it. Right is what says something that should be kept,
 once, and nothing that must not be; all else that lands is wrong. What is kept and what is refused
-was chosen by every other conversation; the others are told apart.
+was chosen by every other conversation, and by a second set (`keeping-more.txt`); the others are
+told apart, and so is a third set (`keeping-unseen.txt`) that was written before the rules were
+read, and by which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from bench import quiet
@@ -37,6 +40,8 @@ from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest
 
 DATA = Path(__file__).parent / "data" / "keeping.txt"
+MORE = DATA.with_name("keeping-more.txt")  # chosen by
+UNSEEN = DATA.with_name("keeping-unseen.txt")  # never chosen by
 NOW = datetime(2026, 11, 24, 10, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 NOTE = "memory/2026-11-24.md"
 VIEW = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
@@ -61,13 +66,17 @@ class Wanted:
         return all(any(piece in folded for piece in either) for either in self.pieces)
 
 
+Part = Literal["chosen by", "apart", "unseen"]
+"""Whether rules were chosen by a conversation, told apart from these, or never looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Talk:
     """The end of a conversation, what stood in files before it, and what should become of it."""
 
     language: str
     kind: str
-    was_looked_at: bool
+    part: Part
     said: tuple[tuple[str, str], ...]
     files: dict[str, str]
     wanted: tuple[Wanted, ...]
@@ -89,12 +98,18 @@ class Outcome:
 
 
 def talks(file: Path = DATA) -> list[Talk]:
-    """All of them, in their order."""
+    """All of a file, in their order."""
     whole = file.read_text("utf-8").split("== ")[1:]
-    return [_talk(number, part) for number, part in enumerate(whole)]
+    return [_talk(number, part, _part(file, number)) for number, part in enumerate(whole)]
 
 
-def _talk(number: int, part: str) -> Talk:
+def _part(file: Path, number: int) -> Part:
+    if file.name == UNSEEN.name:
+        return "unseen"
+    return "apart" if file.name == DATA.name and number % 2 else "chosen by"
+
+
+def _talk(number: int, part: str, which: Part) -> Talk:
     head, *lines = part.rstrip("\n").split("\n")
     language, kind = head.split()
     marked: list[tuple[str, str]] = []
@@ -113,7 +128,7 @@ def _talk(number: int, part: str) -> Talk:
     return Talk(
         language,
         kind,
-        number % 2 == 0,
+        which,
         tuple((mark, text) for mark, text in marked if mark in "PBFT"),
         files,
         tuple(_wanted(text) for mark, text in marked if mark == "+"),
@@ -325,13 +340,12 @@ class Score:
 
 
 def _rows(found: Sequence[Outcome]) -> Iterator[tuple[str, Score]]:
-    for looked, half in ((True, "chosen by"), (False, "apart")):
-        for language in ("en", "zh"):
-            some = [
-                o for o in found if o.talk.was_looked_at == looked and o.talk.language == language
-            ]
-            yield f"{half}, {language}", Score.of(some)
-        yield half, Score.of(o for o in found if o.talk.was_looked_at == looked)
+    for part in ("chosen by", "apart", "unseen"):
+        some = [o for o in found if o.talk.part == part]
+        for language in ("en", "zh") if some else ():
+            yield f"{part}, {language}", Score.of(o for o in some if o.talk.language == language)
+        if some:
+            yield part, Score.of(some)
     yield "all", Score.of(found)
     for kind, some in groupby(sorted(found, key=lambda o: o.talk.kind), lambda o: o.talk.kind):
         yield f"all, {kind}", Score.of(some)
@@ -342,14 +356,17 @@ def main() -> int:
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench keeping")
     parser.add_argument("--who", choices=("rules", "rubbish", "both"), default="both")
-    parser.add_argument("--show", action="store_true", help="what was wrong of the half chosen by")
-    parser.add_argument("--file", type=Path, default=DATA, help="other conversations")
+    parser.add_argument("--show", action="store_true", help="what was wrong of those chosen by")
+    parser.add_argument("--file", type=Path, help="only these conversations")
     options = parser.parse_args()
-    known = talks(options.file)
+    files = (options.file,) if options.file else (DATA, MORE, UNSEEN)
+    sets = [talks(file) for file in files]
     worst = 1.0
     for who in ("rules", "rubbish") if options.who == "both" else (options.who,):
-        with tempfile.TemporaryDirectory() as folder:
-            found = asyncio.run(outcomes(known, who, Path(folder)))
+        found: list[Outcome] = []
+        for known in sets:
+            with tempfile.TemporaryDirectory() as folder:
+                found += asyncio.run(outcomes(known, who, Path(folder)))
         rows = [
             (what, str(s.landed), f"{s.precision:.3f}", str(s.wanted), f"{s.recall:.3f}")
             for what, s in _rows(found)
@@ -363,7 +380,7 @@ def main() -> int:
 
 def _show(found: Iterable[Outcome]) -> None:
     for outcome in found:
-        if outcome.talk.was_looked_at and (outcome.wrong or outcome.missed):
+        if outcome.talk.part == "chosen by" and (outcome.wrong or outcome.missed):
             print(
                 outcome.talk.kind,
                 outcome.talk.language,
