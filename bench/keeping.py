@@ -1,12 +1,11 @@
 """What is kept of conversations, and whether it is worth keeping: `python -m bench keeping`.
 
-The ends of 200 conversations (`bench/data/keeping.txt`), half of them Chinese, go through the real
-saving: once with the rules that keep without a model, once with a model that writes whatever it
-can get hold of, what is worth keeping among it. Right is what says something that should be kept,
-once, and nothing that must not be; all else that lands is wrong. What is kept and what is refused
-was chosen by every other conversation, and by a second set (`keeping-more.txt`); the others are
-told apart, and so is a third set (`keeping-unseen.txt`) that was written before the rules were
-read, and by which nothing was chosen.
+The ends of 447 conversations, half of them Chinese, go through the real saving: once with the rules
+that keep without a model, once with a model that writes whatever it can get hold of, what is worth
+keeping among it. Right is what says something that should be kept, once, and nothing that must not
+be; all else that lands is wrong. What is kept and what is refused was chosen by every other one of
+`keeping.txt` and by `keeping-more.txt`; the others are told apart. `keeping-unseen.txt` was written
+before the rules were read, and nothing was chosen by it.
 """
 
 from __future__ import annotations
