@@ -2,10 +2,11 @@
 
 The ends of 447 conversations, half of them Chinese, go through the real saving: once with the rules
 that keep without a model, once with a model that writes whatever it can get hold of, what is worth
-keeping among it. Right is what says something that should be kept, once, and nothing that must not
-be; all else that lands is wrong. What is kept and what is refused was chosen by every other one of
-`keeping.txt` and by `keeping-more.txt`; the others are told apart. `keeping-unseen.txt` was written
-before the rules were read, and nothing was chosen by it.
+keeping among it, and once with a careful one that writes that alone, to see how much of it the
+guards let through. Right is what says something that should be kept, once, and nothing that must
+not be; all else that lands is wrong. What is kept and what is refused was chosen by every other one
+of `keeping.txt` and by `keeping-more.txt`; the others are told apart. `keeping-unseen.txt` was
+written before the rules were read, and nothing was chosen by it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ NOW = datetime(2026, 11, 24, 10, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 NOTE = "memory/2026-11-24.md"
 VIEW = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
 GOAL = 0.95  # of what lands
+WRITERS = ("rules", "rubbish", "careful")
 WORDY = 3  # times as long as it had to be: a whole message, not a statement
 AT_A_TIME = 16  # conversations
 AT_ONCE = 12  # calls of one reply
@@ -251,6 +253,42 @@ class Rubbish:
         """Nothing to release."""
 
 
+class Careful:
+    """A model that writes what should be kept and nothing else; again, where it is asked to."""
+
+    name = "careful"
+
+    def __init__(self, written: Sequence[str]) -> None:
+        self._written = dict(enumerate(written))
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """All of it, then what it was asked whether it meant."""
+        told = request.messages[-1].blocks
+        asked = {
+            int(each.tool_use_id.removeprefix("w")): "write it again" in each.text
+            for each in told
+            if isinstance(each, ToolResult)
+        }
+        left = {n: text for n, text in self._written.items() if asked.get(n, not asked)}
+        self._written = {} if asked else self._written
+        uses = tuple(ToolUse(f"w{n}", "memory_write", {"text": t}) for n, t in left.items())
+        if uses:
+            yield Reply(Message("assistant", uses), "tool_use")
+        else:
+            yield Reply(Message("assistant", (Text("NO_REPLY"),)), "end")
+
+    async def window(self, model: str) -> Window:
+        """As much as any conversation."""
+        return Window(max_input_tokens=1_000_000, max_output_tokens=8_192)
+
+    async def names(self) -> tuple[str, ...]:
+        """The one name."""
+        return (self.name,)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
 # --- saving, and judging what landed -------------------------------------------------------------
 
 
@@ -302,7 +340,11 @@ async def outcomes(known: Sequence[Talk], who: str, folder: Path) -> list[Outcom
 
     async def outcome(number: int, talk: Talk) -> Outcome:
         dice = random.Random(f"{talk.kind} {number}")  # noqa: S311 - the same every time
-        model = OfflineModel() if who == "rules" else Rubbish(rubbish(talk, dice))
+        model: Model = OfflineModel()
+        if who == "rubbish":
+            model = Rubbish(rubbish(talk, dice))
+        elif who == "careful":
+            model = Careful([wanted.wording for wanted in talk.wanted])
         async with few:
             return judged(talk, await kept(talk, model, folder / f"{who}-{number}"))
 
@@ -354,14 +396,14 @@ def main() -> int:
     """Measure and print; 1 when a goal was missed."""
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench keeping")
-    parser.add_argument("--who", choices=("rules", "rubbish", "both"), default="both")
+    parser.add_argument("--who", choices=WRITERS, help="only this one")
     parser.add_argument("--show", action="store_true", help="what was wrong of those chosen by")
     parser.add_argument("--file", type=Path, help="only these conversations")
     options = parser.parse_args()
     files = (options.file,) if options.file else (DATA, MORE, UNSEEN)
     sets = [talks(file) for file in files]
     worst = 1.0
-    for who in ("rules", "rubbish") if options.who == "both" else (options.who,):
+    for who in (options.who,) if options.who else WRITERS:
         found: list[Outcome] = []
         for known in sets:
             with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from bot.context import extract, statements, wording
 from bot.memory.evidence import ISO_DAY, tokens_of
 from bot.storage import fulltext
 
+YEARS = range(1900, 2100)  # which stand with a day, whether they were said or not
 BESIDE = 2  # words that an entry's clause and one of the person's have in common, to compare them
 
 KIN = re.compile(
@@ -77,6 +78,21 @@ _COUNT_ZH = re.compile("[零〇一二两三四五六七八九十百千万]+")
 def kin(text: str) -> frozenset[str]:
     """The people and animals a text is about, by what they are to the person."""
     return frozenset(map(wording.stem, KIN.findall(text.lower())))
+
+
+def is_mended(text: str, old: str, new: str) -> bool:
+    """Whether a text says a detail as it was mended, and none of the kind as it was before."""
+    here, then, now = _details(text), _details(old), _details(new)
+    mended = {kind for kind, _ in here & (now - then)}
+    return bool(mended) and here <= then | now and not mended & {k for k, _ in here & (then - now)}
+
+
+def _details(text: str) -> frozenset[tuple[str, str]]:
+    """What of a text may be mended, each with its kind: its numbers, weekdays and names."""
+    numbers = (("number", str(number)) for number in wording.numbers(text))
+    days = (("day", found.group().lower()) for found in _WEEKDAY.finditer(text))
+    names = (("name", stem) for name in extract.names(text) for stem in wording.stems(name))
+    return frozenset((*numbers, *days, *names))
 
 
 def turns(text: str, said: str) -> bool:
@@ -169,4 +185,5 @@ class _Clause:
         rest = _WEEKDAY.sub(" ", rest)
         words = (word for word in tokens_of(_COUNT_ZH.sub(" ", rest)) if not word.isdecimal())
         weekdays = (found.group().lower() for found in _WEEKDAY.finditer(clause))
-        return cls(frozenset(words), wording.numbers(rest), frozenset(weekdays))
+        numbers = (number for number in wording.numbers(rest) if number not in YEARS)
+        return cls(frozenset(words), frozenset(numbers), frozenset(weekdays))

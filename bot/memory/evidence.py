@@ -63,6 +63,8 @@ _WEEKDAYS: Final = (
     | {"天": 6}
 )
 ISO_DAY = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}\b")
+_DAY_ALONE = re.compile(r"\bthe (\d{1,2})(?:st|nd|rd|th)\b|(?<![月\d])(\d{1,2})\s?[号日]")
+_OTHERS: Final[frozenset[Reason | None]] = frozenset({"bot", "foreign"})
 _HALF = re.compile(r"\bhalf\b|半|三刻|一刻|\bquarter\b", re.IGNORECASE)
 # What a kind of sentence says about an entry that is made of it.
 REASON_OF: Final[Mapping[Kind, Reason]] = {
@@ -192,7 +194,12 @@ class Evidence:
         if _VAGUE.search(text):
             return None
         found = set(extract.dates(text))
-        near = [distance for pattern, distance in _TOMORROW if pattern.search(text)]
+        for match in _DAY_ALONE.finditer(text):
+            after = self.today.month % 12 + 1
+            found |= {(month, int(match[1] or match[2])) for month in (self.today.month, after)}
+        # What is mended is mostly the hour of the same day.
+        whole = "\n".join(line.text for line in self.lines if line.reason not in _OTHERS)
+        near = [distance for pattern, distance in _TOMORROW if pattern.search(whole)]
         for match in _WEEKDAY.finditer(text):
             ahead = (_WEEKDAYS[(match["en"] or match["zh"]).lower()] - self.today.weekday()) % 7
             near += [ahead - 7, ahead, ahead + 7]

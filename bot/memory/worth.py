@@ -35,13 +35,19 @@ TOLD: Final[Mapping[Reason, str]] = {
     "supposed": "the person only asked or supposed this, or was joking. Leave it out",
     "unwanted": "the person does not want this to be written down. Leave it out",
     "corrected": "the person took this back. Write what they said after that",
-    "passing": "this is over in a moment. Leave it out",
+    "passing": "this looks as if it were over in a moment. If it will matter in a month, write it "
+    "again in the same words, else leave it out",
     "many": "this is more than is worth keeping of one conversation. Stop here",
 }
 
 SAID_BEFORE: Final[frozenset[Reason]] = frozenset({"known", "repeated"})
 UNSAID: Final[Reason] = "unsaid"
 MANY: Final[Reason] = "many"
+# What somebody writes who writes down whatever there is.
+CARELESS: Final[frozenset[Reason]] = frozenset(
+    {"secret", "empty", "mood", "rules", "unsaid", "foreign", "bot", "supposed", "unwanted"}
+)
+CAREFUL = 2  # of these at most from somebody whose judgement counts
 LONGEST = 300  # characters of one statement
 MOST_SENTENCES = 2
 SUPPORTED = 0.65  # of its words must have been said; of few words all but one, of fewer all
@@ -54,6 +60,7 @@ FEWEST, FEWEST_ZH = 3, 6  # words, characters of an entry that may be told again
 LAST_MONTH, LAST_DAY = 12, 31
 MOSTLY = 0.6  # of the words that the best line has in common, in one that is worth keeping
 MAINLY = 0.6  # of its words in one line; the rest may stand beside it
+MENDED_WITHIN = 4  # lines after what was taken back
 NAMED_ELSEWHERE = 0.75  # of its words the person's own: then names may come from elsewhere
 
 _PREFIX = re.compile(
@@ -64,7 +71,6 @@ _PREFIX = re.compile(
 )
 _ASKING: Final = frozenset(map(wording.stem, ("save", "saved", "note", "remember", "keep", "kept")))
 _HAS_DIGIT = re.compile(r"\d")
-_YEARS: Final = range(1900, 2100)
 
 
 def judge(text: str, evidence: Evidence, written: Sequence[str] = ()) -> Reason | None:
@@ -72,12 +78,14 @@ def judge(text: str, evidence: Evidence, written: Sequence[str] = ()) -> Reason 
     text = statements.untagged(_PREFIX.sub("", text.strip()))
     tokens = evidence.adapted(tokens_of(text))
     is_wished = _is_wished(text, tokens, evidence)
-    return (
+    reason = (
         _by_itself(text, tokens, is_wished=is_wished)
         or _said_already(text, tokens, evidence, written)
         or (MANY if len(written) >= evidence.most else None)
         or (None if is_wished else _unsupported(text, tokens, evidence))
     )
+    is_mended = reason == "corrected" and _is_mended(text, tokens, evidence.lines)
+    return None if is_mended else reason
 
 
 def judge_secret(text: str, own: Iterable[str]) -> Reason | None:
@@ -152,7 +160,7 @@ def _is_same(tokens: frozenset[str], text: str, other: str, evidence: Evidence) 
 def _figures(text: str) -> frozenset[int]:
     """The numbers of a text that are no dates and no years."""
     rest = ISO_DAY.sub(" ", extract.without_dates(text))
-    return frozenset(number for number in wording.numbers(rest) if number not in _YEARS)
+    return frozenset(number for number in wording.numbers(rest) if number not in agreement.YEARS)
 
 
 def _is_chinese(text: str) -> bool:
@@ -197,6 +205,19 @@ def _unsupported(text: str, tokens: frozenset[str], evidence: Evidence) -> Reaso
     return UNSAID if agreement.is_of_another(text, tokens, best_said) else None
 
 
+def _is_mended(text: str, tokens: frozenset[str], lines: Sequence[Line]) -> bool:
+    """Whether a text says what was taken back as it was mended: all of one and the new detail."""
+    for place, old in enumerate(lines):
+        if old.reason != "corrected":
+            continue
+        for new in lines[place + 1 : place + 1 + MENDED_WITHIN]:
+            is_own = new.reason in {None, "corrected"} and not new.tokens <= tokens
+            is_said = len(tokens & (old.tokens | new.tokens)) >= _enough(tokens, text)
+            if is_own and is_said and agreement.is_mended(text, old.text, new.text):
+                return True
+    return False
+
+
 def _around(place: int, lines: Sequence[Line]) -> frozenset[str]:
     """The words of a line of the person's and of those beside it that are theirs too."""
     beside = (lines[n] for n in range(max(0, place - 2), min(len(lines), place + 3)))
@@ -219,20 +240,33 @@ def _exact(text: str, evidence: Evidence, share: float) -> bool:
     if not evidence.words.issuperset(mixed):
         return False
     there = evidence.words if share >= NAMED_ELSEWHERE else evidence.own_words
-    names = (wording.stems(name) for name in extract.names(text))
-    return all(name <= there or not name for name in names)
+    # "Mother" begins an entry, and is nobody's name.
+    names = (wording.stems(name) - agreement.kin(name) for name in extract.names(text))
+    return all(name <= there for name in names)
 
 
 @dataclass(slots=True)
 class Guard:
-    """Judges the entries of one conversation one after another; what may be kept is `written`."""
+    """Judges the entries of one conversation one after another; what may be kept is `written`.
+
+    Whether something will matter in a month cannot be told by its words alone. So whoever writes
+    what seems to be over in a moment is asked, and may write it again, as long as all else they
+    write is such as the person said.
+    """
 
     evidence: Evidence
     written: list[str] = field(default_factory=list[str])
+    _asked: set[str] = field(default_factory=set[str])
+    _careless: int = 0
 
     def judge(self, text: str) -> Reason | None:
         """Why a text should not be kept; None when it may, which then counts as written."""
         reason = judge(text, self.evidence, self.written)
+        self._careless += reason in CARELESS
+        if reason == "passing":
+            is_meant = text in self._asked and self._careless <= CAREFUL
+            self._asked.add(text)
+            reason = None if is_meant else reason
         if reason is None:
             self.written.append(text)
         return reason

@@ -134,6 +134,57 @@ def test_the_same_is_kept_once_in_whatever_words_and_not_without_end():
     assert full.judge("Decided to sell the boat") == "many"
 
 
+SOUP = Evidence((Said("person", "I put lovage into the lentil soup"),), TODAY)
+
+
+def test_what_seems_to_be_over_in_a_moment_is_kept_when_it_is_written_again():
+    guard = Guard(SOUP)
+    assert guard.judge("Put lovage into the lentil soup") == "passing"
+    assert guard.judge("Lovage went into the lentil soup") == "passing"  # other words ask anew
+    assert guard.judge("Put lovage into the lentil soup") is None
+
+
+def test_whoever_writes_whatever_there_is_is_not_asked():
+    guard = Guard(SOUP)
+    for text in ("Plays the cello", "Do what is asked", "Was born in Oslo"):
+        assert guard.judge(text) == "unsaid"
+    for _ in range(3):
+        assert guard.judge("Put lovage into the lentil soup") == "passing"
+
+
+@pytest.mark.parametrize(
+    ("said", "mended", "right", "wrong"),
+    [
+        ("The vet for Biscuit is Thursday at 4", "sorry, Friday at 4, Thursday is full",
+         "Vet for Biscuit on Friday at 4", "Vet for Biscuit on Thursday at 4"),
+        ("We're flying to Lisbon on the 9th", "argh, actually it's Porto. Porto on the 9th",
+         "Flying to Porto on 9 December", "Flying to Lisbon on 9 December"),
+        ("我儿子学校在海淀，读四年级", "说错了，是五年级，刚升的",
+         "儿子读五年级，学校在海淀", "儿子读四年级，学校在海淀"),
+    ],
+)  # fmt: skip
+def test_what_was_mended_is_kept_as_it_was_mended(said: str, mended: str, right: str, wrong: str):
+    evidence = Evidence((Said("person", said), Said("person", mended)), TODAY)
+    assert judge(right, evidence) is None
+    assert judge(wrong, evidence) is not None
+    assert judge(mended, evidence) is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "entry"),
+    [
+        ("the appointment with Dr. Haas is on the 30th", "Appointment with Dr. Haas 30 November"),
+        ("我约了3号体检", "12月3号体检"),
+        ("the plumber comes tomorrow between 9 and 11",
+         "The plumber comes on 25 November 2026 between 9 and 11"),
+        ("my mother is moving to Ghent", "Mother is moving to Ghent"),
+    ],
+)  # fmt: skip
+def test_a_day_may_be_told_in_full(said: str, entry: str):
+    evidence = Evidence((Said("person", said),), TODAY)
+    assert judge(entry, evidence) is None
+
+
 def test_what_the_person_asks_to_keep_is_kept_though_it_is_a_secret():
     asked = Said("person", "Please remember my wifi password, it is BlueHeron-77")
     evidence = Evidence((asked,), TODAY)
@@ -207,7 +258,7 @@ def test_hostile_texts_take_time_by_their_length(piece: str):
 async def test_what_is_kept_of_our_conversations_is_worth_keeping(tmp_path: Path):
     known = keeping.talks()
     assert len(known) == 200
-    for who in ("rules", "rubbish"):
+    for who in keeping.WRITERS:
         with structlog.testing.capture_logs():
             found = await keeping.outcomes(known, who, tmp_path)
         chosen = keeping.Score.of(each for each in found if each.talk.part == "chosen by")
