@@ -21,9 +21,9 @@ from bot.memory import (
     chunking,
     claims,
     dates,
-    line_scores,
     markdown,
     periods,
+    snippets,
     speakers,
     vectors,
     words,
@@ -49,7 +49,6 @@ NAMED = 0.15  # a name that was asked for stands there
 SAID = 0.22  # what the best line has of the rest, among those of who was asked for
 FIRST = 0.04  # and that it speaks in the first person
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
-UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
 KIN = 0.1  # of the cosine to what was chosen, where many things are asked for
@@ -60,13 +59,6 @@ REFINED = 2  # times as many as are wanted are compared by words of like meaning
 MEANT = 0.225  # a cosine from which something means the same
 LIKE_WORDS = 0.2  # a text score from which words of like meaning do, without any of the words
 LEAST_SHARE = 0.2  # of what the query's words are worth: a passage with less has them by chance
-MAX_SNIPPET = 700  # characters
-OMITTED = "…"  # a line of its own where lines were left out
-# A line is worth more beside one that is shown: an answer follows its question, and what follows
-# a line that matches says more of it than what comes before.
-WORTH_AFTER = 0.7  # of the score of the line before, when that is shown
-WORTH_BEFORE = 0.3  # of the score of the line after
-WORTH_BESIDE = 0.2  # for joining on at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +179,14 @@ def hits(
             why=Why() if found is None else why(each, found.query, found.known, request.times),
             lines=scores,
         )
-        for each, (shown, scores) in ((each, snippet(each)) for each in chosen)
+        for each, (shown, scores) in ((each, _snippet(each)) for each in chosen)
     )
+
+
+def _snippet(scored: Scored) -> tuple[str, tuple[Line, ...]]:
+    """What of a candidate is shown, and each of its lines with its scores."""
+    text = scored.candidate.text
+    return snippets.snippet(text, scored.units, scored.unit_scores, scored.cosines)
 
 
 def why(
@@ -305,58 +303,6 @@ def _score_speech(
             + SAID * float(said[number])
             + FIRST * speakers.is_first_person(line)
         )
-
-
-def snippet(scored: Scored) -> tuple[str, tuple[Line, ...]]:
-    """What of a candidate is shown, its lines that answer best by words and meaning; and these."""
-    windows = chunking.windows(scored.candidate.text) if scored.cosines else []
-    meant = line_scores.meanings(windows, scored.cosines)
-    worth = [
-        by_words + UNIT_MEANING * meant.get(unit.line, 0.0)
-        for by_words, unit in zip(scored.unit_scores, scored.units, strict=True)
-    ]
-    shown = best_lines(scored.units, worth)
-    return shown, line_scores.of(shown, scored.units, scored.unit_scores, meant)
-
-
-def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:
-    """The units with the highest scores that fit `limit` characters, in their order.
-
-    Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
-    """
-    chosen: set[int] = set()
-    while True:
-        left = [at for at in range(len(units)) if at not in chosen]
-        left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
-        best_fitting = next(
-            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
-        )
-        if best_fitting is None:
-            break
-        chosen.add(best_fitting)
-    if not chosen:
-        return units[0].text[:limit] if units else ""
-    return _joined(units, chosen)
-
-
-def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int]]:
-    """The longest runs of units that fit `limit` characters, none inside another.
-
-    A single unit that is longer stands for itself.
-    """
-    found: list[tuple[int, int]] = []
-    costs = [len(unit.text) + (not unit.continues) for unit in units]
-    end, used = 0, 0
-    for start in range(len(units)):
-        if end <= start:
-            end, used = start + 1, costs[start]
-        while end < len(units) and used + costs[end] <= limit + 1:
-            used += costs[end]
-            end += 1
-        if not found or end > found[-1][1]:
-            found.append((start, end))
-        used -= costs[start]
-    return found
 
 
 def fuse(
@@ -495,7 +441,7 @@ def _best_windows(texts: Sequence[Text], units: Matrix, shares: Matrix) -> Matri
     firsts: list[int] = []
     for text in texts:
         firsts.append(len(edges) // 2)
-        for start, end in runs(text.units):
+        for start, end in snippets.runs(text.units):
             edges += (text.first + start, text.first + end)
     # Every second stretch between two edges is a run; the last may end where the rows do.
     closed = np.vstack([units, np.zeros((1, units.shape[1]), np.float32)])
@@ -558,26 +504,3 @@ def _freshness(day: date | None, weights: Weights, today: date) -> float:
 def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
     common = len(a & b)
     return common / (len(a) + len(b) - common) if common else 0.0
-
-
-def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
-    worth = scores[at]
-    if at - 1 in chosen:
-        worth += WORTH_AFTER * scores[at - 1]
-    if at + 1 in chosen:
-        worth += WORTH_BEFORE * scores[at + 1]
-    return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
-
-
-def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
-    text = ""
-    before = -1
-    for at in sorted(chosen):
-        if not text:
-            text = units[at].text
-        elif at == before + 1:
-            text += units[at].text if units[at].continues else f"\n{units[at].text}"
-        else:
-            text += f"\n{OMITTED}\n{units[at].text}"
-        before = at
-    return text
