@@ -4,8 +4,9 @@
 session becomes a Markdown file: a heading with its date, then a `Speaker: text` line for each turn.
 Every question but those of category 5 is asked, by words, by meaning, and by both: is a line that
 answers it among six results (`line`), shown (`text`), how soon (`MRR`), are all of its lines there
-(`every`), is its session among five and ten. No key is used and nothing is downloaded; without the
-conversations it says so and ends well.
+(`every`), are they all shown (`shown`) or how many of them (`share`), is its session among five and
+ten; those that ask for many things are told once more, as `lists`. No key is used and nothing is
+downloaded; without the conversations it says so and ends well.
 
 `--postgres` asks the index in PostgreSQL as well: `--postgres URL` in an empty database of yours,
 without a URL in a server that is started for it. Then no figure may be more than 0.01 below that of
@@ -35,12 +36,18 @@ from bot.config import MemoryConfig
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
+from bot.memory.many import asks_for_many
 
 TOP = 6
 MORE = 12  # results, of a second search
 UNANSWERABLE = 5  # the category whose answers are in no conversation
+LISTS = "lists"
 APART = 0.01  # how far the engines may be apart
 GOALS = {"line": 0.93, "text": 0.88, "mrr": 0.80}
+COLUMNS = (
+    *("line@6", "text@6", "MRR", "every@6", "every@12", "shown@6", "shown@12"),
+    *("share@6", "share@12", "session@5", "session@10", "p50 ms"),
+)
 _SESSION = re.compile(r"session_(\d+)")
 _TURN = re.compile(r"D\d+:\d+")
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -78,6 +85,10 @@ class Tally:
     mrr: float = 0
     every: float = 0
     every_of_more: float = 0
+    shown: float = 0
+    shown_of_more: float = 0
+    part: float = 0
+    part_of_more: float = 0
     session_5: float = 0
     session_10: float = 0
     times: list[float] = field(default_factory=list[float])
@@ -94,6 +105,11 @@ class Tally:
         self.text += any(t.text in hit.snippet for hit in hits for t in question.evidence if t.text)
         self.every += _has_all(hits, question)
         self.every_of_more += _has_all(more, question)
+        part, part_of_more = _share_shown(hits, question), _share_shown(more, question)
+        self.shown += part == 1
+        self.shown_of_more += part_of_more == 1
+        self.part += part
+        self.part_of_more += part_of_more
         sessions = {turn.path for turn in question.evidence}
         self.session_5 += any(hit.path in sessions for hit in more[:5])
         self.session_10 += any(hit.path in sessions for hit in more[:10])
@@ -107,7 +123,9 @@ class Tally:
         """The figures as they are printed."""
         shares = (
             *(self.line, self.text, self.mrr),
-            *(self.every, self.every_of_more, self.session_5, self.session_10),
+            *(self.every, self.every_of_more, self.shown, self.shown_of_more),
+            *(self.part, self.part_of_more),
+            *(self.session_5, self.session_10),
         )
         median = statistics.median(self.times)
         return [
@@ -125,6 +143,12 @@ def covers(hit: Hit, turn: Turn) -> bool:
 def _has_all(hits: Sequence[Hit], question: Question) -> bool:
     """Whether every turn that holds the answer is in some hit."""
     return all(any(covers(hit, turn) for hit in hits) for turn in question.evidence)
+
+
+def _share_shown(hits: Sequence[Hit], question: Question) -> float:
+    """How many of the turns that hold the answer are shown, as a share of all of them."""
+    shown = "\n".join(hit.snippet for hit in hits)
+    return sum(turn.text in shown for turn in question.evidence) / len(question.evidence)
 
 
 def write_notes(source: Path, workspace: Path) -> list[Question]:
@@ -181,7 +205,10 @@ async def indexed(folder: Path, config: MemoryConfig, url: str) -> AsyncGenerato
 async def ask(
     folder: Path, questions: Sequence[Question], options: Mapping[str, Any], url: str = ""
 ) -> dict[str, Tally]:
-    """Ask every question of an index of the notes; a tally for each conversation and for all."""
+    """Ask every question of an index of the notes.
+
+    A tally for each conversation, for all, and for all questions that ask for many things.
+    """
     config = MemoryConfig.model_validate({"max_results": TOP, "watch": False, **options})
     tallies: dict[str, Tally] = {"all": Tally()}
     async with indexed(folder, config, url) as index:
@@ -193,7 +220,8 @@ async def ask(
             more = await index.search(question.text, ["main"], MORE)
             if answer.degraded:
                 raise SystemExit(f"a search had to do without something: {answer.degraded}")
-            for name in ("all", question.conversation):
+            lists = (LISTS,) if asks_for_many(question.text) else ()
+            for name in ("all", *lists, question.conversation):
                 tallies.setdefault(name, Tally()).add(question, answer.hits, more.hits, seconds)
     return tallies
 
@@ -237,9 +265,8 @@ def main() -> int:
         return 0
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
     missed = False
-    names = ("line@6", "text@6", "MRR", "every@6", "every@12", "session@5", "session@10", "p50 ms")
-    print(f"| engine | mode | conversation | asked | {' | '.join(names)} |")
-    print(f"|---|---|---|---{'|---' * len(names)}|")
+    print(f"| engine | mode | conversation | asked | {' | '.join(COLUMNS)} |")
+    print(f"|---|---|---|---{'|---' * len(COLUMNS)}|")
     with tempfile.TemporaryDirectory() as folder, engines(options.postgres) as asked:
         questions = write_notes(Path(options.folder), Path(folder) / "workspace")
         for mode, changes in chosen.items():

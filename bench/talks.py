@@ -4,7 +4,8 @@ Friends tell each other things, in English and Chinese (`bench/data/talks-*.txt`
 say is small talk. Questions ask for one thing (attribute), for many (list), for what two people
 have in common, or for what was at some time (date), on the day `TODAY`. A line is found when it is
 shown: `R@n` are questions with one of their lines among so many results, `every@n` those with all
-of them. Options were chosen by every other group of questions; the others are told apart.
+of them, `share@n` how many of a question's lines are shown. Options were chosen by every other
+group of questions; the others are told apart.
 """
 
 from __future__ import annotations
@@ -152,10 +153,14 @@ def _write_talks(
 
 @dataclass(slots=True)
 class Tally:
-    """What some questions came to: the places of their first lines, and how many had them all."""
+    """What some questions came to: the places of their first lines, and how many had them all.
+
+    `shares` is of how much of their lines was shown, together.
+    """
 
     places: list[int] = field(default_factory=list[int])
     every: dict[int, int] = field(default_factory=lambda: dict.fromkeys((SHORT, LONG), 0))
+    shares: dict[int, float] = field(default_factory=lambda: dict.fromkeys((SHORT, LONG), 0.0))
 
     def add(self, question: Question, found: Mapping[int, Sequence[Hit]]) -> None:
         """Count one question, by what was found for it when so many results were wanted."""
@@ -164,13 +169,16 @@ class Tally:
         self.places.append(at[0] if at else 0)
         for wanted, hits in found.items():
             together = "\n".join(hit.snippet for hit in hits)
-            self.every[wanted] += all(each in together for each in question.evidence)
+            shown = [each in together for each in question.evidence]
+            self.every[wanted] += all(shown)
+            self.shares[wanted] += sum(shown) / len(shown)
 
     def row(self) -> list[str]:
         """The figures as they are printed."""
         asked = len(self.places)
         within = [sum(0 < place <= n for place in self.places) for n in (1, 5, 10)]
-        return [str(asked), *(f"{n / asked:.3f}" for n in (*within, *self.every.values()))]
+        counts = (*self.every.values(), *self.shares.values())
+        return [str(asked), *(f"{n / asked:.3f}" for n in (*within, *counts))]
 
 
 async def ask(
@@ -210,9 +218,9 @@ def main() -> int:
     options = parser.parse_args()
     embedder = {"provider": options.embedder}
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
-    every = " | ".join(f"every@{n}" for n in (SHORT, LONG))
-    print(f"| mode | language | kind | half | asked | R@1 | R@5 | R@10 | {every} |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    more = " | ".join(f"{name}@{n}" for name in ("every", "share") for n in (SHORT, LONG))
+    print(f"| mode | language | kind | half | asked | R@1 | R@5 | R@10 | {more} |")
+    print(f"|{'---|' * 12}")
     with tempfile.TemporaryDirectory() as folder:
         questions = write_notes(Path(folder) / "workspace")
         for mode, changes in chosen.items():

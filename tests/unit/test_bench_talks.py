@@ -35,3 +35,4 @@ def test_a_question_for_many_lines_is_answered_by_all_of_them():
     tally.add(question, {talks.SHORT: hits[:2], talks.LONG: hits})
     assert tally.places == [2]
     assert tally.every == {talks.SHORT: 0, talks.LONG: 1}
+    assert tally.shares == {talks.SHORT: 0.5, talks.LONG: 1.0}
