@@ -10,7 +10,7 @@ part that answers the question, not its first lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -21,6 +21,8 @@ from bot.memory import (
     chunking,
     claims,
     dates,
+    line_scores,
+    listing,
     markdown,
     periods,
     snippets,
@@ -51,8 +53,6 @@ FIRST = 0.04  # and that it speaks in the first person
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
-KIN = 0.1  # of the cosine to what was chosen, where many things are asked for
-KIN_OF = 4  # of the first that were chosen: what comes later is less sure
 REFINED = 2  # times as many as are wanted are compared by words of like meaning
 # What is told as a reason. Chosen with the built-in embedder by one half of the questions of
 # bench/fits; docs/memory.md has the figures of the other half.
@@ -130,6 +130,7 @@ class Scored:
     vector: float = 0.0
     score: float = 0.0
     strength: float = 1.0  # of the claim that answers best, as far as it was asked for
+    others: NDArray[np.bool_] | None = None  # which of its units nobody says who was asked for
     speech: float = 0.0  # what it says of who was asked for, at most NAMED + SAID + FIRST
     unit_scores: list[float] = field(default_factory=list[float])
     cosines: list[float] = field(default_factory=list[float])
@@ -138,6 +139,9 @@ class Scored:
     def units(self) -> list[Unit]:
         """The lines of the candidate, long ones in parts."""
         return self.prepared.units
+
+
+_Shown = tuple[Scored, str, tuple[Line, ...]]
 
 
 def answer(
@@ -168,7 +172,6 @@ def hits(
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     good = _faded_later(good, request)
-    chosen = diversify(good, request.limit, config.mmr_lambda, of_a_kind=request.many)
     return tuple(
         replace(
             each.candidate.hit,
@@ -179,14 +182,44 @@ def hits(
             why=Why() if found is None else why(each, found.query, found.known, request.times),
             lines=scores,
         )
-        for each, (shown, scores) in ((each, _snippet(each)) for each in chosen)
+        for each, shown, scores in (_listed if request.many else _best)(good, request, config)
     )
 
 
-def _snippet(scored: Scored) -> tuple[str, tuple[Line, ...]]:
-    """What of a candidate is shown, and each of its lines with its scores."""
-    text = scored.candidate.text
-    return snippets.snippet(text, scored.units, scored.unit_scores, scored.cosines)
+def _best(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Iterator[_Shown]:
+    """The best passages, each with what answers best of it."""
+    for each in diversify(good, request.limit, config.mmr_lambda):
+        text = each.candidate.text
+        yield each, *snippets.snippet(text, each.units, each.unit_scores, each.cosines)
+
+
+def _listed(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Iterator[_Shown]:
+    """The passages with the best lines of all, each with these."""
+    pool = [_passage(each) for each in good[: request.limit * listing.POOL]]
+    for at, chosen in listing.choose(pool, request.limit, config.mmr_lambda).items():
+        each, passage = good[at], pool[at]
+        shown = snippets.joined(passage.units, chosen)
+        meant = {unit.line: near for unit, near in zip(passage.units, passage.meant, strict=True)}
+        yield each, shown, line_scores.of(shown, passage.units, each.unit_scores, meant)
+
+
+def _passage(scored: Scored) -> listing.Passage:
+    """A candidate as its lines are chosen from."""
+    hit, units = scored.candidate.hit, scored.units
+    meant = snippets.meanings(scored.candidate.text, scored.cosines)
+    others = [False] * len(units) if scored.others is None else scored.others.tolist()
+    return listing.Passage(
+        place=(hit.space, hit.path, hit.start_line),
+        score=scored.score,
+        units=[snippets.cut(unit) for unit in units],
+        tokens=scored.prepared.lines,
+        by_words=scored.unit_scores,
+        meant=[meant.get(unit.line, 0.0) for unit in units],
+        others=[
+            is_others and bool(name)
+            for is_others, name in zip(others, speakers.labels(units), strict=True)
+        ],
+    )
 
 
 def why(
@@ -298,6 +331,7 @@ def _score_speech(
     named = who.named(found)
     for number, (each, text) in enumerate(zip(scored, texts, strict=True)):
         line = text.units[best[number] - text.first].text
+        each.others = who.others[text.rows]
         each.speech = (
             NAMED * float(named[number])
             + SAID * float(said[number])
@@ -344,32 +378,24 @@ def _days(candidate: Candidate) -> frozenset[date]:
     return own | dates.days(candidate.text)
 
 
-def diversify(
-    ranked: Sequence[Scored], limit: int, trade_off: float, *, of_a_kind: bool = False
-) -> list[Scored]:
+def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Scored]:
     """Maximal marginal relevance: what is chosen should not say the same again.
 
     `trade_off` 1 keeps the order. Likeness is the share of common words (Jaccard), squared: two
     passages about one thing share a fifth of their words and are both wanted, copies share all.
-
-    Where many things are asked for they are `of_a_kind`: what means something like the first that
-    were chosen is the sooner another one of them.
     """
     pool = list(ranked[: limit * POOL])
     best = pool[0].score if pool else 0.0
     chosen: list[Scored] = []
     likeness = [0.0] * len(pool)
     said = {id(each): each.prepared.words for each in pool}
-    kin = _Kin(pool if of_a_kind else ())
     while pool and len(chosen) < limit:
         gains = [
-            trade_off * (each.score + kin.of(each)) / (best or 1.0) - (1 - trade_off) * like
+            trade_off * each.score / (best or 1.0) - (1 - trade_off) * like
             for each, like in zip(pool, likeness, strict=True)
         ]
         at = max(range(len(pool)), key=gains.__getitem__)
         chosen.append(pool.pop(at))
-        if len(chosen) <= KIN_OF:
-            kin.add(chosen[-1])
         likeness.pop(at)
         if trade_off < 1:
             likeness = [
@@ -377,39 +403,6 @@ def diversify(
                 for each, like in zip(pool, likeness, strict=True)
             ]
     return chosen
-
-
-class _Kin:
-    """How like passages are, by what they mean, to those that answer best; 0 without vectors."""
-
-    def __init__(self, pool: Sequence[Scored]) -> None:
-        self._rows: dict[int, slice] = {}
-        self._together: dict[int, float] = {}
-        self._added = 0
-        parts: list[Vectors] = []
-        end = 0
-        for each in pool:
-            rows = each.candidate.vectors
-            if rows is not None and each.cosines:
-                self._rows[id(each)] = slice(end, end + len(rows))
-                parts.append(rows)
-                end += len(rows)
-        self._windows = np.concatenate(parts) if parts else None
-
-    def add(self, chosen: Scored) -> None:
-        """Count one that was chosen, by its window that answers best."""
-        rows = self._rows.get(id(chosen))
-        if self._windows is None or rows is None:
-            return
-        window = self._windows[rows][int(np.argmax(chosen.cosines))]
-        cosines = vectors.products(self._windows, window[None])[:, 0]
-        self._added += 1
-        for key, part in self._rows.items():
-            self._together[key] = self._together.get(key, 0.0) + float(cosines[part].max())
-
-    def of(self, each: Scored) -> float:
-        """What that is worth."""
-        return KIN * self._together.get(id(each), 0.0) / max(1, self._added)
 
 
 def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:

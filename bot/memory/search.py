@@ -171,8 +171,9 @@ class Searcher(Protocol):
     ) -> Findings:
         """Passages of these partitions, and of no others, that match the words or their sense.
 
-        At most `limit` of them; None is as many as the configuration says. `today` is the day it is
-        for whoever asks, by which "yesterday" is understood.
+        At most `limit` of them; None is as many as the configuration says. A query that asks for
+        many things may have twice as many, with no more text than so many have at most. `today` is
+        the day it is for whoever asks, by which "yesterday" is understood.
         """
         ...
 

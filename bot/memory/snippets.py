@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from bot.memory import chunking, line_scores
 from bot.memory.chunking import Unit
@@ -25,14 +26,18 @@ def snippet(
 
     `by_words` is what each of its units scores, `cosines` those of its windows, if it has any.
     """
-    windows = chunking.windows(text) if cosines else []
-    meant = line_scores.meanings(windows, cosines)
+    meant = meanings(text, cosines)
     worth = [
         words + UNIT_MEANING * meant.get(unit.line, 0.0)
         for words, unit in zip(by_words, units, strict=True)
     ]
     shown = best_lines(units, worth)
     return shown, line_scores.of(shown, units, by_words, meant)
+
+
+def meanings(text: str, cosines: Sequence[float]) -> Mapping[int, float]:
+    """The cosine of each line of a passage, by those of its windows."""
+    return line_scores.meanings(chunking.windows(text) if cosines else [], cosines)
 
 
 def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:
@@ -44,15 +49,13 @@ def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_
     while True:
         left = [at for at in range(len(units)) if at not in chosen]
         left.sort(key=lambda at: (-_worth(at, scores, chosen), at))
-        best_fitting = next(
-            (at for at in left if len(_joined(units, {*chosen, at})) <= limit), None
-        )
+        best_fitting = next((at for at in left if len(joined(units, {*chosen, at})) <= limit), None)
         if best_fitting is None:
             break
         chosen.add(best_fitting)
     if not chosen:
         return units[0].text[:limit] if units else ""
-    return _joined(units, chosen)
+    return joined(units, chosen)
 
 
 def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int]]:
@@ -75,16 +78,13 @@ def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int
     return found
 
 
-def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
-    worth = scores[at]
-    if at - 1 in chosen:
-        worth += WORTH_AFTER * scores[at - 1]
-    if at + 1 in chosen:
-        worth += WORTH_BEFORE * scores[at + 1]
-    return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
+def cut(unit: Unit) -> Unit:
+    """A unit, or as much of its beginning as a snippet can have."""
+    return unit if len(unit.text) <= MAX_SNIPPET else replace(unit, text=unit.text[:MAX_SNIPPET])
 
 
-def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
+def joined(units: Sequence[Unit], chosen: Collection[int]) -> str:
+    """Some of a passage's units in their order, with a mark where lines were left out."""
     text = ""
     before = -1
     for at in sorted(chosen):
@@ -96,3 +96,12 @@ def _joined(units: Sequence[Unit], chosen: set[int]) -> str:
             text += f"\n{OMITTED}\n{units[at].text}"
         before = at
     return text
+
+
+def _worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
+    worth = scores[at]
+    if at - 1 in chosen:
+        worth += WORTH_AFTER * scores[at - 1]
+    if at + 1 in chosen:
+        worth += WORTH_BEFORE * scores[at + 1]
+    return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)

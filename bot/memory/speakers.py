@@ -53,7 +53,8 @@ def is_first_person(line: str) -> bool:
 class Speakers:
     """Who says the lines of some texts, as far as a question asks for that.
 
-    `are_known` when anybody does; `names` are the places of those of its terms that are names.
+    `are_known` when anybody does; `names` are the places of those of its terms that are names, and
+    `others` tells the lines that nobody says who was asked for.
     """
 
     def __init__(self, texts: Sequence[Text], query: Query, tokenize: Tokenize) -> None:
@@ -66,7 +67,7 @@ class Speakers:
         self.names = [at for at, term in enumerate(query.terms) if every.issuperset(term.tokens)]
         wanted = frozenset(token for at in self.names for token in query.terms[at].tokens)
         # Where nobody is asked for by name, anybody may say it.
-        self._others = np.array([bool(wanted) and not wanted & tokens[name] for name in names])
+        self.others = np.array([bool(wanted) and not wanted & tokens[name] for name in names])
 
     def said(self, texts: Sequence[Text], found: Matches, shares: Array) -> tuple[Array, list[int]]:
         """What the best line of each text has of the rest of a question, and the row of that line.
@@ -83,7 +84,7 @@ class Speakers:
             part = worth[first : last + 1]
             np.maximum(part[1:], BEFORE * own[first:last], out=part[1:])
             np.maximum(part[:-1], AFTER * own[first + 1 : last + 1], out=part[:-1])
-        worth[self._others] = 0.0
+        worth[self.others] = 0.0
         spans = [slice(text.first, text.first + len(text.units)) for text in texts]
         best = [span.start + int(worth[span].argmax()) for span in spans]
         return worth[best], best

@@ -138,6 +138,17 @@ class Text:
         return len(self.tokens) - len(self.units)
 
     @property
+    def lines(self) -> list[list[str]]:
+        """The tokens of each of its units."""
+        found: list[list[str]] = []
+        start = 0
+        for _ in self.units:
+            end = self.tokens.index(NEW_LINE, start)
+            found.append(self.tokens[start:end])
+            start = end + 1
+        return found
+
+    @property
     def words(self) -> frozenset[str]:
         """The words of its lines, without its heading's."""
         end = len(self.tokens) - 1 - self.tokens[::-1].index(NEW_LINE)

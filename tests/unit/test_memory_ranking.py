@@ -292,15 +292,6 @@ def test_near_copies_make_room_for_something_else():
     assert order(ranking.diversify(ranked_texts(*texts), 3, 1.0)) == [0, 1, 2]
 
 
-def test_of_many_things_those_like_the_first_found_come_sooner():
-    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]], np.float32)
-    made = scored("", "went to Lisbon", "a rash", "Oslo was cold", vector=rows[:1], rows=rows)
-    for each, share in zip(made, (0.9, 0.5, 0.46), strict=True):
-        each.score = share
-    assert order(ranking.diversify(made, 2, 0.7)) == [0, 1]
-    assert order(ranking.diversify(made, 2, 0.7, of_a_kind=True)) == [0, 2]
-
-
 def test_passages_about_one_thing_are_both_kept():
     texts = ["daughter allergic to peanuts", "peanuts grow under the earth", "oolong tea"]
     assert order(ranking.diversify(ranked_texts(*texts, falling=0.2), 2, 0.7)) == [0, 1]
