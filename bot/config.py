@@ -508,7 +508,12 @@ class MemoryConfig(Section):
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
     aging: AgingConfig = Field(default_factory=AgingConfig)
     night: NightConfig = Field(default_factory=NightConfig)
-    max_results: int = Field(default=6, ge=1, le=50, description="Most results of one search.")
+    max_results: int = Field(
+        default=6,
+        ge=1,
+        le=50,
+        description="Most results of one search; of a list, twice as many short ones.",
+    )
     min_score: float = Field(
         default=0.02, ge=0, le=1, description="Results that score less are left out."
     )

@@ -51,7 +51,7 @@ def search(query: str, limit: int | None, config: Path | None) -> None:
         load(config, quiet=True),
         lambda memory: memory.index.search(query, OWNER_VIEW.partitions, limit),
     )
-    hits = [hit for hit in found.hits if not markdown.says_nothing(hit.snippet)]
+    hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {_where(hit)}")
         for line in markdown.readable(hit.snippet).strip().splitlines():

@@ -126,12 +126,9 @@ class MemoryPages:
             wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= MAX_RESULTS
         ):
             return _refused(400, f"k must be a whole number from 1 to {MAX_RESULTS}")
-        found = await self._memory.search_space(
-            OWNER_VIEW,
-            request.query.get("space", "") or DEFAULT_SPACE,
-            query,
-            int(wanted) if wanted is not None else None,
-        )
+        most = int(wanted) if wanted is not None else None
+        space = request.query.get("space", "") or DEFAULT_SPACE
+        found = await self._memory.search_space(OWNER_VIEW, space, query, most)
         if found is None:
             return _refused(404, "there is no such space here")
         results = [
@@ -143,7 +140,7 @@ class MemoryPages:
                 "snippet": hit.snippet,
                 "source": hit.source,
             }
-            for hit in found.hits
+            for hit in found.hits[:most]
         ]
         return web.json_response(
             {"results": results, "mode": found.mode}, headers={"Cache-Control": "no-store"}

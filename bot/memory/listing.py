@@ -14,6 +14,7 @@ from itertools import chain
 
 from bot.memory import snippets, speakers
 from bot.memory.chunking import Unit
+from bot.memory.search import Hit
 from bot.memory.snippets import MAX_SNIPPET
 from bot.memory.vectors import NDArray, np
 
@@ -88,6 +89,16 @@ def choose(
             if (at, near) in numbers and near not in units:
                 worth[numbers[at, near]] += BESIDE
     return {at: chosen[at] for at in sorted(chosen)}
+
+
+def fitting(hits: Sequence[Hit], limit: int) -> Sequence[Hit]:
+    """The first passages of a longer list, as far as `limit` results have room for them."""
+    room = limit * MAX_SNIPPET
+    for at, hit in enumerate(hits[: limit * SHOWN]):
+        room -= len(hit.snippet)
+        if room < 0:
+            return hits[:at]
+    return hits[: limit * SHOWN]
 
 
 def _best_lines(

@@ -12,7 +12,7 @@ from datetime import date
 from bot.config import Config
 from bot.context import statements
 from bot.identity.view import MemoryView
-from bot.memory import layout, markdown
+from bot.memory import layout, listing, markdown
 from bot.memory.memory import Memory
 from bot.memory.search import Findings, Hit
 from bot.sessions import search
@@ -25,7 +25,7 @@ class Lookup:
     """What the chat's `/memory search` and the page go by."""
 
     def __init__(self, memory: Memory, database: Database, most: int) -> None:
-        """`most` is how many passages an answer has."""
+        """`most` is how many passages an answer has; a list has up to twice as many short ones."""
         self._memory = memory
         self._database = database
         self._most = most
@@ -59,7 +59,8 @@ class Lookup:
         }
         fit = [hit for hit in hits if is_note(hit) or hit.path in told]
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
-        return replace(found, hits=tuple(fit[: self._most]))
+        shown = listing.fitting(fit, self._most) if found.many else fit[: self._most]
+        return replace(found, hits=tuple(shown))
 
 
 def is_note(hit: Hit) -> bool:

@@ -66,11 +66,16 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a search found, best first; which legs found it; and what it had to do without."""
+    """What a search found, best first; which legs found it; and what it had to do without.
+
+    `many` says that many things were asked for: then there may be twice as many passages as were
+    wanted, with no more text than so many have at most.
+    """
 
     hits: tuple[Hit, ...]
     mode: str
     degraded: tuple[str, ...] = ()
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +176,9 @@ class Searcher(Protocol):
     ) -> Findings:
         """Passages of these partitions, and of no others, that match the words or their sense.
 
-        At most `limit` of them; None is as many as the configuration says. A query that asks for
-        many things may have twice as many, with no more text than so many have at most. `today` is
-        the day it is for whoever asks, by which "yesterday" is understood.
+        At most `limit` of them, or twice as many of what is found as a list (`Findings.many`); None
+        is as many as the configuration says. `today` is the day it is for whoever asks, by which
+        "yesterday" is understood.
         """
         ...
 

@@ -242,7 +242,7 @@ class SelfTest:
         return any(
             (layout.shown(hit.space, hit.path) == path and hit.start_line <= line <= hit.end_line)
             or same in markdown.normal(hit.snippet)
-            for hit in found.hits
+            for hit in found.hits[:RESULTS]
         )
 
 

@@ -254,6 +254,23 @@ async def test_a_search_quotes_as_many_passages_as_configured(
         assert len((await answer.json())["results"]) == most
 
 
+async def test_a_question_for_many_is_answered_with_more_and_a_program_with_as_many_as_it_names(
+    tmp_path: Path,
+):
+    for number in range(30):
+        for folder in (f"{ADA}/memory", "memory"):
+            write(tmp_path, f"{folder}/boat{number}.md", f"- The boat number {number} is blue\n")
+    asked, options = "which boats are blue", {"max_results": 3}
+    model = searching("memory_search", asked)
+    async with started(tmp_path, model=model, memory=options) as engine:
+        assert (await engine.ask(f"/memory search {asked}")).count("> ") == 6
+        assert (await engine.ask("What about the boat?")).count("is blue") == 6
+    async with page(tmp_path, memory=options) as url, aiohttp.ClientSession() as client:
+        for more, most in (("", 6), ("&k=4", 4)):
+            async with client.get(f"{url}?q={asked.replace(' ', '+')}{more}") as answer:
+                assert len((await answer.json())["results"]) == most
+
+
 async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path: Path):
     (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
     (tmp_path / "workspace" / ADA / "memory" / "odd.md").write_bytes(b"- caf\xe9 \xff\n")
@@ -647,6 +664,15 @@ async def test_the_page_needs_the_token_where_there_is_one(tmp_path: Path):
             async with client.get(f"{url}?q=peanuts", headers=headers) as answer:
                 assert answer.status == status
                 assert ("owner" in await answer.text()) is (status == 200)
+
+
+@pytest.mark.slow
+async def test_the_command_line_finds_as_much_of_a_list_as_there_is_room_for(tmp_path: Path):
+    for number in range(15):
+        write(tmp_path / "data", f"memory/boat{number}.md", f"- The boat number {number} is blue\n")
+    for more, most in (((), 12), (("--limit", "4"), 4)):
+        found = await confidant(tmp_path, "memory", "search", "which boats are blue", *more)
+        assert found.out.count("is blue") == most
 
 
 async def test_readiness_tells_of_trouble_without_names(tmp_path: Path):

@@ -131,6 +131,15 @@ def test_the_entries_that_have_the_words_are_shown_of_long_passages(at):
     assert wanted in texts(found, dict(listing.choose(found, 1, 1.0)))
 
 
+@given(st.lists(st.integers(0, MAX_SNIPPET), max_size=20), st.integers(1, 5))
+def test_as_many_of_a_longer_list_are_shown_as_there_is_room_for(sizes, limit):
+    hits = [Hit("main", "a.md", at, at, 0.5, "x" * n, "memory") for at, n in enumerate(sizes)]
+    shown = listing.fitting(hits, limit)
+    assert list(shown) == hits[: len(shown)]
+    assert min(limit, len(hits)) <= len(shown) <= limit * listing.SHOWN
+    assert sum(len(hit.snippet) for hit in shown) <= limit * MAX_SNIPPET
+
+
 # --- in a search ---------------------------------------------------------------------------------
 
 

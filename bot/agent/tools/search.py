@@ -46,7 +46,8 @@ class MemoryQuery(Parameters):
         None,
         ge=1,
         le=MAX_LIMIT,
-        description="Most passages to quote; leave it out for the usual number.",
+        description="Most passages to quote, or twice as many short ones of a list; leave it out "
+        "for the usual number.",
     )
 
 
@@ -124,7 +125,7 @@ class MemorySearch:
         """
         view, today = context.view, context.now.date()
         found = await self._searcher.search(query, view.partitions, limit, today=today)
-        most = limit or len(found.hits)
+        most = len(found.hits) if limit is None or found.many else limit
         hits, said, questions = await self._worth_quoting(view, found.hits)
         if len(hits) - len(questions) < most == len(found.hits):
             wider = await self._searcher.search(query, view.partitions, most * MORE, today=today)

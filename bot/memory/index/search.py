@@ -207,7 +207,8 @@ class Searches:
             most = min(MAX_CANDIDATES, request.limit * self._config.candidate_multiplier)
             found = reader.find(request, most, by_words=self._config.text_weight > 0)
             hits = ranking.answer(found, request, self._config, reader.tokenize, like=like)
-        return _findings(hits, self.mode(has_vector=vector is not None), found, degraded)
+        mode = self.mode(has_vector=vector is not None)
+        return _findings(hits, mode, found, degraded, many=request.many)
 
     def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
         """What the notes say, as far as there is time to read them."""
@@ -217,7 +218,7 @@ class Searches:
             items, late = _read(self._notes, request)
             found = Candidates(query, items, late=late)
             hits = ranking.answer(found, request, self._config, tokenize)
-        return _findings(hits, "keyword", found, degraded)
+        return _findings(hits, "keyword", found, degraded, many=request.many)
 
     def _reader(self) -> Reader | None:
         """This thread's reader of the index file, or None while there is none."""
@@ -240,10 +241,10 @@ class Searches:
 
 
 def _findings(
-    hits: tuple[Hit, ...], mode: Mode, found: Candidates, degraded: Sequence[str]
+    hits: tuple[Hit, ...], mode: Mode, found: Candidates, degraded: Sequence[str], *, many: bool
 ) -> Findings:
     late = ("the search took too long: some notes were not looked at",) if found.late else ()
-    return Findings(hits, mode, (*degraded, *late))
+    return Findings(hits, mode, (*degraded, *late), many)
 
 
 def _read(notes: NoteStore, request: Request) -> tuple[list[Candidate], bool]:
