@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from bot.errors import EmbedderError
 from bot.memory.embed.installed import folder_of
-from bot.memory.embed.multilingual import PACKAGE, TABLE, MultilingualEmbedder
+from bot.memory.embed.multilingual import DIMS, PACKAGE, TABLE, MultilingualEmbedder
 from bot.memory.embed.sentence_encoder import LONGEST
 
 TEXTS = [
@@ -45,6 +46,60 @@ async def test_what_means_the_same_is_near_in_any_language_and_script(embedder_c
     assert english @ french > english @ tea
     await embedder.close()
     assert (await embedder.embed(["tea"]))[0] @ rows[1] > 0.999  # it may be used again
+    await embedder.close()
+
+
+def passages(count: int, characters: int) -> list[str]:
+    """Passages of about that length, in words of which some are in many."""
+    chance = random.Random(count * characters)  # noqa: S311 - the same each time
+    words = [*" ".join(TEXTS[1:5]).split(), *"过敏花生我女儿医生说", "naïve", "x-ray", "12:30", "–"]
+    return [
+        " ".join(chance.choices(words, k=max(1, characters // 6))) + f" {number}"
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("characters", [1, 80, 2_000])
+async def test_a_text_says_the_same_whatever_it_is_asked_with(
+    embedder_cache: Path, characters: int
+):
+    """Its row does not depend on how many texts there are, their order or what is beside it."""
+    texts = [*passages(40, characters), *TEXTS[:-1], "the same", "the same"]
+    embedder = MultilingualEmbedder(embedder_cache)
+    alone = np.concatenate([await embedder.embed([text]) for text in texts])
+    together = await embedder.embed(texts)
+    assert np.abs(together - alone).max() < 1e-5
+    assert np.abs(together[-1] - together[-2]).max() < 1e-5
+    assert np.abs(await embedder.embed(texts[::-1]) - alone[::-1]).max() < 1e-5
+    at_once = await asyncio.gather(*(embedder.embed(texts[n:]) for n in range(5)))
+    assert all(np.abs(rows - alone[n:]).max() < 1e-5 for n, rows in enumerate(at_once))
+    await embedder.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t",
+        "\x00",
+        "\ud800",  # half of a character
+        "\ud800" * LONGEST,
+        "\uffff\U0010ffff\u200b",  # what no piece has
+        "a\u0301" * 3_000,
+        "ﷺ" * LONGEST,  # one character that is 18 once it is made plain
+        "tea " * LONGEST,
+        "a" * LONGEST,
+        "😀" * LONGEST,
+        "- 9:00 " * LONGEST,
+    ],
+    ids=range(12),
+)
+async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache: Path, text: str):
+    embedder = MultilingualEmbedder(embedder_cache)
+    rows = await embedder.embed(["tea", text, "tea"])
+    assert np.abs(np.linalg.norm(rows, axis=1) - 1.0).max() < 1e-5
+    assert np.abs(rows[[0, 2]] - await embedder.embed(["tea"])).max() < 1e-5
+    assert (await embedder.embed([])).shape == (0, DIMS)
     await embedder.close()
 
 

@@ -21,7 +21,7 @@ from bot.storage import files
 
 LONGEST = 4_000  # characters of a text that are looked at: it was made for sentences
 CHARACTERS = 16_000  # that are cut into pieces at once
-TOKENS = 512  # that go through the layers at once: what they pass stays in the processor's cache
+TOKENS = 1024  # that go through the layers at once: more take more memory, and are hardly faster
 
 _PARTS = 17  # of the table: word n is row n // 17 of part n % 17
 _WORDS = 7530  # in each
@@ -29,6 +29,7 @@ _SHAPE = (_PARTS * _WORDS, DIMS)
 _ROW = 256  # of a layer's values for a token
 _ORDERS = ((2, 0), (3, 1), (5, 2))  # tokens that are looked at together, and those before the first
 _GAP = 2  # empty rows between texts, so that nothing is seen across their ends
+_NOTHING = -1  # what stands there, before every piece
 
 
 class SentenceEncoder:
@@ -70,49 +71,72 @@ class _Encoder:
             np.concatenate([weights[f"ln_g{name}"] for name in names]),
             np.concatenate([weights[f"ln_b{name}"] for name in names]),
         )
-        self._layers = [
-            [(weights[f"w{n}_{name}"], weights[f"b{n}_{name}"]) for n in (1, 2)] for name in names
-        ]
-        self._norm = (weights["ln_g"], weights["ln_b"])
-        self._out, self._out_bias = weights["cnn_W"], weights["cnn_b"]
+        self._layers = [_Layers(weights, tokens, before) for tokens, before in _ORDERS]
+        # The end of the last norm, and what follows the sum over a text, are one product.
+        self._out = weights["ln_g"][:, None] * weights["cnn_W"]
+        self._out_bias = weights["ln_b"] @ weights["cnn_W"] + weights["cnn_b"]
         self._dense = {name: weights[name] for name in ("d0", "d1", "d2", "d3", "p1", "p3")}
 
     def encode(self, texts: Sequence[NDArray[np.int32]]) -> Vectors:
         """One vector of length one for the pieces of each text."""
         lengths = np.array([len(text) for text in texts], np.int64)
         starts = _GAP + np.concatenate(([0], np.cumsum(lengths[:-1] + _GAP)))
-        every = np.zeros(int(starts[-1] + lengths[-1]) + _GAP, np.int64)
-        is_there = np.zeros((len(every), 1), np.float32)
-        for start, text in zip(starts.tolist(), texts, strict=True):
-            every[start : start + len(text)] = text
-            is_there[start : start + len(text)] = 1.0
-        seen = np.empty((len(every), DIMS + len(_ORDERS) * _ROW), np.float32)
-        words = seen[:, :DIMS]
-        part = every % _PARTS
-        np.multiply(self._table[every], self._scale[part, None], out=words)
+        every = np.full(int(starts[-1] + lengths[-1]) + _GAP, _NOTHING, np.int64)
+        places = [slice(*ends) for ends in zip(starts, starts + lengths, strict=True)]
+        for place, text in zip(places, texts, strict=True):
+            every[place] = text
+        # Pieces come again and again: what is made of one alone is made once. The first is nothing.
+        used, which = np.unique(every, return_inverse=True)
+        words, projected = self._alone(used)
+        seen = [
+            layers.seen(projected[:, at * _ROW : (at + 1) * _ROW], which)
+            for at, layers in enumerate(self._layers)
+        ]
+        counts = lengths[:, None].astype(np.float32)
+        mean = self._sums(words, which, seen, places) @ self._out
+        mean += counts * self._out_bias
+        mean /= np.sqrt(counts)
+        return self._finished(mean)
+
+    def _alone(self, used: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Each piece's own vector, and what the layers are given of it: zeros for the first."""
+        part = used % _PARTS
+        words = self._table[used] * self._scale[part, None]
         let_go(self._table)
         words += self._low[part, None]
         projected = words @ self._project
         projected += self._project_bias
         _normed(projected, *self._project_norm, self._epsilon)
-        projected *= is_there
-        for at, ((tokens, before), layers) in enumerate(zip(_ORDERS, self._layers, strict=True)):
-            values = projected[:, at * _ROW : (at + 1) * _ROW]
-            for weight, bias in layers:
-                together = _beside(values, tokens, before) @ weight
-                together += bias
-                np.maximum(together, 0.0, out=together)
-                together += values
-                together *= is_there
-                values = together
-            seen[:, DIMS + at * _ROW : DIMS + (at + 1) * _ROW] = values
-        _normed(seen, *self._norm, self._epsilon)
-        edges = np.stack([starts, starts + lengths], axis=1).ravel()
-        sums = np.add.reduceat(seen, edges, axis=0)[::2] @ self._out
-        counts = lengths[:, None].astype(np.float32)
-        sums += counts * self._out_bias
-        sums /= np.sqrt(counts)
-        return self._finished(sums)
+        projected[0] = 0.0
+        return words, projected
+
+    def _sums(
+        self,
+        words: Vectors,
+        which: NDArray[np.intp],
+        seen: Sequence[Vectors],
+        places: Sequence[slice],
+    ) -> Vectors:
+        """The sum of each text's rows, normalised: its pieces' words, and what is seen there.
+
+        No row is normalised by itself. Its sums tell by what it is to be multiplied, and a text's
+        rows are summed by a product with that.
+        """
+        width = words.shape[1] + sum(rows.shape[1] for rows in seen)
+        totals, squares = (each[which] for each in _moments(words))
+        for rows in seen:
+            total, of_squares = _moments(rows)
+            totals += total
+            squares += of_squares
+        means = totals / width
+        shares = 1.0 / np.sqrt(squares / width - means * means + self._epsilon)
+        sums = np.empty((len(places), width), np.float32)
+        for text, place in enumerate(places):
+            share = shares[place]
+            parts = [share @ words[which[place]], *(share @ rows[place] for rows in seen)]
+            np.concatenate(parts, out=sums[text])
+            sums[text] -= share @ means[place]
+        return sums
 
     def _finished(self, mean: Vectors) -> Vectors:
         dense = self._dense
@@ -133,12 +157,41 @@ def _normed(rows: Vectors, scale: NDArray[Any], shift: NDArray[Any], epsilon: fl
     rows += shift
 
 
-def _beside(values: Vectors, tokens: int, before: int) -> Vectors:
-    """Each row with those around it, in one."""
-    after = tokens - 1 - before
-    padded = np.pad(values, ((before, after), (0, 0)))
-    shape, (step, inner) = (len(values), tokens * values.shape[1]), padded.strides
-    return np.lib.stride_tricks.as_strided(padded, shape, (step, inner), writeable=False)
+def _moments(rows: Vectors) -> tuple[Vectors, Vectors]:
+    """The sum of each row, and that of its squares."""
+    return rows.sum(axis=1), np.einsum("ij,ij->i", rows, rows)
+
+
+class _Layers:
+    """Two layers that look at some tokens together, the first of them `before` the row they make.
+
+    Each token is multiplied by its part of the weights, and all of it added up. In the first layer
+    that is done once for each piece, however often it comes.
+    """
+
+    def __init__(self, weights: dict[str, NDArray[Any]], tokens: int, before: int) -> None:
+        self._begin = _GAP - before  # the row of the first token, for the first row after a gap
+        (self._first, self._first_bias), (self._second, self._second_bias) = (
+            (weights[f"w{n}_{tokens}"].reshape(tokens, _ROW, _ROW), weights[f"b{n}_{tokens}"])
+            for n in (1, 2)
+        )
+
+    def seen(self, pieces: Vectors, which: NDArray[np.intp]) -> Vectors:
+        """What is seen at each place, by what each piece is and which one stands where."""
+        values, made = (np.zeros((len(which), _ROW), np.float32) for _ in range(2))
+        given, out = values[_GAP:-_GAP], made[_GAP:-_GAP]
+        for at, weight in enumerate(self._first, self._begin):
+            given += (pieces @ weight)[which[at : at + len(given)]]
+        given += self._first_bias
+        np.maximum(given, 0.0, out=given)
+        given += pieces[which[_GAP:-_GAP]]
+        values[which == 0] = 0.0
+        for at, weight in enumerate(self._second, self._begin):
+            out += values[at : at + len(out)] @ weight
+        out += self._second_bias
+        np.maximum(out, 0.0, out=out)
+        out += given
+        return made
 
 
 def _within(ids: Sequence[NDArray[np.int32]], most: int) -> list[slice]:
