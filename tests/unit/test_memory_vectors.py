@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,3 +107,26 @@ def test_vectors_of_another_length_are_never_compared_cut_short():
             vectors.cosines(packed, vectors.normalised(np.ones((1, dims))))
         with pytest.raises(ValueError, match="reshape"):
             vectors.unpack(packed, dims)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chosen", "threads"), [("", 1), ("2", 2)])
+def test_numpy_takes_no_thread_of_its_own_unless_it_is_told_to(chosen: str, threads: int):
+    code = """
+import os, sys
+import bot.app, bot.testing
+import bot.memory.embed.sentence_encoder
+import numpy as np
+many = np.ones((600, 600), np.float32)
+many @ many
+print(len(os.listdir("/proc/self/task")))
+"""
+    if not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < threads:
+        pytest.skip("threads cannot be counted here, or there are too few")
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    if chosen:
+        env["OPENBLAS_NUM_THREADS"] = chosen
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(threads)]
