@@ -6,16 +6,19 @@ import asyncio
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bot.errors import EmbedderError
 from bot.memory.embed.installed import folder_of
-from bot.memory.embed.multilingual import DIMS, PACKAGE, TABLE, MultilingualEmbedder
-from bot.memory.embed.sentence_encoder import LONGEST
+from bot.memory.embed.multilingual import DIMS, PACKAGE, TABLE, WORKERS, MultilingualEmbedder
+from bot.memory.embed.sentence_encoder import LONGEST, SentenceEncoder
+from tests.support import until
 
 TEXTS = [
     "",
@@ -59,7 +62,7 @@ def passages(count: int, characters: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("characters", [1, 80, 2_000])
+@pytest.mark.parametrize("characters", [1, 80, 700])
 async def test_a_text_says_the_same_whatever_it_is_asked_with(
     embedder_cache: Path, characters: int
 ):
@@ -101,6 +104,35 @@ async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache
     assert np.abs(rows[[0, 2]] - await embedder.embed(["tea"])).max() < 1e-5
     assert (await embedder.embed([])).shape == (0, DIMS)
     await embedder.close()
+
+
+async def test_a_question_waits_for_no_notes_and_no_thread_stays(
+    embedder_cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    embed, gate, at_work = SentenceEncoder.embed, threading.Event(), set[str]()
+
+    def slow(self: SentenceEncoder, texts: list[str]) -> Any:
+        if len(texts) > 1:
+            at_work.add(threading.current_thread().name)
+            gate.wait()
+        return embed(self, texts)
+
+    monkeypatch.setattr(SentenceEncoder, "embed", slow)
+    embedder = MultilingualEmbedder(embedder_cache)
+    notes = asyncio.create_task(embedder.embed(passages(40, 80)))
+    try:
+        await until(lambda: len(at_work) == WORKERS)
+        asked = await embedder.embed(["tea"])
+        assert not notes.done()
+    finally:
+        gate.set()
+    assert np.isfinite(await notes).all()
+    await embedder.close()
+    assert not any(each.name.startswith("confidant-embed") for each in threading.enumerate())
+    assert np.abs(await embedder.embed(["tea"]) - asked).max() < 1e-5
+    await embedder.close()
+    await embedder.close()
+    assert not any(each.name.startswith("confidant-embed") for each in threading.enumerate())
 
 
 async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: Path):

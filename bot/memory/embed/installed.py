@@ -38,20 +38,21 @@ def let_go(mapped: np.memmap[Any, Any]) -> None:
     memory.madvise(mmap.MADV_DONTNEED)
 
 
-class OneThread:
-    """A thread in which a model works beside the event loop; made when it is first needed."""
+class Threads:
+    """Threads in which a model works beside the event loop; made when they are first needed."""
 
-    def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[list[str]], Vectors], texts: Sequence[str]) -> Vectors:
-        """Have the work done there, after what it was given before."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-embed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, list(texts))
+        """Have the work done in the next one that is free."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="confidant-embed")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, list(texts))
 
     async def close(self) -> None:
-        """End it; it may be used again."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.to_thread(thread.shutdown)
+        """End them; they may be used again."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown)

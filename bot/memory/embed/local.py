@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.errors import EmbedderError
-from bot.memory.embed.installed import OneThread, folder_of
+from bot.memory.embed.installed import Threads, folder_of
 from bot.memory.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LocalEmbedder:
     def __init__(self, folder: Path | None = None) -> None:
         self.model = f"{PACKAGE}/{MODEL}/glosses"
         self._folder = folder
-        self._thread = OneThread()
+        self._threads = Threads(1)
         self._lock = threading.Lock()
         self._loaded: WordVectors | None = None
 
@@ -51,11 +51,11 @@ class LocalEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged.
         """
-        return await self._thread.run(lambda texts: self._model().embed(texts), texts)
+        return await self._threads.run(lambda texts: self._model().embed(texts), texts)
 
     async def close(self) -> None:
         """End its thread and let go of the weights."""
-        await self._thread.close()
+        await self._threads.close()
         self._loaded = None
 
     def word_vectors(self, texts: Sequence[str]) -> Vectors:
