@@ -50,6 +50,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
 
     for arguments in (
         ("memory", "120"),
+        ("embedding", "--quick"),
         ("chinese",),
         ("facts", "--mode", "vector", "--embedder", "multilingual"),
         ("offline", "--quick"),
