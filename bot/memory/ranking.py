@@ -153,6 +153,8 @@ def answer(
     like: Likeness | None = None,
 ) -> tuple[Hit, ...]:
     """The hits of a search, best first; with `like`, the best are compared by like words too."""
+    if not found.items:
+        return ()  # nor is numpy loaded for nothing, which by words alone nobody else needs
     scored = score(found.items, found.query, found.known, tokenize, request.vector)
     if like is not None and found.known is not None and not found.late:
         refined = _fused(scored, request, config)

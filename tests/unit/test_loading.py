@@ -133,3 +133,28 @@ def test_a_command_loads_neither_channels_nor_pages_nor_services(words, tmp_path
     loaded = loaded_by(command(*words))
     assert packages(loaded) & (LATER - {"rich", "pygments"} | {"aiohttp", "watchfiles"}) == set()
     assert not any(name.startswith(("bot.dashboard", "bot.gateway")) for name in loaded)
+
+
+def test_by_words_alone_where_there_is_nothing_to_find_no_numpy_is_loaded():
+    code = """
+import asyncio, tempfile
+from pathlib import Path
+from bot.clock import system_clock
+from bot.config import MemoryConfig
+from bot.memory.embed import NoEmbedder
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.index import MemoryIndex
+
+async def search(folder):
+    notes = FolderNotes(folder / "workspace")
+    parts = (MemoryConfig(watch=False), notes, folder / "index", NoEmbedder(), system_clock)
+    index = MemoryIndex.in_folder(*parts)
+    await index.sync("test")
+    for question in ("where is the boat", "which boats are there"):
+        assert not (await index.search(question, ["main"])).hits
+    await index.close()
+
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(search(Path(folder)))
+"""
+    assert "numpy" not in packages(loaded_by(code))
