@@ -33,7 +33,7 @@ from bot.storage.sqlite_sql import SqliteTransaction
 MOST = 1_000  # conversations of one person
 OFTEN = 10  # conversations of each of the others
 FIRST_CHAT = 1000  # theirs who has so many
-SPAN_DAYS, SINCE_DAYS = 3 * 365, 40  # between the first and the last, and since then
+SPAN_DAYS, SINCE_DAYS = 3 * 365, 100  # between the first and the last, and since then
 WORDS = {"user": 8, "assistant": 12}  # of a message
 POOL = 4_000  # different messages of each role
 PREFIX = 8_000  # characters

@@ -539,7 +539,7 @@ class MemoryConfig(Section):
         default=5.0, gt=0, description="How often notes are looked through, beside the watching."
     )
     retention_days: int = Field(
-        default=30,
+        default=90,
         ge=0,
         description="How long what was said is found by its meaning; by its words it always is.",
     )
