@@ -78,7 +78,7 @@ async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Pat
 async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
-        await engine.ask(f"my code is {CODE}", sender="bob")
+        await engine.ask(f"please remember: my code is {CODE}", sender="bob")
         await engine.ask(f"the code of my front door is {CODE}")
         brain.held["flush"] = asyncio.Event()
         await engine.ask("/new", sender="bob")

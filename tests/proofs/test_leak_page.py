@@ -48,6 +48,14 @@ async def history(who: Browser) -> str:
         return said
 
 
+async def heard(who: Browser, words: str) -> None:
+    """Wait until the page's chat has shown them what holds these words."""
+    async with who.client.ws_connect("/chat/ws") as ws:
+        await ws.send_json({"type": "hello", "version": 1, "format": "text"})
+        while words not in await ws.receive_str():
+            pass
+
+
 async def everything_shown_to(engine: Engine, who: Browser) -> str:
     """What every page answers to a browser, whether it is theirs or not, and their history."""
     assert engine.app.server is not None
@@ -137,6 +145,7 @@ async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(
             (folder / "memory").mkdir(exist_ok=True)
             later = f"- 08:00 My phone is 777 {NOTED[name]} <!-- owner -->\n"
             (folder / "memory" / "2026-11-01.md").write_text(later)
+        engine.clock.advance(minutes=1)  # they are told where they wrote last: here
         for who in people.values():
             await tell(who, "Hello.")
         await engine.app.memory.index.sync("test")
@@ -144,6 +153,8 @@ async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(
             engine.clock.now = now
             await engine.app.nights.look()
             for name, who in people.items():
+                if now > NIGHT:
+                    await heard(who, "I tidied")
                 shown = await everything_shown_to(engine, who)
                 assert ("I tidied" in shown) == (now > NIGHT)
                 for other in people:

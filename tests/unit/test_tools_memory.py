@@ -166,7 +166,9 @@ async def test_all_of_a_list_is_quoted_and_of_anything_else_as_much_as_was_asked
     tmp_path: Path,
 ):
     class Index(WordSearcher):
-        async def search(self, query: str, partitions: Sequence[str], limit: int | None, /):
+        async def search(
+            self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
+        ):
             return Findings(passages, "words", many=query.startswith("which"))
 
     said = [hit(f"tea {n}", entry_id=f"s1.{n}") for n in range(4)]
