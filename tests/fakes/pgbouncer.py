@@ -21,6 +21,7 @@ auth_type = trust
 auth_file = {folder}/users
 pool_mode = {mode}
 server_login_retry = 0.1
+query_wait_timeout = 10
 """
 
 
