@@ -7,15 +7,20 @@ from bot.sessions.time_words import compiled
 MAX_TEXT = 400  # characters of a question that are read
 
 _PLURAL = r"(?:[^\s'’]+ ){0,3}\w+(?<![suio])s"
-_MANY = (
-    r"\b(?:what|which|whose) (?:(?:are|were)\b|(?:kinds|types|sorts) of\b|of\b|"
+_LIST = (
+    r"\b(?:what|which|whose) (?:(?:kinds|types|sorts) of\b|"
     rf"{_PLURAL} (?:has|have|had|do|does|did|are|were|is|was|can|could|will|would|should)\b)|"
+    r"\b(?:list|name (?:all|the))\b|哪些|哪几|列出|列举|有谁"
+)
+_MANY = (
+    rf"{_LIST}|"
+    r"\b(?:what|which|whose) (?:(?:are|were)\b|of\b)|"
     r"\b(?:what|where|who|whom|which \w+|what \w+) (?:has|have)\b|"
     r"\bwho (?:of|among|else|all|are|were)\b|\bhow (?:many|often)\b|"
     r"\bwhat (?:do|does) .{1,60} (?:like|love|enjoy|do|collect|own|have|play|share)\b|"
-    r"\b(?:both|in common|alike|list|name (?:all|the)|all|every|everything|everyone|each|various|"
+    r"\b(?:both|in common|alike|all|every|everything|everyone|each|various|"
     r"different)\b|"
-    r"哪些|哪几|几[个個次位种種条件]|多少|都|所有|一共|总共|總共|列出|列举|有谁|谁.{0,6}[会有]|共同|"
+    r"几[个個次位种種条件]|多少|都|所有|一共|总共|總共|谁.{0,6}[会有]|共同|"
     r"一样|一樣|相同|各自|分别|分別"
 )
 
@@ -25,4 +30,13 @@ def asks_for_many(question: str) -> bool:
 
     A wrong answer costs little: how its results are found and ordered changes, not what is one.
     """
-    return compiled(_MANY).search(" ".join(question[:MAX_TEXT].split())) is not None
+    return _says(_MANY, question)
+
+
+def asks_for_a_list(question: str) -> bool:
+    """True for those of them that one thing cannot answer: "which countries", 哪些, 列出."""
+    return _says(_LIST, question)
+
+
+def _says(pattern: str, question: str) -> bool:
+    return compiled(pattern).search(" ".join(question[:MAX_TEXT].split())) is not None

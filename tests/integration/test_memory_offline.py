@@ -90,6 +90,32 @@ async def test_the_real_search_finds_other_words_in_either_language(
 
 
 @pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            "Which countries did I visit?",
+            ("I visited Norway", "I was in Peru", "my holidays were in Japan", "I flew to Chile"),
+        ),
+        ("我去过哪些城市？", ("我去过上海", "我在成都待过", "去年我去了西安", "我到过昆明")),
+    ],
+)
+async def test_a_list_is_shown_as_one_though_one_line_has_its_words(
+    tmp_path: Path, asked: str, told: tuple[str, ...]
+):
+    config, plugins = make_config(tmp_path, memory={"embedder": {"provider": "local"}})
+    channel, clock = InMemoryChannel(), FakeClock()
+    parts = Parts(clock=clock, channels={"memory": channel}, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        engine = Engine(app, channel, ScriptedModel(), clock, tmp_path)
+        for words in (*told, "the boiler was repaired", "the rent is due on Friday"):
+            await engine.ask(f"remember that {words}")
+        await engine.app.memory.index.sync("test")
+        answer = await engine.ask(asked)
+        assert answer.startswith("I'm not sure. My best guesses")
+        assert sum(words in answer for words in told) >= 3, answer
+
+
+@pytest.mark.parametrize(
     "asked", ["Who did we meet in May?", "五月份我们见了谁 (who did we meet)？"]
 )
 async def test_what_was_noted_at_the_time_that_is_asked_about_is_told_first(

@@ -34,7 +34,7 @@ AVOID = ("- I must not take ibuprofen", 0.0, 0.3)
 def test_who_asks_which_medicine_to_avoid_is_not_told_the_phone_hours_as_the_answer():
     ranked = answers.ranked("Which medicine must I avoid?", [note(PHONE, AVOID)])
     assert {each.lines[0] for each in ranked} == {PHONE[0], AVOID[0]}
-    assert not answers.is_sure(ranked)
+    assert not answers.is_sure("", ranked)
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,20 @@ def test_who_asks_which_medicine_to_avoid_is_not_told_the_phone_hours_as_the_ans
 def test_nearly_all_the_words_are_an_answer_if_it_is_of_the_kind_and_about_whom_was_asked(
     question: str, line: str, *, sure: bool
 ):
-    assert answers.is_sure(answers.ranked(question, [note((line, 0.0, 0.0))])) is sure
+    assert answers.is_sure(question, answers.ranked(question, [note((line, 0.0, 0.0))])) is sure
+
+
+def test_no_one_line_is_the_answer_to_a_question_for_a_list():
+    ranked = answers.ranked("visit Norway", [note(("- We visited Norway", 0.9, 0.6))])
+    assert answers.is_sure("Where did we go?", ranked)
+    for question in ("Which countries did we visit?", "我们去过哪些国家？"):
+        assert not answers.is_sure(question, ranked)
 
 
 def test_two_lines_with_all_the_words_are_guesses():
     lines = [("- The boat key hangs by the door", 0.9, 0.4), ("- The boat key is new", 0.9, 0.4)]
-    assert not answers.is_sure(answers.ranked("What about the boat key?", [note(*lines)]))
+    question = "What about the boat key?"
+    assert not answers.is_sure(question, answers.ranked(question, [note(*lines)]))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,8 @@ def test_other_words_are_an_answer_when_they_are_near_and_nothing_else_is(
     meaning: float, second: float, *, sure: bool
 ):
     found = note(("- We live in Kiel", 0.0, meaning), ("- Tea at five", 0.0, second))
-    assert answers.is_sure(answers.ranked("Which town is our home?", [found])) is sure
+    question = "Which town is our home?"
+    assert answers.is_sure(question, answers.ranked(question, [found])) is sure
 
 
 def test_a_line_in_the_language_of_the_question_comes_first():
@@ -106,7 +115,7 @@ def test_headings_and_marks_of_what_is_left_out_answer_nothing():
 def test_questions_and_what_has_nothing_to_do_with_it_are_no_answers():
     quotes = [said("Where is the boat?"), note(("- eggs", 0.0, 0.05)), Quote(("x",), "milk")]
     assert answers.ranked("Where is the boat?", quotes) == []
-    assert not answers.is_sure([])
+    assert not answers.is_sure("", [])
 
 
 words = st.text(alphabet="ab ?茶花\n…#-~", max_size=20)
@@ -121,7 +130,7 @@ def test_whatever_was_found_each_answer_is_a_line_of_it_and_stands_once(
     assert all(line in each.quote.text for each in ranked for line in each.lines)
     assert [each.score for each in ranked] == sorted((e.score for e in ranked), reverse=True)
     assert len({each.key for each in ranked}) == len(ranked)
-    answers.is_sure(ranked)
+    answers.is_sure("", ranked)
 
 
 @pytest.mark.parametrize(
@@ -157,4 +166,4 @@ def test_what_is_of_the_time_asked_about_comes_first_and_nothing_else_is_certain
         assert first("Who did we meet in May?", *quotes) == "- We met Ines at the mill"
     other = replace(note(("- Ines called", 0.0, 0.12)), of_time=True)
     ranked = answers.ranked("Who did we meet in May?", [summer, other])
-    assert not answers.is_sure(ranked)
+    assert not answers.is_sure("", ranked)

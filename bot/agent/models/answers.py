@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from bot.agent.models import kinds
 from bot.agent.models.intent import Recall, query_of, understand
 from bot.memory import markdown
+from bot.memory.many import asks_for_a_list
 from bot.tool_results import Quote
 
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
@@ -72,9 +73,9 @@ def ranked(question: str, quotes: Iterable[Quote]) -> list[Answer]:
     return _once(sorted(_of_the_time(found), key=lambda each: -each.score))
 
 
-def is_sure(answers: Sequence[Answer]) -> bool:
-    """True when the first of them may be told as the answer."""
-    if not answers or not answers[0].fits:
+def is_sure(question: str, answers: Sequence[Answer]) -> bool:
+    """True when the first of them may be told as the answer; to "which countries" no one is."""
+    if not answers or not answers[0].fits or asks_for_a_list(question):
         return False
     best, rest = answers[0], answers[1:]
     if best.covered >= SURE_WORDS and best.shared >= LEAST_WORDS:

@@ -29,6 +29,7 @@ from bot.agent.replies import TOKENS
 from bot.context import extract, facts
 from bot.errors import ModelRejected
 from bot.memory import markdown
+from bot.memory.many import asks_for_a_list
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time, recurrence
 from bot.sessions.due_time import Every, Problem, When
@@ -250,7 +251,7 @@ def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[
     found = [each for each in values if isinstance(each, Quoted)]
     ranked = answers.ranked(wish.said, [quote for each in found for quote in each.quotes])
     if ranked:
-        return _quoted(request, ranked), True
+        return _quoted(request, wish.said, ranked), True
     nothing = _text(request, "offline.nothing", query=str(works[-1].input.get("query", "")))
     if any(each.elsewhere for each in found):
         return f"{nothing}\n\n{_text(request, 'offline.elsewhere')}", True
@@ -291,16 +292,18 @@ def _not_reminding(request: Request, intent: Remind) -> str:
 # --- quoting what was found ----------------------------------------------------------------------
 
 QUOTES = 3
+QUOTES_OF_A_LIST = 6
 QUOTE_LENGTH = 300  # characters of what was said
 NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
 
 
-def _quoted(request: Request, ranked: Sequence[Answer]) -> str:
+def _quoted(request: Request, question: str, ranked: Sequence[Answer]) -> str:
     """The answer when it is certain, else the best few as guesses."""
-    if answers.is_sure(ranked):
+    if answers.is_sure(question, ranked):
         return f"{_text(request, 'offline.found')}\n\n{_shown(request, ranked[:1])}"
     guesses: dict[int, list[Answer]] = {}
-    for each in ranked[:QUOTES]:  # lines of one passage together
+    most = QUOTES_OF_A_LIST if asks_for_a_list(question) else QUOTES
+    for each in ranked[:most]:  # lines of one passage together
         guesses.setdefault(id(each.quote), []).append(each)
     shown = (_shown(request, each) for each in guesses.values())
     return "\n\n".join([_text(request, "offline.guesses"), *shown])
