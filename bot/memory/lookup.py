@@ -6,6 +6,7 @@ told when there is nothing, and not to be shown first that they asked for it bef
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 
@@ -57,10 +58,19 @@ class Lookup:
             for each in said
             if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
         }
-        fit = [hit for hit in hits if is_note(hit) or hit.path in told]
+        fit = _once(hit for hit in hits if is_note(hit) or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
         shown = listing.fitting(fit, self._most) if found.many else fit[: self._most]
         return replace(found, hits=tuple(shown))
+
+
+def _once(hits: Iterable[Hit]) -> list[Hit]:
+    """Without what was said again in the same words."""
+    kept: dict[object, Hit] = {}
+    for hit in hits:
+        words: object = id(hit) if is_note(hit) else (hit.space, markdown.normal(hit.snippet))
+        kept.setdefault(words, hit)
+    return list(kept.values())
 
 
 def is_note(hit: Hit) -> bool:

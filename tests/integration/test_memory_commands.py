@@ -357,6 +357,22 @@ async def test_what_was_only_asked_comes_after_what_answers(
         assert max(places[:2]) < min(places[2:])
 
 
+async def test_what_was_said_again_in_the_same_words_is_shown_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
+    async with started(tmp_path) as engine:
+        for _ in range(3):
+            await engine.ask("Where is my green boat?")
+            await engine.ask("My green boat lies in Kiel")
+        await engine.ask("The green boat is sold")  # when this is found, all is in the index
+        found = ""
+        while "sold" not in found:
+            found = await engine.ask("/memory search green boat")
+        assert found.count("Where is my green boat") == 1
+        assert found.count("lies in Kiel") == 1
+
+
 async def test_a_refusal_is_in_the_persons_language(tmp_path: Path):
     async with started(tmp_path) as engine:
         assert "/memory show PATH" in await engine.ask("/memory show")
