@@ -92,8 +92,10 @@ def joined(units: Sequence[Unit], chosen: Collection[int]) -> str:
             text = units[at].text
         elif at == before + 1:
             text += units[at].text if units[at].continues else f"\n{units[at].text}"
-        else:
+        elif any(units[left].text.strip() for left in range(before + 1, at)):
             text += f"\n{OMITTED}\n{units[at].text}"
+        else:  # only blank lines were left out
+            text += "".join(f"\n{unit.text}" for unit in units[before + 1 : at + 1])
         before = at
     return text
 

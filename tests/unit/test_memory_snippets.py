@@ -88,3 +88,10 @@ def test_a_chunk_of_very_short_lines_takes_no_time():
     begun = time.thread_time()
     assert snippets.best_lines(units, [0.1] * 800) == "\n".join("x" for _ in range(350))
     assert time.thread_time() - begun < 2
+
+
+def test_blank_lines_between_what_is_shown_stay_and_leave_no_mark():
+    lines = ("# Trips", "", "- Norway", "- Peru", "- Chile")
+    units = [Unit(number, line, continues=False) for number, line in enumerate(lines)]
+    assert snippets.joined(units, {0, 2}) == "# Trips\n\n- Norway"
+    assert snippets.joined(units, {0, 2, 4}) == f"# Trips\n\n- Norway\n{OMITTED}\n- Chile"
