@@ -158,6 +158,7 @@ async def test_it_is_done_and_told_when_and_as_far_as_configured(tmp_path: Path)
     async def looked(**night: Any) -> int:
         async with owned(tmp_path, clock, memory={"night": night}) as engine:
             await engine.ask("hello")
+            await engine.app.memory.index.sync("test")  # whose notes it knows is looked at
             await engine.app.nights.look()
             before = len(engine.channel.sent)
             await engine.ask("hello")
