@@ -221,7 +221,30 @@ def rubbish(talk: Talk, dice: random.Random) -> list[str]:
     return written
 
 
-class Rubbish:
+class Writer:
+    """What the models here have in common: whatever they are asked, they write entries."""
+
+    name: str
+
+    def writes(self, entries: tuple[ToolUse, ...]) -> Reply:
+        """The reply that writes these; without any there is nothing left to."""
+        if entries:
+            return Reply(Message("assistant", entries), "tool_use")
+        return Reply(Message("assistant", (Text("NO_REPLY"),)), "end")
+
+    async def window(self, model: str) -> Window:
+        """As much as any conversation."""
+        return Window(max_input_tokens=1_000_000, max_output_tokens=8_192)
+
+    async def names(self) -> tuple[str, ...]:
+        """The one name."""
+        return (self.name,)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class Rubbish(Writer):
     """A model that writes down everything it was given, some at a time, whatever it is told."""
 
     name = "rubbish"
@@ -236,24 +259,10 @@ class Rubbish:
         uses = tuple(
             ToolUse(f"w{start}-{n}", "memory_write", {"text": text}) for n, text in enumerate(now)
         )
-        if uses:
-            yield Reply(Message("assistant", uses), "tool_use")
-        else:
-            yield Reply(Message("assistant", (Text("NO_REPLY"),)), "end")
-
-    async def window(self, model: str) -> Window:
-        """As much as any conversation."""
-        return Window(max_input_tokens=1_000_000, max_output_tokens=8_192)
-
-    async def names(self) -> tuple[str, ...]:
-        """The one name."""
-        return (self.name,)
-
-    async def close(self) -> None:
-        """Nothing to release."""
+        yield self.writes(uses)
 
 
-class Careful:
+class Careful(Writer):
     """A model that writes what should be kept and nothing else; again, where it is asked to."""
 
     name = "careful"
@@ -272,21 +281,7 @@ class Careful:
         left = {n: text for n, text in self._written.items() if asked.get(n, not asked)}
         self._written = {} if asked else self._written
         uses = tuple(ToolUse(f"w{n}", "memory_write", {"text": t}) for n, t in left.items())
-        if uses:
-            yield Reply(Message("assistant", uses), "tool_use")
-        else:
-            yield Reply(Message("assistant", (Text("NO_REPLY"),)), "end")
-
-    async def window(self, model: str) -> Window:
-        """As much as any conversation."""
-        return Window(max_input_tokens=1_000_000, max_output_tokens=8_192)
-
-    async def names(self) -> tuple[str, ...]:
-        """The one name."""
-        return (self.name,)
-
-    async def close(self) -> None:
-        """Nothing to release."""
+        yield self.writes(uses)
 
 
 # --- saving, and judging what landed -------------------------------------------------------------
