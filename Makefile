@@ -34,7 +34,7 @@ help:
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make pictures  take the pictures of the docs from the running program'
-	@echo 'make stats    count the lines of code of the engine, the adapters and the tests'
+	@echo 'make stats    how large each part is; fails above the limits in docs/sizes.toml (ARGS=--tighten lowers them)'
 	@echo 'make release  build wheel and source distribution, try them in a fresh environment'
 	@echo 'make lock     write requirements.lock and requirements-dev.lock anew'
 	@echo 'make clean    remove .venv and caches; your data and .env stay'
@@ -60,7 +60,8 @@ check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast
 
 lint: $(TEST_READY)
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports && \
+	$(BIN)/python -m scripts.stats --static >/dev/null
 
 types: $(TEST_READY)
 	@$(BIN)/basedpyright
@@ -82,8 +83,8 @@ pictures: $(TEST_READY)
 	@CHROMIUM=$$(sh scripts/chromium.sh) && export CHROMIUM && \
 	$(BIN)/python scripts/pictures.py
 
-stats: $(RUN_READY)
-	@$(BIN)/python scripts/stats.py
+stats: $(TEST_READY)
+	@$(BIN)/python -m scripts.stats $(ARGS)
 
 release: $(TEST_READY)
 	@$(BIN)/python -m scripts.release

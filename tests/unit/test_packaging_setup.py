@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bot.memory import embed
-from scripts import stats, wheels
+from scripts import wheels
 from scripts.no_skips import complaints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,38 +157,6 @@ def test_a_missing_wheel_is_told_with_its_python_and_machine():
     assert all("--only-binary :all:" in said for said in asked)
     assert all(said.endswith("requirements-dev.lock") for said in asked)
     assert wheels.complaints(lambda _: "") == []
-
-
-SOURCE = """# a comment
-\"\"\"A module,
-with a docstring.\"\"\"
-
-import os  # 1
-
-
-class Named:
-    \"\"\"Only a docstring.\"\"\"
-
-    async def call(
-        self,
-    ):
-        \"\"\"Two
-
-        lines.\"\"\"
-        text = \'\'\'one
-
-        three\'\'\'
-        return text, "no docstring"
-"""
-
-
-def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings():
-    assert stats.code_lines(SOURCE) == 9
-    assert stats.code_lines("") == 0
-    journal = stats.count("bot/storage/journal.py")
-    assert journal == stats.code_lines((ROOT / "bot/storage/journal.py").read_text("utf-8"))
-    others = stats.count("bot/storage", without="bot/storage/journal.py")
-    assert others + journal == stats.count("bot/storage")
 
 
 def test_a_failed_installation_is_tried_again(clone):
