@@ -30,7 +30,7 @@ help:
 	@echo 'make test     set up everything tests need and run all checks and tests'
 	@echo 'make proof    what make test does a few times: kills, losses of power, faults, leaks, for hours (PROOF_TIMES=100 for more)'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
-	@echo 'make mutants  change the code in one place at a time: does a test fail? (an hour or two)'
+	@echo 'make mutants  change the code in one place at a time: does a test fail? (many hours)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make pictures  take the pictures of the docs from the running program'
