@@ -21,8 +21,7 @@ from pathlib import Path
 from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
-from bot.memory import ranking
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory import embed, ranking
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
@@ -170,7 +169,7 @@ async def ask(index: MemoryIndex, asked: Sequence[Question], most: int) -> list[
 async def measure(folder: Path) -> dict[float, list[tuple[Question, bool]]]:
     """Every question with whether it was right, by bound."""
     config = MemoryConfig(watch=False)
-    embedder = LocalEmbedder()
+    embedder = embed.make(config.embedder, folder / "index")
     asked = write_notes(folder / "workspace")
     index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock

@@ -404,11 +404,10 @@ class ContextConfig(Section):
 class EmbedderConfig(Section):
     """`[memory.embedder]`: what turns notes into vectors, so that other words find them too."""
 
-    provider: Literal["local", "multilingual", "openai", "none"] = Field(
-        default="local",
-        description='"local" needs no key and no download, nor does "multilingual", which knows '
-        'Chinese far better and is slower; "openai" is any server with /v1/embeddings; "none" '
-        "searches by words alone.",
+    provider: Literal["multilingual", "openai", "none"] = Field(
+        default="multilingual",
+        description='"multilingual" is built in and needs no key and no download; "openai" is any '
+        'server with /v1/embeddings; "none" searches by words alone.',
     )
     model: str = Field(default="", description='The model\'s name; "openai" needs one.')
     base_url: str = Field(

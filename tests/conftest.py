@@ -137,5 +137,14 @@ def _logging_is_nobodys() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def embedder_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the multilingual model keeps its table, which takes a second to make."""
+    """Where the built-in embedder keeps its table, which takes a second to make."""
     return tmp_path_factory.mktemp("embedder")
+
+
+@pytest.fixture
+def built_in_embedder(embedder_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in this process have the built-in embedder, with the table that all tests share."""
+    from bot.memory.embed.multilingual import MultilingualEmbedder
+
+    made = lambda _config, _folder: MultilingualEmbedder(embedder_cache)  # noqa: E731
+    monkeypatch.setattr("bot.memory.embed.make", made)

@@ -12,7 +12,6 @@ from bot.errors import ConfidantError, EmbedderError, StorageNotMade
 from bot.id_migration import short_folders
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, selftest
-from bot.memory.embed import chinese
 from bot.memory.index import health
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
@@ -86,12 +85,9 @@ def _index(setup: Setup) -> list[Finding]:
         return [Finding.of("error", "memory.index_damaged", repair="index")]
     if found.state != "ready":
         return [Finding.of("ok", f"memory.index_{found.state}")]
-    provider = setup.config.memory.embedder.provider
-    is_foreign = provider == "local" and found.chinese > chinese.MUCH
-    better = [Finding.of("warning", "memory.chinese")] if is_foreign else []
     if found.behind:
-        return [Finding.of("warning", "memory.index_behind", count=found.behind), *better]
-    return [Finding.of("ok", "memory.index_ready"), *better]
+        return [Finding.of("warning", "memory.index_behind", count=found.behind)]
+    return [Finding.of("ok", "memory.index_ready")]
 
 
 async def _pgvector(setup: Setup) -> Sequence[Finding]:

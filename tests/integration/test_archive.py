@@ -173,12 +173,12 @@ def test_on_an_empty_machine_the_same_is_found_and_shown(made, archive, tmp_path
 
 @pytest.mark.slow
 def test_the_same_is_found_by_what_it_means(made, archive, tmp_path):
-    other, local = tmp_path / "other", {"CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "local"}
+    other, real = tmp_path / "other", {"CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "multilingual"}
     assert invoke(other, "restore", str(archive)).exit_code == 0
     for words in ("what is our vessel called", "火车", "the harbour"):
-        here = invoke(made, "memory", "search", words, **local)
+        here = invoke(made, "memory", "search", words, **real)
         assert here.exit_code == 0, here.exception
-        assert here.output == invoke(other, "memory", "search", words, **local).output
+        assert here.output == invoke(other, "memory", "search", words, **real).output
         assert here.output.strip()
 
 

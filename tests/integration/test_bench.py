@@ -54,7 +54,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("memory", "120"),
         ("embedding", "--quick"),
         ("chinese",),
-        ("facts", "--mode", "vector", "--embedder", "multilingual"),
+        ("facts", "--mode", "vector"),
         ("offline", "--quick"),
         ("aging", "--quick"),
         ("pieces",),

