@@ -48,6 +48,7 @@ def unpack(folder: Path) -> Baseline:
     dump, said = folder / "confidant.sql", folder / "said.json"
     connection = apsw.Connection(str(folder / DATABASE_NAME))
     connection.execute(dump.read_text("utf-8"))
+    connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     found = Baseline(folder, json.loads(said.read_text("utf-8")))
     dump.unlink()

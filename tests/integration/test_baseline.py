@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
 from bot.cli.main import cli
+from bot.errors import ArchiveRefused, StorageError
 from bot.recovery import open_database
-from bot.storage import schema
+from bot.storage import backup, schema
 from bot.storage.files import DATABASE_NAME
+from bot.storage.postgres import PostgresDatabase
 from bot.storage.sqlite import _connect_and_migrate
 from tests.fakes import baseline
-from tests.support import PATIENCE, Engine, FakeClock, running
+from tests.support import NOON, PATIENCE, Engine, FakeClock, running
 
 _numbers = itertools.count(1)
 
@@ -44,7 +48,13 @@ async def test_every_row_of_the_folder_is_there_after_it_was_opened(tmp_path):
     database = await open_database(tmp_path, FakeClock())
     await database.close()
     after = baseline.content(old.database)
-    assert {name: after.get(name) for name in before} == before
+    assert {name: after.get(name) for name in before if before[name]} == {
+        **{name: rows for name, rows in before.items() if rows},
+        "schema_versions": after["schema_versions"],
+    }
+    assert {*before["schema_versions"]} < {*after["schema_versions"]}
+    (copy,) = backup.before_upgrades(old.database)
+    assert baseline.content(copy) == before
 
 
 async def test_a_new_folder_has_the_same_tables(tmp_path):
@@ -71,7 +81,7 @@ async def test_the_backup_restores_and_people_go_on_in_it(tmp_path):
     new = baseline.content(tmp_path / "new" / DATABASE_NAME)
     # Who was let in, what was asked and what notes said before may be over since.
     over = {"approvals", "page_people", "page_links", "page_logins", "note_versions", "claim_uses"}
-    kept = {*old} - over - {"meta"}
+    kept = {name for name in old if old[name]} - over - {"meta", "schema_versions"}
     assert {name: new[name] for name in kept} == {name: old[name] for name in kept}
     async with running(tmp_path / "new", **baseline.SECTIONS) as engine:
         await goes_on(engine)
@@ -114,5 +124,48 @@ async def test_people_go_on_in_the_postgresql(tmp_path: Path, empty_postgres_url
         assert "the bicycle is green 水母" in shown(engine)[-1]
 
 
-def test_the_version_of_the_baseline_never_changes():
-    assert schema.VERSION == 32
+# --- older ones -----------------------------------------------------------------------------------
+
+OLDER = schema.BASELINE - 1
+REFUSED = (
+    rf"tables of version {OLDER}, made by a Confidant from before 0\.1\.0; this is .* and reads "
+    rf"version {schema.BASELINE} and later\. Nothing was changed: .*\.$"
+)
+
+
+def older(folder: Path) -> Path:
+    """A folder whose tables say that they are of the version before."""
+    path = baseline.unpack(folder).database
+    baseline.rows(path, f"DELETE FROM schema_versions WHERE version > {OLDER}")
+    return path
+
+
+async def test_an_older_folder_is_refused_in_one_sentence_and_not_changed(tmp_path):
+    path = older(tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=f"^{re.escape(str(tmp_path))} has {REFUSED}") as refused:
+        await open_database(tmp_path, FakeClock())
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == before
+    assert not (tmp_path / backup.BEFORE_UPGRADE).exists()
+    with pytest.raises(StorageError, match=f"^{re.escape(str(path))} has {REFUSED}"):
+        backup.put_back(path, path, NOON)
+
+
+async def test_an_older_backup_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(schema, "BASELINE", schema.BASELINE + 1)
+    environ = {"CONFIDANT_STORAGE__DIR": str(tmp_path / "new"), "HOME": str(tmp_path)}
+    refused = await asyncio.to_thread(
+        CliRunner().invoke, cli, ["restore", str(baseline.BACKUP)], env=environ
+    )
+    assert isinstance(refused.exception, ArchiveRefused)
+    assert "confidant.backup has tables of version 32" in str(refused.exception)
+    assert not (tmp_path / "new").exists()
+
+
+async def test_older_tables_of_a_postgresql_are_refused(empty_postgres_url: str):
+    baseline.load_postgres(empty_postgres_url)
+    with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
+        connection.execute("DELETE FROM schema_versions WHERE version > %s", (OLDER,))
+    with pytest.raises(StorageError, match=f"^The database has {REFUSED}"):
+        await PostgresDatabase.open(empty_postgres_url)
