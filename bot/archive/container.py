@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 from bot import __version__
 from bot.archive.work import Advance, unheard
-from bot.errors import ArchiveRefused
+from bot.errors import ArchiveRefused, StorageError
 from bot.storage import files, schema
 
 FORMAT = 1
@@ -243,6 +243,7 @@ class _Reading:
             raise newer(self.name, said)
         if said["schema"] > schema.VERSION:
             raise newer(self.name, said)
+        must_be_known(self.name, said["schema"])
         made_at = said.get("made_at")
         if not isinstance(made_at, int) or not 0 <= made_at <= _MAX_MOMENT:
             raise damaged(self.name)
@@ -356,6 +357,18 @@ def newer(name: str, said: Mapping[str, Any]) -> ArchiveRefused:
         f"{__version__} and knows version {schema.VERSION}. Nothing was changed: restore it with "
         "the newer one."
     )
+
+
+def must_be_known(name: str, version: int) -> None:
+    """Make sure that a backup's tables are not older than any that are read.
+
+    Raises:
+        ArchiveRefused: they are.
+    """
+    try:
+        schema.must_be_known(version, name)
+    except StorageError as exc:
+        raise ArchiveRefused(str(exc)) from exc
 
 
 def _may_be(name: str) -> bool:

@@ -224,13 +224,14 @@ def _look(tx: SqliteTransaction, name: str, manifest: Manifest) -> dict[str, int
     version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0])
     if version > schema.VERSION:
         raise container.newer(name, {"program": "unknown", "schema": version})
+    container.must_be_known(name, version)
     names = {str(each) for _, each in found}
     for table, rows in manifest.rows.items():
         quoted = table.replace('"', '""')  # whoever made the file chose the name
         counted = f'SELECT count(*) FROM "{quoted}"'
         if table not in names or rows != tx.execute(counted)[0][0]:
             raise container.altered(name, f"its table {table!r} is not what it was")
-    return versions.numbers(tx) if "forgotten_spaces" in names else {}
+    return versions.numbers(tx)
 
 
 def _must_have_tables(tx: Transaction, name: str) -> None:

@@ -156,7 +156,7 @@ async def _since(here: Database, found: Unpacked) -> list[str]:
 def _removable(tx: Transaction) -> set[tuple[Literal["artifact", "prompt"], str]]:
     """Long results of tools and beginnings of requests, by their ids."""
     results = tx.execute("SELECT id FROM artifacts")
-    prompts = tx.execute("SELECT session_id FROM prefixes UNION SELECT session_id FROM snapshots")
+    prompts = tx.execute("SELECT DISTINCT session_id FROM prefixes")
     found: set[tuple[Literal["artifact", "prompt"], str]] = set()
     found.update(("artifact", str(id_)) for (id_,) in results)
     found.update(("prompt", str(id_)) for (id_,) in prompts)

@@ -93,7 +93,7 @@ class Place:
         try:
             self.workspace.mkdir(mode=MODE, parents=True, exist_ok=True)
             (self.new / TRANSCRIPTS).mkdir(mode=MODE, exist_ok=True)
-            transcript_files.settle_all(self.new / TRANSCRIPTS)
+            transcript_files.distribute(self.new / TRANSCRIPTS)
             for top in (self.new, self.workspace):
                 for parent, _, _ in os.walk(top):
                     Path(parent).chmod(MODE)

@@ -188,6 +188,7 @@ class _StillDatabase:
         version = int(rows[0][0] or 0)
         if version != schema.VERSION:
             self._connection.close()
+            schema.must_be_known(version, str(path.parent))
             whose = "a newer" if version > schema.VERSION else "an older"
             what = (
                 "Move it with that one."

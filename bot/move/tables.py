@@ -93,7 +93,7 @@ def known() -> tuple[Table, ...]:
     connection = apsw.Connection(":memory:")
     try:
         tx = SqliteTransaction(connection)
-        for step in schema.MIGRATIONS:
+        for _, step in schema.steps(0):
             for statement in step:
                 tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
         rows = tx.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")

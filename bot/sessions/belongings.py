@@ -94,7 +94,6 @@ def conditions(found: Belongings) -> dict[str, Condition]:
         "forgotten": (of_entries, names),
         "hidden": (of_entries, names),
         "prefixes": (theirs, names),
-        "snapshots": (theirs, names),
         "artifacts": (theirs, names),
         "titles": (theirs, names),
         "approvals": (f"{theirs} OR {at}", (*names, *seats)),
