@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import stats, wheels
+from scripts import wheels
 from scripts.no_skips import complaints
 
 ROOT = Path(__file__).resolve().parents[2]
