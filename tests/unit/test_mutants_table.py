@@ -163,6 +163,9 @@ def test_a_function_whose_tests_notice_less_than_before_is_named(
     functions(tmp_path, ask=[KILLED] * 19 + [SURVIVED], keep=[KILLED] * 2, _drop=[SURVIVED, WAITS])
     assert mutants.main([], tmp_path, record) == 0
     capsys.readouterr()
+    # What is written down counts instead of nine of ten.
+    functions(tmp_path, new=[SURVIVED] * 3)
+    assert mutants.main([], tmp_path, record) == 0
     functions(tmp_path, ask=[KILLED] * 10 + [SURVIVED], keep=[KILLED] * 19 + [SURVIVED])
     assert mutants.main([], tmp_path, record) == 1
     assert "fallen    bot/one.py keep: 19/20, was 9/9" in capsys.readouterr().out
