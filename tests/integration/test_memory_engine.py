@@ -18,7 +18,8 @@ from bot.messages import Text, ToolResult
 from bot.testing import ScriptedModel, calls
 from bot.tool_results import excerpt
 from tests.fakes.memory_search import WordSearcher
-from tests.support import Engine, FakeClock, running
+from tests.fakes.time_limits import TimeIsUp
+from tests.support import PATIENCE, Engine, FakeClock, running
 
 TODAY = "memory/2026-11-21.md"
 
@@ -435,9 +436,9 @@ async def test_the_first_conversation_of_all_recalls_nothing(tmp_path: Path):
         assert recalled(engine.model.requests[-1]) == ""
 
 
-async def test_a_slow_search_is_left_out(tmp_path: Path):
-    searcher = WordSearcher(tmp_path / "workspace", delay=30)
-    memory = {"recall_timeout": 0.2}
+async def test_a_slow_search_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    searcher = WordSearcher(tmp_path / "workspace", gate=TimeIsUp(monkeypatch))
+    memory = {"recall_timeout": PATIENCE}  # for all but the search
     async with running(tmp_path, searcher=searcher, memory=memory) as engine:
         await engine.ask("the cat is called Mo")
         await engine.ask("/new")
