@@ -46,6 +46,7 @@ install: $(RUN_READY)
 	@echo 'Ready: .venv/bin/confidant'
 
 test: $(TEST_READY) lint
+	@sh scripts/missing.sh
 	@$(MAKE) --no-print-directory -j2 types every
 
 every: $(TEST_READY)

@@ -280,7 +280,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_the_t
         embedder = remote_of(api, pauses, timeout=0.05)
         with pytest.raises(EmbedderError, match="did not answer in time"):
             await embedder.embed(TEXTS)
-        assert len(api.bodies) == 1
+        assert len(api.bodies) <= 1  # a slow machine may not even have asked
         assert pauses.slept == []
         await embedder.close()
 

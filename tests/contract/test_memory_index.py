@@ -487,4 +487,5 @@ async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared: Home)
             assert answer.hits == ()
             assert any("too long" in why for why in answer.degraded)
             connection.rollback()
+    async with shared.index() as index:
         assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]

@@ -713,7 +713,7 @@ async def test_the_engine_says_that_the_embedding_server_fails_and_when_it_is_ba
 async def test_the_engine_answers_while_the_embedding_server_hangs_and_ends_in_time(tmp_path):
     furnish(tmp_path)
     async with embeddings_api.running(embeddings_api.never) as api:
-        memory = {"embedder": remote_to(api), "search_timeout": 0.3, "recall_timeout": 0.5}
+        memory = {"embedder": remote_to(api), "search_timeout": 2.0, "recall_timeout": 2.0}
         async with asyncio.timeout(30):
             async with served(tmp_path, **memory) as engine:
                 await api.asked.wait()

@@ -182,8 +182,26 @@ def test_make_proof_runs_whatever_make_test_runs_shorter():
     assert [each for each in shorter if not {str(each), *map(str, each.parents)} & {*proof}] == []
 
 
+def test_make_test_names_the_servers_that_are_missing_before_it_starts():
+    test = (ROOT / "Makefile").read_text("utf-8").partition("\ntest:")[2].partition("\n\n")[0]
+    assert "missing.sh" in test.partition("$(MAKE)")[0]
+    there = {"NGINX": "sh", "PGBOUNCER": "sh", "OPENSSL": "sh"}
+
+    def told(**programs: str) -> str:
+        script, environment = ROOT / "scripts/missing.sh", {"PATH": os.environ["PATH"], **programs}
+        return subprocess.run(
+            ["sh", script], env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert told(**there) == ""
+    (line,) = told(**there | {"NGINX": "/not/there", "PGBOUNCER": "/nor/this"}).splitlines()
+    assert line.startswith("Not found: nginx pgbouncer.")
+    assert "apt install nginx pgbouncer" in line
+
+
 @pytest.mark.parametrize(
-    "script", [".ci/run", "scripts/chromium.sh", "scripts/python.sh", "scripts/scratch.sh"]
+    "script",
+    [".ci/run", *(f"scripts/{n}.sh" for n in ("chromium", "missing", "python", "scratch"))],
 )
 def test_the_scripts_are_programs_without_mistakes_of_grammar(script):
     path = ROOT / script
