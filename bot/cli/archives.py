@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -15,6 +16,7 @@ from bot.archive.container import WORKSPACE
 from bot.archive.forgotten import Forgotten
 from bot.archive.restore import Done, Passphrase, Unpacked
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, PassphraseFile, QuietOption
 from bot.cli.common import counted, load, local_time
 from bot.cli.move import how_to_run, is_url
 from bot.cli.progress import BYTES, Progress, progress
@@ -27,8 +29,15 @@ from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, m
 _LONGEST = 4_096  # characters of a passphrase
 
 
-def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, quiet: bool) -> None:
-    """Write everything there is now into one file."""
+def make(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    *,
+    config: ConfigOption = None,
+    words: PassphraseFile = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to seal it.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write conversations, notes and all else into one file; the bot may run meanwhile."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
     passphrase = passphrase or reveal(loaded.config.backup.passphrase) or None
@@ -59,16 +68,28 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
 
 
 def choose(
-    archive: Path | None,
-    config: Path | None,
-    words: Path | None,
+    archive: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A file that backup wrote.")
+    ] = None,
     *,
-    to: str,
-    check: bool,
-    finish: bool,
-    quiet: bool,
+    config: ConfigOption = None,
+    words: PassphraseFile = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="Elsewhere: postgresql://… of an empty database, or another folder."
+        ),
+    ] = "",
+    check: Annotated[bool, typer.Option("--check", help="Only look whether it can be.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
+    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Restore a backup, or only look at it, or complete what was begun."""
+    """Put what a backup holds in the place of what is there, which is kept aside.
+
+    All of it is checked before anything is touched. The bot must not run meanwhile.
+    """
     if archive is None or finish:
         if archive is not None or not finish or check or to:
             raise ArchiveError("Name the backup to restore, or only --finish.")

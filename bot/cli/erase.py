@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, YesOption
 from bot.cli.common import load, opened_database
 from bot.clock import system_clock
 from bot.config import Config
@@ -48,8 +49,21 @@ _HOLDS = {
 }
 
 
-def erase(typed: str | None, config: Path | None, *, yes: bool, finish: bool) -> None:
-    """Remove everything of one person, or complete that."""
+def erase(
+    typed: Annotated[
+        str | None, typer.Argument(metavar="PERSON", help="Such as telegram:42, or a linked name.")
+    ] = None,
+    config: ConfigOption = None,
+    *,
+    yes: YesOption = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete an erasing that was interrupted.")
+    ] = False,
+) -> None:
+    """Remove everything of one person, for good. The bot must not run meanwhile.
+
+    It says what that is, and asks twice.
+    """
     loaded = load(config, quiet=True).config
     url = reveal(loaded.storage.url)
     if finish:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from bot.cli.arguments import ConfigOption, PersonArgument
 from bot.cli.common import counted, load, opened_database
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
@@ -22,8 +24,12 @@ from bot.person.whose import Whose, find
 from bot.storage import Transaction
 
 
-def export(typed: str, target: Path, config: Path | None) -> None:
-    """Write everything of one person into one file, and tell them."""
+def export(
+    typed: PersonArgument,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The zip file to write.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write everything of one person into one file; the bot may run meanwhile. They are told."""
     loaded = load(config, quiet=True)
     target = target.expanduser()
     made, whose, is_told = asyncio.run(_export(loaded.config, typed, target))

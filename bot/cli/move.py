@@ -9,11 +9,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import orjson
 import typer
 
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, QuietOption
 from bot.cli.common import counted, load
 from bot.cli.progress import progress
 from bot.clock import system_clock
@@ -26,8 +28,19 @@ from bot.move.places import Place
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-def move(to: str, config: Path | None, *, quiet: bool) -> None:
-    """Move everything into a PostgreSQL or a folder, or go on with that, and compare it."""
+def move(
+    to: Annotated[
+        str,
+        typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
+    ],
+    *,
+    config: ConfigOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
+
+    Where they are now nothing is changed. After a kill or an error the same command goes on.
+    """
     loaded = load(config, quiet=True)
     if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")

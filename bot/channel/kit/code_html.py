@@ -33,9 +33,20 @@ _LANGUAGES = frozenset(
     js json kotlin lua make makefile php powershell ps1 py python python3 r rb rs ruby rust sh shell
     sql swift toml ts typescript xml yaml zsh""".split()  # noqa: SIM905
 )
-_NAMES = {"c": "h", "cpp": "cc cxx hpp", "diff": "patch", "html": "htm", "ini": "conf properties"}
-_NAMES |= {"js": "jsx mjs", "json": "jsonc jsonl", "kotlin": "kt", "make": "mk"}
-_NAMES |= {"ts": "tsx", "xml": "svg", "yaml": "yml"}
+_NAMES = {
+    "c": "h",
+    "cpp": "cc cxx hpp",
+    "diff": "patch",
+    "html": "htm",
+    "ini": "conf properties",
+    "js": "jsx mjs",
+    "json": "jsonc jsonl",
+    "kotlin": "kt",
+    "make": "mk",
+    "ts": "tsx",
+    "xml": "svg",
+    "yaml": "yml",
+}
 _OTHERS = {name: language for language, names in _NAMES.items() for name in names.split()}
 _OPTIONS = {"php": {"startinline": True}}
 
