@@ -8,22 +8,23 @@ works on all texts of a batch.
 
 from __future__ import annotations
 
+import struct
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from bot.memory.vectors import NDArray, np
 
 UNKNOWN, BEGIN, END = 0, 1, 2
 SPACE = "\u2581"  # what SentencePiece writes for a space
 LESS_LIKELY = 10.0  # than the least likely piece: a character that no piece has
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
-_SHIFT = np.uint64(29)
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FACTOR = 0x9E3779B97F4A7C15
+_MIX = 0xBF58476D1CE4E5B9
+_SHIFT = 29
+_VARINT, _BYTES = 0, 2  # kinds of fields in a protocol buffer
+_SIZES = {1: 8, 5: 4}  # of those with a fixed one
+_FLOAT = struct.Struct("<f")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def normalised(text: str) -> str:
 
 def hashed(before: NDArray[np.uint64], following: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The hash of some characters and one more."""
-    mixed = (before + following + np.uint64(1)) * _FACTOR
+    mixed = (before + following + 1) * _FACTOR
     mixed ^= mixed >> _SHIFT
     mixed *= _MIX
     return mixed
@@ -126,27 +127,33 @@ def pieces_of(model: bytes) -> Pieces:
     texts: list[str] = []
     scores: list[float] = []
     for number, value in _fields(model):
-        if number == 1 and isinstance(value, bytes):
-            parts = dict(_fields(value))
-            text, score = parts.get(1), parts.get(2, 0.0)
-            if not isinstance(text, bytes) or not isinstance(score, float):
-                raise ValueError("a piece has no text")
-            texts.append(text.decode("utf-8"))
-            scores.append(score)
+        if number != 1:
+            continue
+        end = 2 + value[1] if len(value) > 2 else 0  # no piece has 128 bytes
+        if value[:1] != b"\n" or end > len(value):
+            raise ValueError("a piece has no text")
+        texts.append(value[2:end].decode("utf-8"))
+        has_score = value[end : end + 1] == b"\x15" and len(value) >= end + 5
+        scores.append(_FLOAT.unpack_from(value, end + 1)[0] if has_score else 0.0)
     if len(texts) <= END:
         raise ValueError("there are no pieces in it")
     return _table(texts, scores)
 
 
 def _table(texts: Sequence[str], scores: Sequence[float]) -> Pieces:
-    longest = max(map(len, texts))
+    lengths = np.array([len(text) for text in texts], np.int64)
+    lengths[: END + 1] = 0  # marks, which stand in no text
+    longest = int(lengths.max())
+    ends = np.cumsum(lengths)
     characters = np.zeros((len(texts), longest), np.uint64)
-    for row, text in enumerate(texts[END + 1 :], END + 1):  # the first three are marks
-        characters[row, : len(text)] = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
+    rows = np.repeat(np.arange(len(texts)), lengths)
+    written = "".join(texts[END + 1 :]).encode("utf-32-le", "replace")
+    characters[rows, np.arange(len(rows)) - (ends - lengths)[rows]] = np.frombuffer(
+        written, np.uint32
+    )
     hashes = np.zeros(len(texts), np.uint64)
     keys: list[NDArray[np.uint64]] = []
     numbers: list[NDArray[np.int32]] = []
-    lengths = (characters > 0).sum(axis=1)
     for length in range(1, longest + 1):
         hashes = hashed(hashes, characters[:, length - 1])
         is_there = lengths >= length
@@ -165,21 +172,18 @@ def _table(texts: Sequence[str], scores: Sequence[float]) -> Pieces:
     )
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer: bytes, and 32-bit numbers as floats; others are skipped."""
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a protocol buffer that are bytes; others are skipped."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
-        number, kind = tag >> 3, tag & 7
+        kind = tag & 7
         if kind == _BYTES:
             length, at = _varint(message, at)
-            yield number, message[at : at + length]
+            yield tag >> 3, message[at : at + length]
             at += length
-        elif kind == _FIXED32:
-            yield number, float(np.frombuffer(message[at : at + 4], "<f4")[0])
-            at += 4
-        elif kind == _FIXED64:
-            at += 8
+        elif kind in _SIZES:
+            at += _SIZES[kind]
         elif kind == _VARINT:
             _, at = _varint(message, at)
         else:
@@ -194,7 +198,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
             return value, at
+        shift += 7
     raise ValueError("a number does not end")
