@@ -25,7 +25,7 @@ from bot.memory import embed, ranking
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
-BOUNDS = (0.15, 0.175, 0.2, 0.225, 0.25, 0.3, 0.35, 0.4)
+BOUNDS = (0.15, 0.2, 0.225, 0.25, 0.275, 0.3, 0.35, 0.4)
 LEFT_OUT = 3  # times as many passages are asked for as are shown, as the page does
 
 # A note, and a question it answers; then a question nobody has noted anything about.

@@ -517,10 +517,10 @@ class MemoryConfig(Section):
         default=0.02, ge=0, le=1, description="Results that score less are left out."
     )
     text_weight: float = Field(
-        default=0.75, ge=0, le=1, description="What the words of a note count; 0 turns them off."
+        default=0.5, ge=0, le=1, description="What the words of a note count; 0 turns them off."
     )
     vector_weight: float = Field(
-        default=0.25, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
+        default=0.5, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
     )
     candidate_multiplier: int = Field(
         default=4, ge=1, le=50, description="Candidates of each kind, for every result wanted."

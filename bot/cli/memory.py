@@ -20,7 +20,7 @@ from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter, Forgotten
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW, Memory
-from bot.memory.search import Hit
+from bot.memory.search import Findings, Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
 from bot.storage import Transaction
@@ -54,10 +54,12 @@ def search(
     ),
 ) -> None:
     """Find what the owner may see, by words and by meaning."""
-    found = _with_memory(
-        load(config, quiet=True),
-        lambda memory: memory.index.search(" ".join(words), OWNER_VIEW.partitions, limit),
-    )
+
+    async def work(memory: Memory) -> Findings:
+        await memory.warm_up()  # a search waits for the model only as long as for an answer
+        return await memory.index.search(" ".join(words), OWNER_VIEW.partitions, limit)
+
+    found = _with_memory(load(config, quiet=True), work)
     hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {_where(hit)}")
@@ -83,6 +85,7 @@ def verify(config: ConfigOption = None) -> None:
     """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
 
     async def work(memory: Memory) -> list[str]:
+        await memory.warm_up()
         vectors = await memory.index.probe_vectors()
         embeddings = await memory.index.probe_embeddings()
         typer.echo(f"vectors     {'ok' if vectors.ok else 'no'}: {vectors.detail}")

@@ -20,7 +20,7 @@ from bot.tool_results import Quote
 
 STEM = 4  # letters two words begin with to count as one: "allergic" and "allergies"
 LIKELY = 0.15  # how well a passage in other words matches; what has nothing to do with it less
-NEAR = 0.1  # how near in meaning a line is to be a guess
+NEAR = 0.15  # how near in meaning a line is to be a guess
 BY_WORDS = 0.15  # of a line's share of the words asked for, beside the cosine of its meaning
 OTHER_SCRIPT = 0.6  # of a line in Chinese for a question in English, or the other way round
 OTHER_KIND = 0.7  # of a line without a time when a time is asked for, …
