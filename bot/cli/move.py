@@ -19,9 +19,9 @@ from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfigError
-from bot.move import places
-from bot.move.moving import Advance, Move, Moved, Told
-from bot.move.places import Place
+from bot.portability import places
+from bot.portability.move import Advance, Move, Moved, Told
+from bot.portability.places import Place
 
 _SCHEMES = ("postgresql://", "postgres://")
 

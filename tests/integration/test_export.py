@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bot.cli.main import cli
-from bot.move import places
-from bot.move.moving import Move
+from bot.portability import places
+from bot.portability.move import Move
 from tests.support import FakeClock, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")

@@ -25,9 +25,10 @@ from bot.channel import Address
 from bot.cli.main import cli
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy, StorageError
-from bot.move import places, tables
-from bot.move.moving import Move, Moved, Told
-from bot.move.places import Place
+from bot.portability import places
+from bot.portability.move import Move, Moved, Told
+from bot.portability.places import Place
+from bot.portability.rows import all_tables
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
 from bot.storage import Database, Transaction, months, schema
@@ -129,7 +130,7 @@ def rows_of(folder: Path) -> dict[str, list[Any]]:
     connection = apsw.Connection(str(folder / "confidant.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         found: dict[str, list[Any]] = {}
-        for table in tables.known():
+        for table in all_tables():
             where = " WHERE key NOT LIKE 'move:%'" if table.name == "meta" else ""
             names = ", ".join(table.columns)
             found[table.name] = sorted(
@@ -175,7 +176,7 @@ async def test_everything_is_equal_there_and_back_and_the_old_folder_is_untouche
     assert done == Moved(was_done=False, others=1)
     assert contents(folder) == before
     assert [each.what for each in told] == [
-        *(table.name for table in tables.known()),
+        *(table.name for table in all_tables()),
         "words",
         "notes",
     ]
@@ -214,7 +215,7 @@ async def test_new_rows_get_numbers_above_all_that_were_moved(folder, postgres_u
     await moved(old(folder), at(postgres_url))
     database = await PostgresDatabase.open(postgres_url)
     try:
-        for table in tables.known():
+        for table in all_tables():
             if table.serial:
                 found = await database.read(
                     lambda tx, table=table: tx.execute(

@@ -14,8 +14,9 @@ from typing import Any
 import apsw
 import pytest
 
-from bot.archive import making, restore, swap
 from bot.errors import StorageError
+from bot.portability import backup as making
+from bot.portability import restore, swap
 from bot.storage import backup
 from bot.storage.files import RESTORE_BEGUN, RESTORING
 from tests.proofs.archiving import config_of
@@ -109,7 +110,7 @@ def leftovers(base: Path) -> list[Path]:
 
 
 async def is_whole(base: Path, scratch: Path) -> bool:
-    await restore.unpack(base / "x.backup", str, lambda name: scratch / name)
+    await restore.unpack(base / "x.backup", str, scratch, scratch / "notes")
     return True
 
 
