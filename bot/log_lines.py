@@ -82,7 +82,7 @@ SENTENCES: Mapping[str, str] = {
     "web.search.missing": "Searching the web needs a package that is not installed: {install}",
     "workspace.not_prepared": "The workspace could not be prepared ({error}). Look at its "
     "permissions.",
-    "workspace.older_memory": "The memory.md of an older workspace is MEMORY.md now: {done}.",
+    "workspace.older_memory": "{name} in the workspace is called MEMORY.md now.",
 }
 
 # What is told otherwise, or mends itself.

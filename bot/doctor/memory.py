@@ -1,4 +1,4 @@
-"""Memory: how it is searched, whether its index is whole and up to date, whose its folders are."""
+"""Memory: how it is searched, and whether its index is whole and up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from bot.channel import Finding
 from bot.config import Config
 from bot.doctor.setup import Setup
 from bot.errors import ConfidantError, EmbedderError, StorageNotMade
-from bot.id_migration import short_folders
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, selftest
 from bot.memory.embed import chinese
@@ -22,7 +21,7 @@ FOUND_WELL = 70  # of a hundred notes that were asked for in other words
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
-    """How memory is searched, and which folders of it are nobody's."""
+    """How memory is searched."""
     found = [await _embedder(setup.config)]
     if not setup.is_usable:
         return found
@@ -31,8 +30,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
         return [*found, *await _pgvector(setup)]
     if setup.config.workspace.is_dir():
         found += await asyncio.to_thread(_index, setup)
-    astray = await asyncio.to_thread(short_folders, setup.config.workspace)
-    return [*found, *(Finding.of("warning", "memory.nobodys", folder=each) for each in astray)]
+    return found
 
 
 async def _embedder(config: Config) -> Finding:

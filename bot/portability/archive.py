@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from bot import __version__
-from bot.errors import ArchiveRefused
+from bot.errors import ArchiveRefused, StorageError
 from bot.portability.work import Advance, unheard
 from bot.storage import files, schema
 
@@ -210,8 +210,7 @@ class _Reading:
         said = self._said(info)
         if said.get("format") != FORMAT or not isinstance(said.get("schema"), int):
             raise newer(self.name, said)
-        if said["schema"] > schema.VERSION:
-            raise newer(self.name, said)
+        must_be_known(self.name, said["schema"], said)
         made_at = said.get("made_at")
         if not isinstance(made_at, int) or not 0 <= made_at <= _MAX_MOMENT:
             raise refused(self.name, DAMAGED)
@@ -326,6 +325,20 @@ def newer(name: str, said: Mapping[str, Any]) -> ArchiveRefused:
         f"{__version__} and knows version {schema.VERSION}. Nothing was changed: restore it with "
         "the newer one."
     )
+
+
+def must_be_known(name: str, version: int, said: Mapping[str, Any]) -> None:
+    """Make sure that a backup's tables are of a version that is read.
+
+    Raises:
+        ArchiveRefused: they are not.
+    """
+    if version > schema.VERSION:
+        raise newer(name, said)
+    try:
+        schema.must_be_known(version, name)
+    except StorageError as exc:
+        raise ArchiveRefused(str(exc)) from exc
 
 
 def _may_be(name: str) -> bool:

@@ -192,12 +192,13 @@ def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple
             "DO UPDATE SET number = max(forgotten_spaces.number, excluded.number)",
             (space, number),
         )
-    for table in ("prefixes", "prefix_texts", "snapshots"):
-        tx.execute(f"DELETE FROM {table}")
     for clear in (approvals.drop_all, page_logins.drop_all, versions.clear, uses.clear):
         clear(tx)
     nights.clear(tx)
     count = len({id_ for id_, _ in new}) + len(forgotten.results) + len(erased)
+    if count or forgotten.spaces:  # what requests begin with may hold it
+        tx.execute("DELETE FROM prefixes")
+        tx.execute("DELETE FROM prefix_texts")
     note(tx, Restored(now, name, counts={"forgotten": count}))
     return count, erased
 

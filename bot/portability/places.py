@@ -388,6 +388,7 @@ def _still(path: Path) -> SqliteTransaction:
     if version == schema.VERSION:
         return tx
     connection.close()
+    schema.must_be_known(version, str(path.parent))
     whose, what = "a newer", "Move it with that one."
     if version < schema.VERSION:
         whose = "an older"

@@ -28,7 +28,7 @@ from bot.portability.move import Move
 from bot.portability.rows import all_tables
 from bot.portability.work import Copying, in_thread, nobody, unheard
 from bot.sessions import entries
-from bot.storage import Transaction, files, schema
+from bot.storage import Transaction, files
 from bot.storage.files import DataDirLock
 from bot.storage.fulltext import match_query
 from bot.storage.sqlite import SqliteDatabase
@@ -316,8 +316,7 @@ def _look(tx: SqliteTransaction, name: str, manifest: Manifest) -> None:
     if tx.execute("PRAGMA integrity_check(1)") != [("ok",)]:
         raise refused(name, DAMAGED)
     version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0])
-    if version > schema.VERSION:
-        raise archives.newer(name, {"program": "unknown", "schema": version})
+    archives.must_be_known(name, version, {"program": "unknown", "schema": version})
     names = {str(each) for _, each in found}
     for table, count in manifest.rows.items():
         quoted = table.replace('"', '""')  # whoever made the file chose the name

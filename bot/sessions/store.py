@@ -592,25 +592,6 @@ def all_sessions(tx: Transaction) -> list[Session]:
     return [Session(*row) for row in rows]
 
 
-def of_key(tx: Transaction, key: str) -> list[Session]:
-    """Every session of a key, oldest first."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE key = ? ORDER BY started_at", (key,))
-    return [Session(*row) for row in rows]
-
-
-def rekey(tx: Transaction, session: Session) -> None:
-    """Store a session's other `key` and `previous`; its mirror then begins with another header."""
-    before = get(tx, session.id)
-    if before is None or (before.key, before.previous) == (session.key, session.previous):
-        return
-    added = len(header_of(session).encode()) - len(header_of(before).encode())
-    tx.execute(
-        "UPDATE sessions SET key = ?, previous = ?, mirror_bytes = mirror_bytes + ?, "
-        "version = version + 1 WHERE id = ?",
-        (session.key, session.previous, added, session.id),
-    )
-
-
 def pointers(tx: Transaction) -> dict[str, str]:
     """The current session's id of every key."""
     return {row[0]: row[1] for row in tx.execute("SELECT key, session_id FROM conversations")}

@@ -92,11 +92,6 @@ def number_of(copy: Path) -> int:
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
-def notes_of(database: Path) -> Path:
-    """Where notes are copied to before an upgrade moves them."""
-    return database.parent / BEFORE_UPGRADE / "notes"
-
-
 def drop_old(database: Path, now: int) -> None:
     """Remove copies from before upgrades that were made long ago.
 
@@ -104,9 +99,9 @@ def drop_old(database: Path, now: int) -> None:
         StorageError: one cannot be removed; it is tried again.
     """
     with _told("A copy from before an upgrade could not be removed"):
-        for each in (*before_upgrades(database), notes_of(database)):
-            if each.exists() and each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for each in before_upgrades(database):
+            if each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
+                each.unlink()
                 log.info("storage.copy_dropped", name=each.name)
 
 
@@ -234,7 +229,7 @@ def restore(database: Path, now: int) -> Path:
         StorageError: the disk does not take it; the damaged database is still there.
     """
     for backup in newest_first(database, now):
-        if is_sound(backup) and tables_of(backup)[0] <= schema.VERSION:
+        if is_sound(backup) and schema.BASELINE <= tables_of(backup)[0] <= schema.VERSION:
             break
     else:
         raise StorageCorrupt(
@@ -277,6 +272,7 @@ def usable_version(copy: Path) -> int:
             f"{copy} has tables of version {version}, made by a newer Confidant ({program}); this "
             f"is {__version__} and knows version {schema.VERSION}. Nothing was changed."
         )
+    schema.must_be_known(version, str(copy))
     return version
 
 

@@ -54,7 +54,6 @@ TABLES = (
     Table("hidden", ("seq", "block"), ("entry",)),
     Table("prefixes", ("session_id", "view"), ("session",), kind="derived"),
     Table("prefix_texts", ("digest",), kind="derived"),
-    Table("snapshots", ("session_id", "view"), ("session",), kind="derived"),
     Table("artifacts", ("id",), ("session",)),
     Table("titles", ("session_id",), ("session",), export="changed_at session_id title"),
     Table(

@@ -284,7 +284,7 @@ class Rows(Protocol):
         ...
 
     def tidy(self) -> None:
-        """Open it at the start, without what earlier versions or programs left."""
+        """Open it at the start, without what earlier programs left."""
         ...
 
     def take_turn(self) -> bool:
