@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
@@ -292,17 +292,20 @@ async def server_now(url: str, cluster: str) -> AsyncGenerator[Place]:
         from bot.storage import postgres_link, postgres_schema, postgres_sql  # noqa: PLC0415
 
     def connected() -> PostgresTransaction:
-        try:
-            connection = psycopg.connect(url, **postgres_link.OPTIONS)
-            postgres_sql.configure(connection)
-            signals = postgres_sql.Signals()
-            tx = postgres_sql.PostgresTransaction(connection, signals, fulltext.Words())
-            connection.execute(_SNAPSHOT)
-            postgres_schema.check_made(tx)
-            postgres_schema.check_cluster(tx, cluster)
-            must_be_whole(tx)
-        except psycopg.Error as exc:
-            raise postgres_link.unusable(exc, postgres_link.place_of(url)) from exc
+        with ExitStack() as undoing:
+            try:
+                connection = psycopg.connect(url, **postgres_link.OPTIONS)
+                undoing.callback(connection.close)
+                postgres_sql.configure(connection)
+                signals = postgres_sql.Signals()
+                tx = postgres_sql.PostgresTransaction(connection, signals, fulltext.Words())
+                connection.execute(_SNAPSHOT)
+                postgres_schema.check_made(tx)
+                postgres_schema.check_cluster(tx, cluster)
+                must_be_whole(tx)
+            except psycopg.Error as exc:
+                raise postgres_link.unusable(exc, postgres_link.place_of(url)) from exc
+            undoing.pop_all()
         return tx
 
     database = ReadOnly()
