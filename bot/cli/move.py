@@ -57,13 +57,13 @@ def _source(config: Config) -> AbstractAsyncContextManager[Place]:
     url = reveal(config.storage.url)
     if url:
         return places.server(url, config.storage.node_timeout)
-    return places.old_folder(config.storage.folder, config.workspace)
+    return places.folder(config.storage.folder, config.workspace)
 
 
 def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
     if is_url(to):
         return places.server(to, config.storage.node_timeout)
-    return places.new_folder(Path(to).expanduser())
+    return places.folder(Path(to).expanduser())
 
 
 def for_people(told: Told) -> str:

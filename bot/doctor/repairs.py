@@ -65,7 +65,7 @@ async def _move(setup: Setup, _check: str) -> None:
     config = setup.config
     url = reveal(config.storage.url)
     async with (
-        places.old_folder(config.storage.folder, config.workspace) as source,
+        places.folder(config.storage.folder, config.workspace) as source,
         places.server(url, config.storage.node_timeout) as target,
     ):
         await Move(source, target, setup.clock).run()

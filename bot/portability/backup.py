@@ -165,7 +165,7 @@ async def _copy_server(
         StorageError: the server cannot be used, or the disk does not take it.
         ConfidantError: a note cannot be written.
     """
-    async with places.server_now(url, cluster) as source, places.new_folder(folder) as target:
+    async with places.server_now(url, cluster) as source, places.folder(folder) as target:
         await Move(source, target, clock, advance=copying).run()
         # It is nothing that was moved, but what was there.
         await target.database.write(

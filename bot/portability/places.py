@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
 
 import apsw
 
 from bot.cluster import census
 from bot.cluster.extra import needing_extra
 from bot.errors import ConfidantError, StorageBusy, StorageClosed, StorageError
-from bot.invocation import confidant
 from bot.memory import disk, layout
 from bot.memory.row_notes import space_of
 from bot.recovery import TRANSCRIPTS
-from bot.storage import Database, Transaction, files, fulltext, journal, schema, upsert
-from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
+from bot.storage import Database, Transaction, files, fulltext, journal, upsert
+from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
@@ -216,42 +213,31 @@ def identity_of(name: str) -> str:
 
 
 @asynccontextmanager
-async def old_folder(folder: Path, workspace: Path) -> AsyncGenerator[Place]:
-    """A storage folder on which no program runs, to be read and not changed by a byte.
+async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Place]:
+    """A storage folder on which no program runs, with a workspace.
+
+    Without a workspace it is to be filled, with one inside, and is made if it is not there.
 
     Raises:
         StorageBusy: a program runs on it.
-        StorageError: there is nothing in it, or not as this version leaves it.
+        StorageError: it cannot be used; there is nothing in it, or, when it is to be filled,
+            somebody has used it without its database.
     """
-    with _undisturbed(folder):
-        files.must_not_be_erasing(folder)
-        database = ReadOnly()
-        try:
-            await database.begin(lambda: _still(folder / DATABASE_NAME))
-            yield Place(_named(folder), database, Files(workspace), is_shared=False)
-        finally:
-            await database.close()
-
-
-@asynccontextmanager
-async def new_folder(folder: Path) -> AsyncGenerator[Place]:
-    """A storage folder to be filled, with the workspace inside; it is made if it is not there.
-
-    Raises:
-        StorageBusy: a program runs on it.
-        StorageError: it cannot be used, or somebody has used it without its database.
-    """
-    left = (folder / TRANSCRIPTS, journal.file_of(folder / DATABASE_NAME), folder / WORKSPACE)
-    if not (folder / DATABASE_NAME).exists() and any(map(_holds_something, left)):
+    is_there = (path / DATABASE_NAME).exists()
+    if workspace is not None and not is_there:
+        raise StorageError(f"There is no database in {path}: nothing can be moved.")
+    left = (path / TRANSCRIPTS, journal.file_of(path / DATABASE_NAME), path / WORKSPACE)
+    if not is_there and any(map(_holds_something, left)):
         raise StorageError(
-            f"{folder} holds transcripts, notes or a journal of its own. Nothing was changed: "
+            f"{path} holds transcripts, notes or a journal of its own. Nothing was changed: "
             "choose another folder."
         )
-    with DataDirLock(folder):
-        database = await SqliteDatabase.open(folder / DATABASE_NAME)
+    with DataDirLock(path):
+        files.must_not_be_erasing(path)
+        database = await SqliteDatabase.open(path / DATABASE_NAME)
         try:
-            notes = Files(folder / WORKSPACE)
-            yield Place(_named(folder), database, notes, is_shared=False)
+            notes = Files(workspace or path / WORKSPACE)
+            yield Place(str(path.resolve()), database, notes, is_shared=False)  # noqa: ASYNC240
         finally:
             await database.close()
 
@@ -368,66 +354,6 @@ class ReadOnly:
         self._thread.shutdown()
         if self._tx is not None:
             self._tx.connection.close()
-
-
-def _still(path: Path) -> SqliteTransaction:
-    """A database that nobody has open.
-
-    Raises:
-        StorageError: it is not there, was not closed, or another version made it.
-    """
-    if not path.exists():
-        raise StorageError(f"There is no database in {path.parent}: nothing can be moved.")
-    if _holds_something(path.with_name(f"{path.name}-wal")):
-        raise StorageError(
-            f"The program on {path.parent} was killed. Start `{confidant('run')}` once more "
-            "and stop it, so that its database is whole; then move it."
-        )
-    # Immutable: SQLite makes no files beside it, and takes no locks.
-    name = f"file:{quote(str(path.resolve()))}?immutable=1"
-    connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    tx = SqliteTransaction(connection)
-    version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0] or 0)
-    if version == schema.VERSION:
-        return tx
-    connection.close()
-    schema.must_be_known(version, str(path.parent))
-    whose, what = "a newer", "Move it with that one."
-    if version < schema.VERSION:
-        whose = "an older"
-        what = f"Start `{confidant('run')}` of this version once and stop it; then move it."
-    raise StorageError(
-        f"The database in {path.parent} has version {version}, made by {whose} Confidant; "
-        f"this one writes version {schema.VERSION}. Nothing was changed. {what}"
-    )
-
-
-@contextmanager
-def _undisturbed(folder: Path) -> Generator[None]:
-    """Keep programs away from a storage folder without writing anything into it.
-
-    Raises:
-        StorageBusy: one runs on it.
-    """
-    try:
-        file = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # none ever ran here
-        yield
-        return
-    except OSError as exc:
-        raise StorageError(f"{folder} cannot be used: {exc.strerror}.") from exc
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise StorageBusy(f"Confidant runs on {folder}. Stop it first.") from exc
-        yield
-    finally:
-        os.close(file)
-
-
-def _named(folder: Path) -> str:
-    return str(folder.resolve())
 
 
 def _holds_something(path: Path) -> bool:

@@ -150,7 +150,7 @@ async def to_server(
         )
         name = f"{archive.name} ({found.manifest.digest[:16]})"
         async with (
-            places.old_folder(scratch, workspace) as source,
+            places.folder(scratch, workspace) as source,
             places.server(url, config.storage.node_timeout) as target,
         ):
             move = Move(replace(source, name=name), target, clock, advance=copying)

@@ -223,7 +223,7 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
         return CliRunner().invoke(cli, words, catch_exceptions=False)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bot.portability.moving.Move._index", killed)
+        patch.setattr("bot.portability.move.Move._bring_notes", killed)
         await asyncio.to_thread(typed, "move", "--to", empty_postgres_url)
     monkeypatch.setenv("CONFIDANT_STORAGE__URL", empty_postgres_url)
     done = await asyncio.to_thread(typed, "doctor", "--json")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("logs_stay")
 
 async def moved(folder: Path, url: str) -> None:
     async with (
-        places.old_folder(folder, folder / "workspace") as source,
+        places.folder(folder, folder / "workspace") as source,
         places.server(url, 2) as target,
     ):
         await Move(source, target, FakeClock(), lambda _: None).run()
