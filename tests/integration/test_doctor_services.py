@@ -216,7 +216,7 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(folder))
     monkeypatch.setenv("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", "none")
 
-    async def killed(_: object) -> None:
+    async def killed(*_: object) -> None:
         raise SystemExit(9)
 
     def typed(*words: str) -> Any:
