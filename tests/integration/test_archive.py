@@ -25,9 +25,9 @@ from bot.errors import ArchiveRefused
 from bot.identity.view import folder_name
 from bot.memory.memory import OWNER_VIEW
 from bot.portability import passphrase, restore
-from bot.storage import schema
+from bot.storage import backup, schema
 from bot.storage.files import DataDirLock
-from tests.support import FakeClock, running, until
+from tests.support import NOON, FakeClock, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -308,6 +308,68 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     assert rows(lost, "SELECT seq, block FROM hidden") == rows(
         home, "SELECT seq, block FROM hidden"
     )
+
+
+async def forget(home: Path) -> None:
+    async with running(home) as engine:
+        await engine.ask(f"/memory forget {HIDDEN}", sender="bo")
+        assert "Forgotten" in await engine.ask("/memory forget yes", sender="bo")
+
+
+async def is_forgotten(home: Path) -> bool:
+    async with running(home) as engine:
+        await engine.ask("what do you know?", sender="bo")
+        return HIDDEN not in repr(engine.model.requests)
+
+
+async def done(home: Path, *words: str) -> None:
+    result = await asyncio.to_thread(invoke, home, *words)
+    assert result.exit_code == 0, result.exception
+
+
+async def test_it_stays_forgotten_also_beyond_a_backup_that_never_knew_it(tmp_path):
+    home = tmp_path / "home"
+    async with running(home) as engine:
+        await engine.ask("hello", sender="bo")
+    await done(home, "backup", str(tmp_path / "before"))
+    async with running(home) as engine:
+        await engine.ask(f"my secret is {HIDDEN}", sender="bo")
+    await done(home, "backup", str(tmp_path / "with"))
+    await forget(home)
+    await done(home, "restore", str(tmp_path / "before"))
+    await done(home, "restore", str(tmp_path / "with"))
+    assert await is_forgotten(home)
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+async def test_a_damaged_database_tells_what_was_forgotten_or_does_not_stand_in_the_way(
+    tmp_path, has_copy
+):
+    home = tmp_path / "home"
+    async with running(home) as engine:
+        await engine.ask(f"my secret is {HIDDEN}", sender="bo")
+    await done(home, "backup", str(tmp_path / "x"))
+    if has_copy:
+        backup.make(home / "confidant.db", 1, NOON)
+    await forget(home)
+    with (home / "confidant.db").open("r+b") as file:
+        file.write(os.urandom(5_000))
+    await done(home, "restore", str(tmp_path / "x"))
+    assert await is_forgotten(home) is has_copy
+
+
+async def test_a_long_result_that_was_removed_since_does_not_come_back(tmp_path):
+    home = tmp_path / "home"
+    async with running(home) as engine:
+        await engine.ask("hello", sender="bo")
+    insert = "INSERT INTO artifacts SELECT '{}', id, 'search', {}, 'words' FROM sessions"
+    rows(home, insert.format("old", 0))
+    rows(home, insert.format("new", 1 << 50))
+    await done(home, "backup", str(tmp_path / "x"))
+    rows(home, "DELETE FROM artifacts")
+    await done(home, "restore", str(tmp_path / "x"))
+    # The conversation there has not come to the other one: that may be of another time.
+    assert rows(home, "SELECT id FROM artifacts") == [("new",)]
 
 
 # --- what is refused ----------------------------------------------------------------------------
