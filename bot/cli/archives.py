@@ -10,11 +10,6 @@ from typing import Annotated
 import typer
 
 from bot import settings
-from bot.archive import forgotten, making, rehearsal, swap
-from bot.archive import restore as restoring
-from bot.archive.container import WORKSPACE
-from bot.archive.forgotten import Forgotten
-from bot.archive.restore import Done, Passphrase, Unpacked
 from bot.channel import reveal
 from bot.cli.arguments import ConfigOption, PassphraseFile, QuietOption
 from bot.cli.common import counted, load, local_time
@@ -23,6 +18,11 @@ from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
+from bot.portability import backup as making
+from bot.portability import restore as restoring
+from bot.portability import swap
+from bot.portability.archive import WORKSPACE
+from bot.portability.restore import Done, Passphrase
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, must_not_be_restoring
 
@@ -152,19 +152,9 @@ async def _restored(
     bar, copying = bars
     url = reveal(config.storage.url)
 
-    async def forgotten_here(found: Unpacked, place: Path) -> Forgotten:
-        if url:
-            from bot.archive import server  # noqa: PLC0415 - its packages are an extra
-
-            return await server.forgotten_in(config, found, place)
-        storage, workspace = config.storage.folder, config.workspace
-        return await asyncio.to_thread(forgotten.of_folder, storage, workspace)
-
-    since = forgotten_here if to else None
+    since = restoring.forgotten_in(config, system_clock) if to else None
     if is_url(to) or (url and not to):
-        from bot.archive import server  # noqa: PLC0415 - the same
-
-        return await server.restore(
+        return await restoring.to_server(
             *(archive, to or url, config, asked),
             clock=system_clock,
             since=since,
@@ -212,7 +202,7 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
     archive, folder = archive.expanduser(), loaded.storage.folder
     with progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
         asked = _passphrase(archive, words, loaded)
-        manifest = asyncio.run(rehearsal.rehearse(archive, folder, asked, bar.advance))
+        manifest = asyncio.run(restoring.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
         f"{counted(manifest.rows['sessions'], 'conversation')}, "

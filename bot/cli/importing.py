@@ -26,7 +26,7 @@ from bot.identity import routing
 from bot.importing import exports, storing
 from bot.importing.exports import Export
 from bot.importing.storing import Count, Owner
-from bot.person.whose import named, snapshot_of
+from bot.portability.whose import named, snapshot_of
 from bot.sessions.imported import NAMES, Source
 from bot.storage import Database
 from bot.storage.files import DATABASE_NAME, DataDirLock

@@ -21,9 +21,9 @@ from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfigError
-from bot.move import places
-from bot.move.moving import Advance, Move, Moved, Told
-from bot.move.places import Place
+from bot.portability import places
+from bot.portability.move import Advance, Move, Moved, Told
+from bot.portability.places import Place
 
 _SCHEMES = ("postgresql://", "postgres://")
 
@@ -70,13 +70,13 @@ def _source(config: Config) -> AbstractAsyncContextManager[Place]:
     url = reveal(config.storage.url)
     if url:
         return places.server(url, config.storage.node_timeout)
-    return places.old_folder(config.storage.folder, config.workspace)
+    return places.folder(config.storage.folder, config.workspace)
 
 
 def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
     if is_url(to):
         return places.server(to, config.storage.node_timeout)
-    return places.new_folder(Path(to).expanduser())
+    return places.folder(Path(to).expanduser())
 
 
 def for_people(told: Told) -> str:

@@ -24,7 +24,7 @@ from bot.importing.openclaw.home import Home
 from bot.importing.openclaw.moving import OWNERS, ROOMS, Move, Report
 from bot.memory.memory import store_of
 from bot.memory.note_store import NoteStore
-from bot.person.whose import snapshot_of
+from bot.portability.whose import snapshot_of
 from bot.storage import Database
 from bot.unicode import harmless
 

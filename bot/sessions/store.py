@@ -440,9 +440,14 @@ def _insert(
     )
     numbers: dict[str, int] = dict(rows)  # pyright: ignore[reportArgumentType]
     for new, id_ in zip(news, lines, strict=True):
-        if new.kind == "message" and new.text:
+        if is_indexed(new):
             tx.index_text(numbers[id_], new.text)
     return min(numbers.values())
+
+
+def is_indexed(entry: entries.NewEntry | entries.Entry) -> bool:
+    """True for what search finds by its words, unless it was forgotten."""
+    return entry.kind == "message" and bool(entry.text)
 
 
 def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Session | None:

@@ -10,7 +10,6 @@ Before a newer version of the program changes the tables it keeps a copy, one of
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -315,7 +314,9 @@ def _take_up(database: Path, copy: Path, word: str) -> Path | None:
     beside = database.with_suffix(".restoring")
     mark_read_back(database, due=True)
     with _told("The backup could not be restored"):
-        _duplicate(copy, beside)  # before anything is moved, so that a full disk changes nothing
+        # Before anything is moved, so that a full disk changes nothing.
+        with copy.open("rb") as source, files.made(beside) as target:
+            shutil.copyfileobj(source, target)
         suffix = _free_suffix(database, word)
         for part in ("", "-wal", "-shm"):
             replaced = database.with_name(database.name + part)
@@ -357,17 +358,6 @@ def _free_suffix(database: Path, word: str) -> str:
         number += 1
         suffix = f"{base}-{number}"
     return suffix
-
-
-def _duplicate(source: Path, target: Path) -> None:
-    try:
-        with source.open("rb") as reader, open(target, "wb", opener=files.opener) as writer:
-            shutil.copyfileobj(reader, writer)
-            writer.flush()
-            os.fsync(writer.fileno())
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
 
 
 def _remove_unfinished(database: Path, folder: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -658,6 +658,17 @@ async def test_a_read_back_that_fails_is_done_at_the_next_start(tmp_path, monkey
     await database.close()
 
 
+def killed_at(name: Path) -> Callable[[Path, Path], None]:
+    """`Path.replace`, during which the program is killed when a file is to get this name."""
+
+    def replace(path: Path, target: Path) -> None:
+        if target == name:
+            raise KeyboardInterrupt
+        path.rename(target)
+
+    return replace
+
+
 async def test_a_restore_that_was_interrupted_is_finished_at_the_next_start(tmp_path, monkeypatch):
     path = tmp_path / DATABASE_NAME
     await filled(tmp_path, sessions=1)
@@ -670,7 +681,7 @@ async def test_a_restore_that_was_interrupted_is_finished_at_the_next_start(tmp_
     garble(path)
     with monkeypatch.context() as patch:
         # Killed after the damaged file was set aside, before the backup took its place.
-        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "replace", killed_at(path))
         with pytest.raises(KeyboardInterrupt):
             backup.restore(path, NOON + HOUR)
     assert not path.exists()

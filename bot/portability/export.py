@@ -7,16 +7,13 @@ that hold nobody else's. Of rooms it has what they said themselves, and nothing 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import zipfile
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import orjson
 
@@ -27,37 +24,15 @@ from bot.errors import ConfidantError
 from bot.i18n import language_of, text
 from bot.identity import MANY
 from bot.memory.files import MAX_READ, SpaceFiles
-from bot.person.whose import Whose
+from bot.portability.whose import Whose
 from bot.sessions import artifacts, belongings, imported, search, speakers, store
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import Entry, parse
 from bot.sessions.store import Session
 from bot.storage import Transaction, files
+from bot.storage.tables import TABLES
 
-PARTIAL = ".partial"  # what the file's name ends in until it is whole
 _PLAIN = re.compile(r"[^\w.-]+")
-
-# What is told of each table, in the order of the first column. Secrets are left out: codes,
-# passwords, what lets a browser in, and what notes to it are sealed with.
-_TABLES: Mapping[str, str] = {
-    "reminders": "id text due_at created_at state channel chat made_by",
-    "repeats": "id kind text rule begins zone due_at created_at state channel chat made_by",
-    "links": "linked_at channel sender root_channel root_sender",
-    "pairing": "asked_at approved_at channel account sender state name locale",
-    "blocks": "blocked_at channel sender name",
-    "zones": "changed_at person zone",
-    "told_zones": "changed_at person zone",
-    "usage_counts": "at session_id model purpose runs input_tokens output_tokens "
-    "cache_read_tokens cache_write_tokens",
-    "sessions": "started_at id key channel chat model notices usage locale last_user_at turns "
-    "input_tokens output_tokens",
-    "titles": "changed_at session_id title",
-    "approvals": "asked_at answered_at session_id state",
-    "claim_uses": "used_on claim",
-    "page_people": "made_at out_at name channel sender",
-    "page_logins": "made_at seen_at browser",
-    "push_subscriptions": "made_at endpoint language words",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,68 +45,42 @@ class Exported:
     notes: int
     files: int
     left_out: int
-    size: int = 0
+
+
+@contextmanager
+def exporting(target: Path, now: int) -> Generator[Export]:
+    """One export; the file gets its name when all of it is on the disk.
+
+    Raises:
+        ConfidantError: it cannot be made there.
+    """
+    if target.exists():
+        raise ConfidantError(
+            f"{target} is there already. Nothing was changed: choose another name."
+        )
+    if not target.parent.is_dir():
+        raise ConfidantError(f"There is no folder {target.parent}. Make it first.")
+    try:
+        with files.made(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            yield Export(packed, now)
+    except OSError as error:
+        why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        raise ConfidantError(
+            f"The export {target} was not made: {why}. Nothing was changed."
+        ) from error
 
 
 class Export:
-    """One export, written beside its place; it gets its name when all of it is on the disk."""
+    """One export that is being written."""
 
-    def __init__(self, target: Path, now: int) -> None:
-        self._target = target
-        self._beside = target.with_name(f".{target.name}{PARTIAL}")
+    def __init__(self, packed: zipfile.ZipFile, now: int) -> None:
+        self._zip = packed
         self._now = now
         self._names: set[str] = set()
 
-    def __enter__(self) -> Self:
-        """Make the file.
-
-        Raises:
-            ConfidantError: it cannot be made there.
-        """
-        target = self._target
-        if target.exists():
-            raise ConfidantError(
-                f"{target} is there already. Nothing was changed: choose another name."
-            )
-        if not target.parent.is_dir():
-            raise ConfidantError(f"There is no folder {target.parent}. Make it first.")
-        try:
-            self._beside.unlink(missing_ok=True)
-            self._file = open(self._beside, "x+b", opener=files.opener)
-        except OSError as error:
-            raise _refused(target, error) from error
-        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave nothing of one that was not finished.
-
-        Raises:
-            ConfidantError: the disk did not take it.
-        """
-        with suppress(OSError, ValueError):
-            self._zip.close()
-        with suppress(OSError):
-            self._file.close()
-        self._beside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _refused(self._target, error) from error
-
-    def finish(self, whose: Whose, language: str, found: Exported) -> int:
-        """Let all of it reach the disk, under its name; the size in bytes."""
+    def readme(self, whose: Whose, language: str, found: Exported) -> None:
+        """Say what it holds."""
         self._add("README.md", _readme(language, whose, found, self._now))
-        self._zip.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = self._file.seek(0, os.SEEK_END)
-        self._beside.replace(self._target)
-        files.sync_folder(self._target.parent)
-        return size
 
     def database(self, tx: Transaction, whose: Whose, language: str) -> Exported:
         """Add what the database holds, in one snapshot."""
@@ -145,9 +94,11 @@ class Export:
             told += 1
             said += self._conversation(tx, session, language)
         in_rooms = self._rooms(tx, theirs, language)
-        for table, names in _TABLES.items():
-            if rows := belongings.rows(tx, theirs, table, names.split()):
-                self._add(f"data/{table}.json", orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+        for table in TABLES:
+            if table.export and (
+                rows := belongings.rows(tx, theirs, table.name, table.export.split())
+            ):
+                self._add(f"data/{table.name}.json", orjson.dumps(rows, option=orjson.OPT_INDENT_2))
         versions = belongings.rows(tx, theirs, "note_versions", ("id", "path", "at", "text"))
         for row in versions:
             self._add(f"earlier-notes/{row['id']}-{row['path']}", str(row["text"]))
@@ -222,12 +173,6 @@ class Export:
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = 0o600 << 16
         self._zip.writestr(info, data)
-
-
-def _refused(target: Path, error: OSError) -> ConfidantError:
-    """What is said when the disk does not take an export."""
-    why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-    return ConfidantError(f"The export {target} was not made: {why}. Nothing was changed.")
 
 
 def tell(tx: Transaction, whose: Whose, language: str, now: int) -> bool:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import orjson
 
-from bot.archive import container
 from bot.errors import ArchiveError, StorageError
 from bot.invocation import confidant
 from bot.memory.memory import INDEX_FOLDER
+from bot.portability.archive import JOURNAL, WORKSPACE
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import transcript_files
 from bot.storage import backup, files
@@ -43,22 +43,8 @@ class Place:
         self.old_workspace = workspace
         self.is_inside = workspace.is_relative_to(folder.resolve())
         self.workspace = (
-            self.new / container.WORKSPACE
-            if self.is_inside
-            else files.restored_workspace(workspace)
+            self.new / WORKSPACE if self.is_inside else files.restored_workspace(workspace)
         )
-
-    @property
-    def database(self) -> Path:
-        """That of the backup."""
-        return self.new / DATABASE_NAME
-
-    def of(self, name: str) -> Path:
-        """Where a file of an archive belongs."""
-        first, _, rest = name.partition("/")
-        if first == container.WORKSPACE:
-            return self.workspace / rest
-        return self.new / (SETTINGS if name == container.SETTINGS else name)
 
     def must_be_movable(self) -> None:
         """Make sure that what is there can get other names.
@@ -72,7 +58,7 @@ class Place:
                 "aside without the other. Nothing was changed: restore into a workspace of its own "
                 "(CONFIDANT_MEMORY__WORKSPACE)."
             )
-        for path in (*_parts(self.folder), self.old_workspace):
+        for path in (*parts(self.folder), self.old_workspace):
             if path.is_mount():
                 raise ArchiveError(
                     f"{path} is a file system of its own, so it cannot be put aside. Nothing was "
@@ -92,21 +78,15 @@ class Place:
         """
         try:
             self.workspace.mkdir(mode=MODE, parents=True, exist_ok=True)
-            (self.new / TRANSCRIPTS).mkdir(mode=MODE, exist_ok=True)
-            transcript_files.distribute(self.new / TRANSCRIPTS)
             for top in (self.new, self.workspace):
                 for parent, _, _ in os.walk(top):
                     Path(parent).chmod(MODE)
                     files.sync_folder(Path(parent))
-            beside = self.restoring / f"{RESTORE_BEGUN}.tmp"
-            with open(beside, "wb", opener=files.opener) as file:
-                file.write(orjson.dumps(self._plan(now)))
-                file.flush()
-                os.fsync(file.fileno())
-            files.sync_folder(self.restoring)
             files.sync_folder(self.folder)
-            beside.replace(self.restoring / RESTORE_BEGUN)
+            files.put(self.restoring / RESTORE_BEGUN, orjson.dumps(self._plan(now)))
         except OSError as exc:
+            with suppress(OSError):
+                (self.restoring / RESTORE_BEGUN).unlink()
             raise StorageError(
                 f"The backup was not restored: {exc.strerror}. Nothing was changed."
             ) from exc
@@ -115,11 +95,11 @@ class Place:
         """Which names change: pairs of the old one and the new one, in order."""
         moment = f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
         aside = _free(self.folder / f"{ASIDE}{moment}")
-        moved = [(path, aside / path.relative_to(self.folder)) for path in _parts(self.folder)]
+        moved = [(path, aside / path.relative_to(self.folder)) for path in parts(self.folder)]
         if self.old_workspace.exists():
             name = f"{self.old_workspace.name}-{aside.name}"
             beside = _free(self.old_workspace.with_name(name))
-            to = aside / container.WORKSPACE if self.is_inside else beside
+            to = aside / WORKSPACE if self.is_inside else beside
             moved.append((self.old_workspace, to))
         put = [
             (path, self.folder / path.name)
@@ -141,15 +121,15 @@ class Place:
         return str(path)
 
 
-def _parts(folder: Path) -> Iterator[Path]:
+def parts(folder: Path) -> Iterator[Path]:
     """What of a storage folder belongs to its database, as far as it is there."""
     names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
     transcripts = (TRANSCRIPTS, transcript_files.MARK)
-    more = (container.JOURNAL, INDEX_FOLDER, backup.READ_BACK_MARK, SETTINGS)
+    more = (JOURNAL, INDEX_FOLDER, backup.READ_BACK_MARK, SETTINGS)
     for name in (*names, *transcripts, *more):
         if os.path.lexists(folder / name):
             yield folder / name
-    yield from sorted(folder.glob(f"{container.JOURNAL}.kept-*"))
+    yield from sorted(folder.glob(f"{JOURNAL}.kept-*"))
     stem = Path(DATABASE_NAME).stem
     yield from sorted((folder / backup.FOLDER).glob(f"{stem}-*.db"))
 

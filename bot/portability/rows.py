@@ -1,24 +1,25 @@
-"""The tables that are moved, read and written in the same way on both engines.
+"""The rows of each table, read and written in the same way on both engines.
 
-Which there are, their columns and keys are asked of the schema itself, so that none is forgotten.
+Which tables there are is in `bot.storage.tables`; their columns are asked of a database itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 
 import apsw
 import orjson
 
-from bot.storage import Row, Transaction, schema
+from bot.storage import Row, Transaction, sqlite_schema
 from bot.storage.meta import MOVE
 from bot.storage.sqlite_sql import SqliteTransaction
+from bot.storage.tables import MOVED
 
-# The versions of the tables are their own, and the journal is a folder's: it is written anew.
-LEFT_OUT = frozenset({"schema_versions", "journal"})
+AT_ONCE = 200  # rows that are read or written together
 # What is said in a database about itself: how far a move is, and which cluster it belongs to.
 _OWN_META = f"substr(key, 1, {len(MOVE)}) <> '{MOVE}' AND key <> 'cluster'"
 _SIZE = 16  # bytes of a digest
@@ -48,15 +49,15 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """One table. `key` is what its rows are told apart by; `serial` numbers them, or is empty."""
+class TableRows:
+    """The rows of one table; `serial` is the column that numbers them, or empty."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    serial: str = ""
+    serial: str
 
-    def page(self, tx: Transaction, after: Key | None, limit: int) -> list[Row]:
+    def page(self, tx: Transaction, after: Key | None) -> list[Row]:
         """The next rows behind a key, in the order of their keys."""
         conditions = [_OWN_META] if self.name == "meta" else []
         names = ", ".join(self.key)
@@ -65,12 +66,25 @@ class Table:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return tx.execute(
             f"SELECT {', '.join(self.columns)} FROM {self.name}{where} ORDER BY {names} LIMIT ?",
-            (*(after or ()), limit),
+            (*(after or ()), AT_ONCE),
         )
+
+    def last(self, tx: Transaction) -> Key | None:
+        """The key of the last row, if there is any."""
+        where = f" WHERE {_OWN_META}" if self.name == "meta" else ""
+        order = ", ".join(f"{name} DESC" for name in self.key)
+        rows = tx.execute(
+            f"SELECT {', '.join(self.key)} FROM {self.name}{where} ORDER BY {order} LIMIT 1"
+        )
+        return rows[0] if rows else None
 
     def key_of(self, row: Row) -> Key:
         """What tells a row apart."""
         return tuple(row[self.columns.index(name)] for name in self.key)
+
+    def count(self, tx: Transaction) -> int:
+        """How many there are, with those of `meta` that are about the database itself."""
+        return int(tx.execute(f"SELECT count(*) FROM {self.name}")[0][0])
 
     def put(self, tx: Transaction, rows: Sequence[Row]) -> None:
         """Add rows."""
@@ -88,26 +102,23 @@ class Table:
 
 
 @cache
-def known() -> tuple[Table, ...]:
-    """All tables of this version that are moved."""
+def all_tables() -> tuple[TableRows, ...]:
+    """All tables that a backup holds and a move copies, by name."""
     connection = apsw.Connection(":memory:")
     try:
         tx = SqliteTransaction(connection)
-        for _, step in schema.steps(0):
-            for statement in step:
-                tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
-        rows = tx.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-        return tuple(_described(tx, str(name)) for (name,) in rows if name not in LEFT_OUT)
+        sqlite_schema.migrate(tx, Path(), keeps=False)
+        return tuple(_all(tx))
     finally:
         connection.close()
 
 
-def _described(tx: Transaction, name: str) -> Table:
-    rows = tx.execute("SELECT name, type, pk FROM pragma_table_info(?) ORDER BY cid", (name,))
-    key = tuple(str(column) for column, _, pk in sorted(rows, key=lambda row: row[2]) if pk)
-    # Every other number is a BIGINT.
-    serial = next((str(column) for column, kind, pk in rows if pk and kind == "INTEGER"), "")
-    return Table(name, tuple(str(column) for column, _, _ in rows), key, serial)
+def _all(tx: Transaction) -> Iterator[TableRows]:
+    for table in sorted(MOVED, key=lambda each: each.name):
+        found = tx.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table.name,))
+        # Every other number is a BIGINT.
+        serial = next((str(name) for name, kind, pk in found if pk and kind == "INTEGER"), "")
+        yield TableRows(table.name, tuple(str(row[0]) for row in found), table.key, serial)
 
 
 def _canonical(value: object) -> object:
