@@ -88,7 +88,10 @@ async def test_each_starter_chip_gets_a_sensible_answer_in_its_order(
         [
             says(language, "offline.known"),
             says(language, "offline.noted", where=f"{TODAY}:3", text=f"12:00 {tea}"),
-            *(["MEMORY.md:3", "called Ines", "memory/2026-11-19.md:3", "我对花生过敏"] * bool(notes)),
+            *(
+                ["MEMORY.md:3", "called Ines", "memory/2026-11-19.md:3", "我对花生过敏"]
+                * bool(notes)
+            ),
         ],
         ["/memory", "/new"],
     )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from bot.context import statements
 from bot.sessions import time_phrases
 
 MAX_QUERY = 500  # characters
@@ -28,46 +29,37 @@ class Intent:
 
 
 # Possessive ("*+"): what can be read in two ways is read in one, or long texts would take forever.
-_OPENING = r"(?:(?:please|pls|hey|hi|hello|ok|okay|and|also|so|now|oh|then|yes)\b[\s,!.:]*)*+"
-_OPENING_ZH = (
-    r"(?:请你?|麻烦你?|帮我|给我|替我|你好|你要|你|好的?|另外|还有|那就|那|能不能|可不可以|可以|可否|能"
-    r"|[\s,，。！!、：:])*+"
+_OPENING = (
+    r"(?:(?:please|pls|hey|hi|hello|ok|okay|and|also|so|now|oh|then|yes)\b|请你?|麻烦你?|帮我|给我|替我"
+    r"|你好|你要|你|好的?|另外|还有|那就|那|能不能|可不可以|可以|可否|能|[\s,.!:，。！、：])*+"
 )
-
+_POLITE = r"(?:can|could|would|will)\s+you\s+(?:please\s+)?"
 # "do you remember", "remember when we …" ask; "can you remember that …" asks to keep.
 _KEEP = re.compile(
-    rf"""{_OPENING}(?P<polite>(?:can|could|would|will)\s+you\s+(?:please\s+)?)?(?:always\s+)?
-        (?:remember|memori[sz]e|keep\s+in\s+mind|do\s+not\s+forget|don['’]?t\s+forget
-          |(?:take|make)\s+a\s+note(?:\s+of)?|note\s+down|write\s+down|note)\b
-        (?P<that>\s*(?:[:,]|\bthat\b|\bthis\b\s*:?))?\s*(?P<what>.*)$""",
+    rf"""{_OPENING}(?P<polite>{_POLITE})?(?:always\s+)?
+        (?:(?:remember|memori[sz]e|keep\s+in\s+mind|do\s+not\s+forget|don['’]?t\s+forget
+            |(?:take|make)\s+a\s+note(?:\s+of)?|note\s+down|write\s+down|note)\b
+           (?P<that>\s*(?:[:,]|\bthat\b|\bthis\b\s*:?))?
+          |(?:记住|记一下|记下来?|记得|记着|别忘记?了?|不要忘记?了?|牢记)(?:一下|了)?[\s,，：:。、]*)
+        \s*(?P<what>.*)$""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
-)
-_KEEP_ZH = re.compile(
-    rf"{_OPENING_ZH}(?:记住|记一下|记下来?|记得|记着|别忘记?了?|不要忘记?了?|牢记)(?:一下|了)?"
-    r"[\s,，：:。、]*(?P<what>.*)$",
-    re.DOTALL,
 )
 _ONLY_THAT = re.compile(r"(?:it|that|this|这个|这句话?|这件事|这一?点)?[\s.!。！]*", re.IGNORECASE)
 _ASKS_AFTER = re.compile(
     r"(?:what|when|where|who|whose|which|how|why|if|whether|again)\b", re.IGNORECASE
 )
-_ASKS = re.compile(
-    rf"""{_OPENING}(?:what|when|where|who|whom|whose|which|how|why
-          |(?:do|did|does|have|has|had|is|are|was|were|can|could|will|would)\s+(?:you|i|we|my|the|it)
-          |tell\s+me|remind\s+me|search|find|recall|look\s+up|show\s+(?:me|my))\b""",
-    re.IGNORECASE | re.VERBOSE,
+_RECALLS = re.compile(r"还记得|记不记得|说过什么|什么时候来着")
+_SEARCHES = re.compile(
+    rf"{_OPENING}(?:(?:tell|remind)\s+me|search|find|recall|look\s+up|show\s+(?:me|my))\b"
+    r"|[^\n]*(?:还记得|记不记得|我说过|我提过|我告诉过|查一下|查查|搜一下|搜索|找一下|回忆|几[个点月号岁次])",
+    re.IGNORECASE,
 )
-_ASKS_ZH = re.compile(
-    r"还记得|记不记得|我说过|我提过|我告诉过|说过什么|查一下|查查|搜一下|搜索|找一下|回忆"
-    r"|什么|哪[里儿个些天年位]|谁|多少|几[个点月号岁次]|怎么|为什么|何时|是不是|有没有|[吗呢么][\s。！!]*$"
-)
-_ENDS_ASKING = re.compile(r"[?？]\s*[\"'”’)）]*\s*$|吗[\s。！!]*$")
 _ABOUT = re.compile(
     rf"""{_OPENING}(?:who\s+are\s+you|what\s+(?:can|do)\s+you\s+(?:do|understand)(?:\s+for\s+me)?
-          |(?:what['’]?s|what\s+is)\s+your\s+name|how\s+(?:do|does)\s+(?:you|this)\s+work|help(?:\s+me)?|tell\s+me\s+about\s+yourself
-          |are\s+you\s+(?:a\s+|an\s+)?(?:bot|robot|human|real|ai|offline))[\s?.!]*
-        |(?:你好|请问|那|[\s,，])*+(?:你叫什么(?:名字)?|你(?:能|会|可以)(?:帮我)?(?:做|干)?(?:些|点)?(?:什么|啥)
-          |你有(?:什么|哪些)(?:功能|用)|怎么用|帮助|你是(?:谁|什么|机器人|真人|人|AI)吗?)[\s？?。！!]*""",
+          |(?:what['’]?s|what\s+is)\s+your\s+name|how\s+(?:do|does)\s+(?:you|this)\s+work|help(?:\s+me)?
+          |tell\s+me\s+about\s+yourself|are\s+you\s+an?\s+(?:bot|robot|human|ai)
+          |叫什么(?:名字)?|会?(?:做|干)?(?:些|点)?(?:什么|啥)|有(?:什么|哪些)(?:功能|用)|怎么用|帮助
+          |是(?:谁|什么|机器人|真人|人|AI)吗?)[\s?.!？。！]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -117,18 +109,16 @@ def understand(text: str) -> Intent:
 
 
 def _of_memory(text: str) -> Intent:
-    asks = bool(_ENDS_ASKING.search(text))
-    if keep := _KEEP_ZH.match(text):
-        if not asks and not re.search(r"还记得|记不记得|说过什么|什么时候来着", text):
-            return _kept(keep["what"])
-    elif keep := _KEEP.match(text):
-        is_told = bool(keep["that"]) or not _ASKS_AFTER.match(keep["what"].strip())
-        if is_told and (not asks or keep["polite"] or keep["that"]):
-            return _kept(keep["what"].rstrip("?？ ") if keep["polite"] else keep["what"])
-        asks = asks or not is_told
-    if asks or _ASKS.match(text) or _ASKS_ZH.search(text):
-        return _question(text)
-    return Intent("")
+    asks = statements.is_question(text)
+    keep = _KEEP.match(text)
+    if keep and not _RECALLS.search(text):
+        what = keep["what"].strip()
+        if not _ASKS_AFTER.match(what) or keep["that"]:
+            if not asks or keep["polite"] or keep["that"]:
+                return _kept(what.rstrip("?？ ") if keep["polite"] else what)
+        else:
+            asks = True
+    return _question(text) if asks or _SEARCHES.match(text) else Intent("")
 
 
 def query_of(text: str) -> str:
@@ -158,20 +148,15 @@ def _question(text: str) -> Intent:
 # Only what a message begins with counts, and a time before it only when nothing else stands there:
 # "you remind me of someone", "he reminded me" and 谢谢你提醒我 ask for nothing.
 _REMIND = re.compile(
-    rf"""{_OPENING}(?P<time>.{{0,64}}?)[\s,:]*{_OPENING}
-        (?:(?:can|could|would|will)\s+you\s+|i(?:['’]d|\s+would)\s+like\s+you\s+to\s+
-          |i\s+(?:need|want)\s+you\s+to\s+|(?:do\s+not|don['’]?t)\s+forget\s+to\s+|remember\s+to\s+)?
+    rf"""{_OPENING}(?:要?记得|(?:别|不要)忘记?了?)?+在?(?P<time>[^提]{{0,64}}?)[\s,:]*{_OPENING}
+        (?:{_POLITE}|i(?:['’]d|\s+would)\s+like\s+you\s+to\s+|i\s+(?:need|want)\s+you\s+to\s+
+          |(?:do\s+not|don['’]?t)\s+forget\s+to\s+|remember\s+to\s+)?
         (?:(?:please\s+|kindly\s+)*remind\s+(?:me|us)\b
           |(?:(?:set|make|add|create|schedule)(?:\s+up)?(?:\s+me)?|give\s+me|i\s+(?:need|want))\s+
-           (?:a|an|another|the)\s+reminder\b(?:\s+for\s+(?:me|us)\b)?(?:\s+for\b)?)
-        (?P<rest>.*)""",
+           (?:a|an|another|the)\s+reminder\b(?:\s+for\s+(?:me|us)\b)?(?:\s+for\b)?
+          |(?P<zh>提醒(?:一下)?(?:我们|咱们|我|咱)(?:一下)?
+            |(?:设置?|设定|定|加|添加|建|创建|新建)(?:一?个|一下)?提醒))(?P<rest>.*)""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
-)
-_REMIND_ZH = re.compile(
-    rf"""(?:{_OPENING_ZH}(?:要?记得|别忘记?了?|不要忘记?了?)?+)在?(?P<time>[^提]{{0,40}}?){_OPENING_ZH}
-        (?:提醒(?:一下)?(?:我们|咱们|我|咱)(?:一下)?
-          |(?:设置?|设定|定|加|添加|建|创建|新建)(?:一?个|一下)?提醒)(?P<rest>.*)""",
-    re.DOTALL | re.VERBOSE,
 )
 _LISTING = re.compile(
     r"(?!.*\b(?:say|said|about|set|need|want|make)\b)[^\n]{0,40}\breminders?\b[^\n]{0,30}"
@@ -192,17 +177,16 @@ _WHOLE: tuple[tuple[Kind, re.Pattern[str]], ...] = (("reminders", _LISTING), ("a
 
 def _reminder(text: str) -> str | None:
     """The time and the words of a wish to be reminded; None for everything else."""
-    for pattern, between in ((_REMIND, " "), (_REMIND_ZH, "，")):
-        found = pattern.fullmatch(text)
-        if found is None or (found["time"] and not _is_time(found["time"])):
-            continue
-        rest = _POLITE_END.sub("", found["rest"].lstrip(" \t\r\n,，:：、;；"))
-        words = between.join(part for part in (found["time"], rest) if part)
-        # "remind me what I said about Rome" is to be told now.
-        asks = _ASKS_AFTER.match(rest) or (_VAGUE.match(rest) and time_phrases.find(words) is None)
-        is_told = pattern is _REMIND_ZH and _TOLD_ZH.match(found["rest"])
-        return None if asks or is_told else words
-    return None
+    found = _REMIND.fullmatch(text)
+    if found is None or (found["time"] and not _is_time(found["time"])):
+        return None
+    rest = _POLITE_END.sub("", found["rest"].lstrip(" \t\r\n,，:：、;；"))
+    between = "，" if found["zh"] else " "
+    words = between.join(part for part in (found["time"], rest) if part)
+    # "remind me what I said about Rome" is to be told now.
+    asks = _ASKS_AFTER.match(rest) or (_VAGUE.match(rest) and time_phrases.find(words) is None)
+    is_told = found["zh"] and _TOLD_ZH.match(found["rest"])
+    return None if asks or is_told else words
 
 
 def _is_time(text: str) -> bool:
