@@ -49,10 +49,13 @@ _ASKS_AFTER = re.compile(
     r"(?:what|when|where|who|whose|which|how|why|if|whether|again)\b", re.IGNORECASE
 )
 _RECALLS = re.compile(r"还记得|记不记得|说过什么|什么时候来着")
-_SEARCHES = re.compile(
-    rf"{_OPENING}(?:(?:tell|remind)\s+me|search|find|recall|look\s+up|show\s+(?:me|my))\b"
-    r"|[^\n]*(?:还记得|记不记得|我说过|我提过|我告诉过|查一下|查查|搜一下|搜索|找一下|回忆|几[个点月号岁次])",
-    re.IGNORECASE,
+_ASKS = re.compile(
+    rf"""{_OPENING}(?:what|when|where|who|whom|whose|which|how|why
+          |(?:do|did|does|have|has|had|is|are|was|were|can|could|will|would)\s+(?:you|i|we|my|the|it)
+          |(?:tell|remind)\s+me|search|find|recall|look\s+up|show\s+(?:me|my))\b
+        |[^\n]*(?:还记得|记不记得|我说过|我提过|我告诉过|查一下|查查|搜一下|搜索|找一下|回忆|什么|谁
+          |哪[里儿个些天年位]|多少|几[个点月号岁次]|怎么|何时|是不是|有没有)""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _ABOUT = re.compile(
     rf"""{_OPENING}(?:who\s+are\s+you|what\s+(?:can|do)\s+you\s+(?:do|understand)(?:\s+for\s+me)?
@@ -118,7 +121,7 @@ def _of_memory(text: str) -> Intent:
                 return _kept(what.rstrip("?？ ") if keep["polite"] else what)
         else:
             asks = True
-    return _question(text) if asks or _SEARCHES.match(text) else Intent("")
+    return _question(text) if asks or _ASKS.match(text) else Intent("")
 
 
 def query_of(text: str) -> str:
