@@ -1,4 +1,4 @@
-"""What the page's starter chips answer with no key, one after another, and what is offered there."""
+"""What starter chips of the page answer with no key, in their order; what is offered there."""
 
 from __future__ import annotations
 

@@ -116,7 +116,6 @@ def _reply(request: Request) -> Message:
             text, says_all, offered = _text(request, "offer", text=wish.offer), not whole, number
         parts.append(text)
         explain = explain or not says_all
-    parts += [_done(request, *item) for item in left if item[0].name not in SEARCHES]
     parts = [part for part in dict.fromkeys(parts) if part]
     told = Canned("answer", offered)
     if explain or not parts:
@@ -145,6 +144,7 @@ def _wish(request: Request, place: int) -> Wish:
     intent, offer = understand(said), ""
     searches: Mapping[str, Mapping[str, object]] = {}
     calls: list[tuple[str, Mapping[str, object]]] = []
+    offered = {spec.name for spec in request.tools}
     match intent.kind:
         case "remember":
             what = intent.words or _said_before(request.messages[:place])
@@ -167,13 +167,12 @@ def _wish(request: Request, place: int) -> Wish:
                     SEARCHES, (said.strip()[:MAX_QUERY], intent.words), strict=True
                 )
             }
-        case "" if offer := offers.sentence_of(request.messages[place]):
+        case "" if WRITE in offered and (offer := offers.sentence_of(request.messages[place])):
             searches = {name: {"query": offer, "limit": KNOWN} for name in SEARCHES}
         case _:
             pass
-    offered = {spec.name for spec in request.tools}
     asked_of = tuple(call for call in (*calls, *searches.items()) if call[0] in offered)
-    return Wish(said, intent, asked_of, offer if WRITE in offered else "")
+    return Wish(said, intent, asked_of, offer)
 
 
 def _said_before(messages: Sequence[Message]) -> str:
@@ -194,8 +193,7 @@ def _answered(request: Request) -> list[Answered]:
     asked, told = request.messages[-2:] if len(request.messages) > 1 else (None, None)
     if asked is None or told is None or (asked.role, told.role) != ("assistant", "user"):
         return []
-    known = {WRITE, REMIND, *SEARCHES}
-    uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
+    uses = {block.id: block for block in asked.blocks if isinstance(block, ToolUse)}
     results = (block for block in told.blocks if isinstance(block, ToolResult))
     return [(uses[each.tool_use_id], each) for each in results if each.tool_use_id in uses]
 
