@@ -221,6 +221,11 @@ def only_asks(text: str) -> bool:
     return bool(every) and all(map(is_question, every))
 
 
+def is_unwanted(text: str) -> bool:
+    """True when a text asks not to be written down."""
+    return _UNWANTED.search(text) is not None
+
+
 def is_supposed(sentence: str) -> bool:
     """True when a sentence only supposes, or says what somebody thinks or feels about a thing."""
     return bool(_SUPPOSED.search(sentence))
