@@ -42,7 +42,8 @@ _PRESENTS = re.compile(
 _UNWANTED = re.compile(
     r"(?<!\bi )(?:\bdon['’]?t|\bdo not|\bnever|\bplease not)\s+(?:ever\s+)?(?:write|note|save"
     r"|store|keep|remember|record)\s+(?:this|that|it|any of (?:this|that))\b(?:\s+down\b)?"
-    r"|(?<!n't )(?<!n’t )(?<!not )(?<!never )\bforget\s+(?:that|this|it|what i)\b"
+    r"|(?<!n't )(?<!n’t )(?<!not )(?<!never )(?<!always )(?<!often )(?<!\bi )(?<!\bwe )(?<!\bto )"
+    r"\bforget\s+(?:that|this|it|what i)\b"
     r"|\b(?:between us|off the record|not for the record|keep (?:this|it) secret)\b"
     r"|(?:别|不要|不用|勿)(?:再)?(?:记|存|保存|写)(?:下来?|录|住|进去?)?(?![^，。]{0,2}忘)"
     r"|保密|忘掉|当我没说",

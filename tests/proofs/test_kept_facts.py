@@ -1,8 +1,9 @@
 """What is still known when a long conversation has become notes and a summary.
 
 A fixed conversation of 300 messages with 40 facts in it, in English and Chinese, said by the
-person, agreed on with the assistant or answered by tools, goes through flushes and compactions with
-no model at all. Then 40 questions in other words are asked.
+person, agreed on with the assistant or answered by tools, goes through flushes by a model that saves
+what the person states, and compactions with no model at all. Then 40 questions in other words are
+asked.
 """
 
 from __future__ import annotations
@@ -203,6 +204,21 @@ def _exchange(dice: random.Random, fact: Fact | None, number: int) -> Iterator[M
         yield assistant(answer)
 
 
+def saving(request: Request) -> Message:
+    """What a model saves: the facts that the person stated, in one go."""
+    if isinstance(request.messages[-1].blocks[-1], ToolResult):
+        return assistant("NO_REPLY")
+    words = "\n".join(each.text for each in request.said if each.who == "person")
+    facts = sorted((f.said for f in FACTS if f.said in words), key=words.index)
+    uses = (ToolUse(f"w{n}", "memory_write", {"text": each}) for n, each in enumerate(facts))
+    return Message("assistant", tuple(uses)) if facts else assistant("NO_REPLY")
+
+
+def saver(request: Request) -> Reply:
+    message = saving(request)
+    return Reply(message, "tool_use" if isinstance(message.blocks[0], ToolUse) else "end")
+
+
 @dataclass
 class Life:
     """A conversation on its way, saved and compacted as an engine does it."""
@@ -231,7 +247,8 @@ class Life:
 
     async def flush(self) -> None:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
-        request = FlushRequest(OfflineModel(), "offline", tuple(self.unsaved), context, "en")
+        model = ScriptedModel(saver)
+        request = FlushRequest(model, "m", tuple(self.unsaved), context, "en")
         done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
         assert done.error is None
         self.unsaved.clear()
@@ -357,7 +374,9 @@ class Replaying(ScriptedModel):
         self.script = self._answer
 
     def _answer(self, request: Request) -> Reply:
-        if request.purpose != "chat":
+        if request.purpose == "flush":
+            message = saving(request)
+        elif request.purpose != "chat":
             message = chore(request)
         elif self.planned:
             message = self.planned.pop(0)

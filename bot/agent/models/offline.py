@@ -26,7 +26,7 @@ from bot.agent.models.intent import (
     understand,
 )
 from bot.agent.replies import TOKENS
-from bot.context import extract, facts
+from bot.context import excerpt, facts
 from bot.errors import ModelRejected
 from bot.memory import markdown
 from bot.memory.many import asks_for_a_list
@@ -341,7 +341,7 @@ SUMMARY_SHARE = 2  # what is asked for is this part of what may be written
 def chore(request: Request) -> Message:
     """The whole reply to a request whose purpose is not to chat."""
     if request.purpose == "summary":
-        summary = extract.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
+        summary = excerpt.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
         few = f"{NOTHING}\n{summary}".strip()
         return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else few),))
     blocks = _writes(request)
