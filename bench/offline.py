@@ -2,9 +2,8 @@
 
 The 400 questions of `bench/facts`, asked in other words than their facts; 69 whose answer no note
 knows (`bench/data/unanswered.tsv`); and some in the words of their notes. A whole engine answers
-each in a chat: it is *right* when the fact's line is quoted as the answer, *guessed* when it is
-among what is shown as guesses, *wrong* when another line is quoted as the answer; else the line is
-not shown. What decides it was chosen by every other row; the others are told apart.
+each in a chat: the fact's line is *shown* among the three lines that are quoted, or only *others*
+are, or *nothing* is. What decides it was chosen by every other row; the others are told apart.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ UNANSWERED = Path(__file__).parent / "data" / "unanswered.tsv"
 WAIT = 120.0  # seconds for so many answers
 EACH = 20  # questions in a chat: somebody who has asked hundreds is another matter
 QUICKLY = 41  # of so many questions one is asked, when that is enough
-OUTCOMES = ("right", "guessed", "wrong", "not shown")
-HEADS = {
-    key: tuple(i18n.text(language, f"offline.{key}") for language in ("en", "zh"))
-    for key in ("found", "guesses")
-}
+OUTCOMES = ("shown", "others", "nothing")
+HEADS = tuple(i18n.text(language, "offline.found") for language in ("en", "zh"))
 
 
 # Facts of another note, asked for in words they have.
@@ -103,10 +99,9 @@ def same_words(workspace: Path) -> list[Asked]:
 
 def judged(asked: Asked, reply: str) -> str:
     """What became of a question."""
-    is_shown = bool(asked.answer) and asked.answer in reply
-    if reply.startswith(HEADS["found"]):
-        return "right" if is_shown else "wrong"
-    return "guessed" if reply.startswith(HEADS["guesses"]) and is_shown else "not shown"
+    if not reply.startswith(HEADS):
+        return "nothing"
+    return "shown" if asked.answer and asked.answer in reply else "others"
 
 
 async def ask(folder: Path, asked: Sequence[Asked], embedder: str) -> list[str]:
@@ -150,9 +145,8 @@ def table(asked: Sequence[Asked], outcomes: Sequence[str]) -> None:
         )
         whole = became.total()
         shares = " | ".join(f"{became[outcome] / whole:.3f}" for outcome in OUTCOMES)
-        shown = (became["right"] + became["guessed"]) / whole
         half = "chosen by" if was_looked_at else "apart"
-        print(f"| {kind} | {half} | {whole} | {shares} | {shown:.3f} |")
+        print(f"| {kind} | {half} | {whole} | {shares} |")
 
 
 def main() -> int:
@@ -177,8 +171,8 @@ def main() -> int:
     if options.each:
         for each, reply, outcome in zip(asked, replies, outcomes, strict=True):
             print(f"{outcome}\t{each.words}\t{each.answer}\t{reply!r}")
-    print(f"| asked | half | questions | {' | '.join(OUTCOMES)} | right line shown |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| asked | half | questions | {' | '.join(OUTCOMES)} |")
+    print("|---|---|---|---|---|---|")
     table(asked, outcomes)
     return 0
 

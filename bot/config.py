@@ -470,7 +470,7 @@ class NightConfig(Section):
     mode: Literal["rules", "model", "off"] = Field(
         default="model",
         description='"rules" puts together entries in the same words and strikes out an older '
-        'home, employer, age, phone number or e-mail address; nothing is deleted, and /undo night '
+        "home, employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
         'takes it back. "model" also asks the model of [agent] chores what else says the same or '
         'is over, if there is one. "off" leaves notes alone.',
     )

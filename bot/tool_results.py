@@ -140,10 +140,12 @@ class Asked:
 class Canned:
     """That the offline model said something: it answers no later question.
 
-    An `introduction` says what the bot is and what it can do.
+    An `introduction` says what the bot is and what it can do. `offers` is the number, from 0, of
+    the message of its turn of which a sentence is offered to be kept.
     """
 
     kind: CannedKind
+    offers: int | None = None
 
 
 ToolValue = Quoted | Stored | Scheduled | Refused | Asked | Canned

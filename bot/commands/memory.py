@@ -10,15 +10,21 @@ from functools import partial
 
 from cachetools import TTLCache
 
+from bot.agent.replies import confirmation
+from bot.agent.tools import ToolContext, TurnMemory
+from bot.agent.tools.memory import MemoryWrite
+from bot.agent.transcript import message_of
 from bot.channel import Button
 from bot.clock import moment
 from bot.commands.aging import told_of
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.commands.night import NightCommands
+from bot.context import offers
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
+from bot.identity import MANY
 from bot.identity.view import SHARED_SPACE, is_owners_own
 from bot.memory import claims, forgettings, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
@@ -27,9 +33,10 @@ from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Building, Findings, Hit, Why
 from bot.memory.selftest import Asked
-from bot.sessions import forgetting
+from bot.sessions import forgetting, search, speakers, store
+from bot.sessions.entries import Entry
 from bot.sessions.store import Session
-from bot.storage import Database, fulltext
+from bot.storage import Database, Transaction, fulltext
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
@@ -50,7 +57,7 @@ Action = Callable[[Call, str], Awaitable[Apply]]
 
 
 class MemoryCommands:
-    """`/memory [search|show|faded|confirm|night|forget]`, `/whosees`."""
+    """`/memory [search|show|faded|confirm|night|forget|keep]`, `/whosees`."""
 
     def __init__(
         self,
@@ -83,6 +90,7 @@ class MemoryCommands:
             "confirm": self._confirm,
             "night": self._night.memory,
             "forget": self._forget,
+            "keep": self._keep,
         }
         action = actions.get(word.lower())
         if action is None or len(rest) > MAX_WORDS:
@@ -236,6 +244,26 @@ class MemoryCommands:
         where, words = f"{place.path}:{place.line}", _quoted(claim.text)
         return saying(text(call.language, "memory.confirmed", where=where, words=words))
 
+    async def _keep(self, call: Call, rest: str) -> Apply:
+        """Keep what was offered of a message, once: what the button of that offer gives."""
+        async with self._memory.notes.watching(call.view) as watch:
+            entry = await self._database.read(lambda tx: _own_message(tx, call, rest))
+            message = None if entry is None else message_of(entry)
+            words = "" if message is None else offers.sentence_of(message)
+            if entry is None or message is None or not words:
+                return saying(text(call.language, "offline.offer_gone"))
+            # In the note of its day: a press tomorrow finds that it stands there.
+            said = moment(entry.said_or_at, call.conversation.zone)
+            told = TurnMemory(words=(words,), seen=(message,))
+            context = ToolContext(call.view, entry.session_id, said, memory=told, watch=watch)
+            tool = MemoryWrite(self._memory.notes, self._memory.files)
+            done = await tool.run({"text": words}, context)
+        if done.already:
+            where = {"path": done.path, "line": done.line}
+            return saying(text(call.language, "offline.stored_already", **where))
+        stored = text(call.language, "offline.stored", text=words)
+        return saying(f"{stored}\n\n{confirmation(call.language, told.written)}")
+
     async def _forget(self, call: Call, rest: str) -> Apply:
         key = (call.place.key, call.person)
         if rest.lower() in YES:
@@ -307,6 +335,22 @@ class MemoryCommands:
             return Answer("\n".join(lines), noted="\n".join(kept) or "…")
 
         return apply
+
+
+def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
+    """A message by its id, if whoever gives the command wrote it in the same conversation."""
+    entry = store.entry(tx, id_)
+    session = None if entry is None else store.get(tx, entry.session_id)
+    if entry is None or session is None or (entry.kind, entry.role) != ("message", "user"):
+        return None
+    if session.key != call.place.key or entry.id in search.forgotten(tx, session.id):
+        return None
+    if call.is_direct:
+        is_own = session.person == call.person and session.sender != MANY
+    else:
+        speaker = speakers.speaker_of(entry)
+        is_own = speaker is not None and speaker.account == speakers.tag_of(call.inbound.sender)
+    return next(iter(store.veiled(tx, session.id, [entry])), None) if is_own else None
 
 
 def _unnamed(apply: Apply) -> Apply:

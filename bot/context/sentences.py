@@ -81,6 +81,11 @@ def asks_to_keep(message: str) -> bool:
     return bool(_WISHES_TO_KEEP.search(message[:LONGEST_MESSAGE]))
 
 
+def is_unwanted(message: str) -> bool:
+    """True for a message that asks that something not be written down."""
+    return _UNWANTED.search(message) is not None
+
+
 def own(messages: Sequence[str]) -> list[str]:
     """The words of somebody's messages that are theirs and may be written down, oldest first.
 
@@ -90,7 +95,7 @@ def own(messages: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for message in messages:
         said = _without_pastes(message) if len(message) <= LONGEST_MESSAGE else ""
-        if _UNWANTED.search(said):
+        if is_unwanted(said):
             rest = _UNWANTED.sub(" ", said)
             more = wording.stems(rest).union(map(str, wording.numbers(rest))) - wording.SUBJECTS
             if kept and len(more) <= LONGEST_REQUEST:

@@ -17,7 +17,7 @@ from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, provenance
 from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult
-from bot.channel import Channel, Inbound
+from bot.channel import Button, Channel, Inbound
 from bot.channel.kit.text import closed
 from bot.clock import Clock
 from bot.context.history import Line, size_of
@@ -30,7 +30,7 @@ from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import forgettings
-from bot.messages import Message, ToolUse, without_thoughts
+from bot.messages import Message, Text, ToolUse, without_thoughts
 from bot.money import allowance
 from bot.money import words as limit_words
 from bot.money.counts import Spent
@@ -42,6 +42,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
 from bot.speech.speakable import speakable
+from bot.tool_results import Canned
 from bot.unit_of_work import Commit, Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.active_session import Fill
@@ -160,7 +161,8 @@ class TurnRecorder:
             if deliver is not None:
                 deliver(unit, spoken)
             elif answer.letter:
-                _say(unit, inbound, answer, below, shown_as, language=language, entry=ids[-1])
+                extra = Extra(_offered(spoken, ids, language), draft=shown_as, failed=answer.failed)
+                _say(unit, inbound, answer, below, extra, language=language, entry=ids[-1])
             if result.asked is not None:
                 approvals.put(
                     unit,
@@ -275,17 +277,17 @@ def _say(
     inbound: Inbound,
     answer: Answer,
     below: str,
-    shown_as: str,
+    extra: Extra,
     *,
     language: str,
     entry: str,
 ) -> None:
     """Answer a message, with `below` the text, and after it aloud if that is to be."""
     words = closed(answer.letter) + below if below else answer.letter
-    said = [(words, entry, Extra(draft=shown_as, failed=answer.failed))]
+    said = [(words, entry, extra)]
     if answer.aloud:
         said.append(("", "", Extra(aloud=answer.aloud)))
-    for words, tells, extra in said:
+    for words, tells, beside in said:
         unit.say(
             inbound.address,
             words,
@@ -293,8 +295,18 @@ def _say(
             asker=inbound.asker,
             entry=tells,
             reply_to=inbound.to_answer,
-            extra=extra,
+            extra=beside,
         )
+
+
+def _offered(said: Sequence[Message], ids: Sequence[str], language: str) -> tuple[Button, ...]:
+    """What keeps a sentence of a turn's message that the offline model offers to keep."""
+    values = (b.value for each in said for b in each.blocks if isinstance(b, Text))
+    return tuple(
+        Button(text(language, "button.remember"), f"/memory keep {ids[each.offers]}")
+        for each in values
+        if isinstance(each, Canned) and each.offers is not None
+    )
 
 
 def answer_of(

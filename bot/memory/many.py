@@ -30,13 +30,4 @@ def asks_for_many(question: str) -> bool:
 
     A wrong answer costs little: how its results are found and ordered changes, not what is one.
     """
-    return _says(_MANY, question)
-
-
-def asks_for_a_list(question: str) -> bool:
-    """True for those of them that one thing cannot answer: "which countries", 哪些, 列出."""
-    return _says(_LIST, question)
-
-
-def _says(pattern: str, question: str) -> bool:
-    return compiled(pattern).search(" ".join(question[:MAX_TEXT].split())) is not None
+    return compiled(_MANY).search(" ".join(question[:MAX_TEXT].split())) is not None

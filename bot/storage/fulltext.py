@@ -71,6 +71,14 @@ def is_function_character(character: str) -> bool:
     return character in FUNCTION_CHARACTERS
 
 
+def has_content(text: str) -> bool:
+    """True when a text has a word that says something by itself."""
+    return any(
+        not (FUNCTION_CHARACTERS.issuperset(run) if is_cjk(run) else is_stop_word(run))
+        for run in runs(text)
+    )
+
+
 def phrases(query: str) -> list[str]:
     """What a query asks for: any of the content words, or any two neighbouring CJK characters.
 

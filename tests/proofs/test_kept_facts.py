@@ -1,9 +1,9 @@
 """What is still known when a long conversation has become notes and a summary.
 
 A fixed conversation of 300 messages with 40 facts in it, in English and Chinese, said by the
-person, agreed on with the assistant or answered by tools, goes through flushes by a model that saves
-what the person states, and compactions with no model at all. Then 40 questions in other words are
-asked.
+person, agreed on with the assistant or answered by tools, goes through flushes by a model that
+saves what the person states, and compactions with no model at all. Then 40 questions in other words
+are asked.
 """
 
 from __future__ import annotations

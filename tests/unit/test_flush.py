@@ -13,19 +13,17 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.agent.models import Reply, Request
-from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.agent.transcript import from_json
 from bot.config import FlushConfig
 from bot.context import quoting, tokens
-from bot.context.quoting import Said
 from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes, Place
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
-from bot.testing import ScriptedModel, calls, says
+from bot.testing import ScriptedModel, calls
 from bot.tool_results import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.upkeep.flush import Flusher, FlushRequest
 
@@ -324,7 +322,6 @@ async def test_a_disk_that_takes_nothing_is_no_error_of_the_flush(memory: Memory
     model = scripted(calls("memory_write", text="I moved to Graz"), "NO_REPLY")
     done = await memory.flush(model, *TALK)
     assert done.saved == ()
-    assert (await memory.flush(OfflineModel(), *TALK)).saved == ()
 
 
 async def test_it_is_skipped_where_nothing_can_be_written_or_nobody_spoke(memory, monkeypatch):
@@ -357,39 +354,3 @@ async def test_a_model_that_never_ends_is_ended(memory: Memory):
     done = await memory.flush(model, *TALK)
     assert done.error is None
     assert len(model.requests) <= 8
-
-
-# --- offline -------------------------------------------------------------------------------------
-
-
-async def test_offline_facts_are_saved_in_the_persons_words_and_only_once(memory: Memory):
-    memory.write("MEMORY.md", "- I have a brother, Tom\n")
-    facts = [f"My friend number {n} is called Friend{n}." for n in range(20)]
-    messages = [
-        *(m for fact in facts for m in (person(fact), assistant("I see."))),
-        person("I have a brother, Tom. What do you think?"),
-        person("你好！我对花生过敏。"),
-    ]
-    done = await memory.flush(OfflineModel(), *messages)
-    assert done.error is None
-    assert len(done.saved) == 21
-    assert memory.note().count("<!-- owner -->") == 21
-    assert "我对花生过敏。" in memory.note()
-    assert "brother" not in memory.note()
-    assert (await memory.flush(OfflineModel(), *messages)).saved == ()
-
-
-async def test_offline_nothing_is_saved_of_small_talk(memory: Memory):
-    talk = (person("hello! how are you?"), assistant("I live in a computer."), person("thanks"))
-    done = await memory.flush(OfflineModel(), *talk)
-    assert done.saved == ()
-    assert done.error is None
-    assert memory.note() == ""
-
-
-async def test_an_offline_model_without_the_tool_says_nothing():
-    said = (Said("person", "I moved to Graz."),)
-    message = Message("user", (Text(quoting.render(said)),))
-    asked = Request("offline", "", (message,), purpose="flush", said=said)
-    events = [event async for event in OfflineModel().stream(asked)]
-    assert events[-1] == replace(says("NO_REPLY"), usage=events[-1].usage)

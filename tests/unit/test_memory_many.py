@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory.many import asks_for_a_list, asks_for_many
+from bot.memory.many import asks_for_many
 
 
 @pytest.mark.parametrize(
@@ -49,24 +49,6 @@ def test_or_for_one(question: str):
     assert not asks_for_many(question)
 
 
-@pytest.mark.parametrize(
-    ("question", "is_list"),
-    [
-        ("Which countries did I visit?", True),
-        ("What kinds of tea do we have?", True),
-        ("List my friends", True),
-        ("我去过哪些城市？", True),
-        ("How many races has Farid run?", False),
-        ("我的工资是多少？", False),
-        ("What have both painted?", False),
-        ("Which bus goes to the harbour?", False),
-    ],
-)
-def test_some_of_them_no_one_thing_can_answer(question: str, *, is_list: bool):
-    assert asks_for_a_list(question) is is_list
-
-
 @given(st.text())
-def test_any_text_can_be_a_question_and_a_list_is_many_things(question: str):
+def test_any_text_can_be_a_question(question: str):
     assert asks_for_many(question) in {True, False}
-    assert asks_for_many(question) or not asks_for_a_list(question)

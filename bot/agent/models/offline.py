@@ -1,47 +1,40 @@
 """A model without a model: no key, no network, and honest about it.
 
-It can keep what it is told, look for what was said, and quote that. It reaches both through the
-same tools as a real model, and says a thing is done only when the tool says so.
+It can keep what it is told, remind, look for what was said and quote that. It reaches all of these
+through the same tools as a real model, and says a thing is done only when the tool says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bot import i18n
-from bot.agent.models import Reply, Request, TextDelta, Window, answers
-from bot.agent.models.answers import Answer
-from bot.agent.models.intent import (
-    MAX_QUERY,
-    About,
-    Intent,
-    Recall,
-    Remember,
-    Remind,
-    Reminders,
-    understand,
-)
+from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models.intent import MAX_QUERY, Intent, understand
 from bot.agent.replies import TOKENS
-from bot.context import excerpt, facts
+from bot.context import excerpt, offers, sentences, wording
+from bot.context.quoting import clipped
 from bot.errors import ModelRejected
 from bot.memory import markdown
-from bot.memory.many import asks_for_a_list
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time, recurrence
 from bot.sessions.due_time import Every, Problem, When
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MAX_TEXT
 from bot.sessions.rule_words import described
-from bot.tool_results import Canned, Quoted, Refused, Scheduled, Stored
+from bot.storage import fulltext
+from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored
 
 WRITE = "memory_write"
 REMIND = "schedule_message"
 SEARCHES = ("memory_search", "transcript_search")
 PASSAGES = 20  # that are asked for: a line far down may be the one
+NOTES = 10  # lines that answer "what do you know about me?"
+KNOWN = 3  # passages in which something is looked for before it is offered to be kept
 WINDOW = Window(max_input_tokens=1_000_000, max_output_tokens=8_192)  # it has no limit of its own
 
 _PIECES = re.compile("[\u3040-\u30ff\u3400-\u9fff]{1,2}|[^\\s\u3040-\u30ff\u3400-\u9fff]+\\s*|\\s+")
@@ -52,11 +45,15 @@ Answered = tuple[ToolUse, ToolResult]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One message of the person, what it asks for, and the tools to ask: name and arguments."""
+    """One message of the person, what it asks for, and the tools to ask: name and arguments.
+
+    `offer` is a sentence of it that may be kept, where nothing is asked for.
+    """
 
     said: str
     intent: Intent
     calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    offer: str = ""
 
 
 class OfflineModel:
@@ -97,75 +94,94 @@ class OfflineModel:
 def _reply(request: Request) -> Message:
     """The whole reply to a request: first the tools to ask, then what there is to say. Pure."""
     left = _answered(request)
-    offered = {spec.name for spec in request.tools} | {use.name for use, _ in left}
     wishes = [
-        _wish(request, message.text, offered)
-        for message in request.messages[request.begins :]
-        if message.role == "user" and not any(isinstance(b, ToolResult) for b in message.blocks)
+        _wish(request, place)
+        for place, message in enumerate(request.messages)
+        if place >= request.begins and message.begins_turn
     ]
     calls = [call for wish in wishes for call in wish.calls]
     if calls and not left:
         place = len(request.messages)  # no other call of the conversation has this id
         uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
         return Message("assistant", tuple(uses))
-    is_asked = any(isinstance(wish.intent, About) for wish in wishes)
-    explain = is_asked
-    parts: list[str] = []
-    for wish in wishes:
-        text, is_whole = _answer(request, wish, _taken(left, wish))
-        parts.append(text)
-        explain = explain or not is_whole
-    parts += [_done(request, *item) for item in left if item[0].name not in SEARCHES]
-    parts = [part for part in dict.fromkeys(parts) if part]
+    is_asked = any(wish.intent.kind == "about" for wish in wishes)
     # All of it the first time in a conversation and for who asks, else one line.
     whole = is_asked or not any(_introduces(message) for message in request.messages)
-    told = Canned("answer")
+    parts: list[str] = []
+    explain, offered = is_asked, None
+    for number, wish in enumerate(wishes):
+        found = _taken(left, wish)
+        text, says_all = _answer(request, wish, found)
+        if wish.offer and _is_news(wish.offer, found):
+            text, says_all, offered = _text(request, "offer", text=wish.offer), not whole, number
+        parts.append(text)
+        explain = explain or not says_all
+    parts = [part for part in dict.fromkeys(parts) if part]
+    told = Canned("answer", offered)
     if explain or not parts:
         keys = ("intro", "can", "key") if whole else ("short",)
-        parts += [_text(request, f"offline.{key}") for key in keys]
-        told = Canned("introduction" if whole else "answer")
+        parts += [_text(request, key) for key in keys]
+        told = Canned("introduction" if whole else "answer", offered)
     return Message("assistant", (Text("\n\n".join(parts), value=told),))
 
 
 def _introduces(message: Message) -> bool:
-    return any(isinstance(b, Text) and b.value == Canned("introduction") for b in message.blocks)
+    values = (block.value for block in message.blocks if isinstance(block, Text))
+    return any(isinstance(each, Canned) and each.kind == "introduction" for each in values)
 
 
 def _text(request: Request, key: str, **values: object) -> str:
+    key = key if "." in key else f"offline.{key}"
     return i18n.text(request.language, key, **values)
 
 
 # --- what was asked for --------------------------------------------------------------------------
 
 
-def _wish(request: Request, said: str, offered: Collection[str]) -> Wish:
-    intent = understand(said)
-    calls: tuple[tuple[str, Mapping[str, object]], ...] = ()
-    match intent:
-        case Remember(what) if what and WRITE in offered:
-            calls = ((WRITE, {"text": what}),)
-        case Remind() if REMIND in offered:
+def _wish(request: Request, place: int) -> Wish:
+    """What a message asks for, and the tools that are asked for it."""
+    said = request.messages[place].text
+    intent, offer = understand(said), ""
+    searches: Mapping[str, Mapping[str, object]] = {}
+    calls: list[tuple[str, Mapping[str, object]]] = []
+    offered = {spec.name for spec in request.tools}
+    match intent.kind:
+        case "remember":
+            what = intent.words or _said_before(request.messages[:place])
+            intent = Intent("remember", what)
+            calls += [(WRITE, {"text": what})] if what else []
+        case "remind":
             found = _when(request, intent)
             if not isinstance(found, Problem) and found.rest and len(found.rest) <= MAX_TEXT:
                 at = found.at if isinstance(found, When) else found.first
-                asked = {"text": found.rest, "at": at.isoformat(timespec="seconds")}
-                if isinstance(found, Every):
-                    asked["rule"] = str(found.series.rule)
-                calls = ((REMIND, asked),)
-        case Recall(query, before) if not (before and _before(request)):
-            # Memory is searched by sense, so it gets the whole question; the other its words. It
-            # finds the questions too, which are left out.
-            ways: Mapping[str, Mapping[str, object]] = {
-                "memory_search": {"query": said.strip()[:MAX_QUERY], "limit": PASSAGES},
-                "transcript_search": {"query": query, "limit": PASSAGES},
+                rule = {"rule": str(found.series.rule)} if isinstance(found, Every) else {}
+                asked = {"text": found.rest, "at": at.isoformat(timespec="seconds"), **rule}
+                calls.append((REMIND, asked))
+        case "notes" | "before" if not (intent.kind == "before" and _before(request)):
+            searches = {SEARCHES[0]: {"query": "me", "limit": NOTES}}  # which names nothing
+        case "find":
+            # Memory is searched by sense, so it gets the whole question; the other its words.
+            searches = {
+                name: {"query": words, "limit": PASSAGES}
+                for name, words in zip(
+                    SEARCHES, (said.strip()[:MAX_QUERY], intent.words), strict=True
+                )
             }
-            calls = tuple((name, ways[name]) for name in SEARCHES if name in offered)
+        case "" if WRITE in offered and (offer := offers.sentence_of(request.messages[place])):
+            searches = {name: {"query": offer, "limit": KNOWN} for name in SEARCHES}
         case _:
             pass
-    return Wish(said, intent, calls)
+    asked_of = tuple(call for call in (*calls, *searches.items()) if call[0] in offered)
+    return Wish(said, intent, asked_of, offer)
 
 
-def _when(request: Request, intent: Remind) -> When | Every | Problem:
+def _said_before(messages: Sequence[Message]) -> str:
+    """The sentence that "remember that" is about: the last one that may be offered."""
+    people = (message for message in reversed(messages) if message.begins_turn)
+    return next((words for each in people if (words := offers.sentence_of(each))), "")
+
+
+def _when(request: Request, intent: Intent) -> When | Every | Problem:
     return due_time.parse(intent.words, request.now) if request.now else Problem.NONE
 
 
@@ -177,8 +193,7 @@ def _answered(request: Request) -> list[Answered]:
     asked, told = request.messages[-2:] if len(request.messages) > 1 else (None, None)
     if asked is None or told is None or (asked.role, told.role) != ("assistant", "user"):
         return []
-    known = {WRITE, REMIND, *SEARCHES}
-    uses = {b.id: b for b in asked.blocks if isinstance(b, ToolUse) and b.name in known}
+    uses = {block.id: block for block in asked.blocks if isinstance(block, ToolUse)}
     results = (block for block in told.blocks if isinstance(block, ToolResult))
     return [(uses[each.tool_use_id], each) for each in results if each.tool_use_id in uses]
 
@@ -194,24 +209,36 @@ def _taken(left: list[Answered], wish: Wish) -> list[Answered]:
     return found
 
 
+def _quotes(found: Iterable[Answered]) -> list[Quote]:
+    values = (result.value for _, result in found)
+    return [quote for each in values if isinstance(each, Quoted) for quote in each.quotes]
+
+
+def _is_news(offer: str, found: Sequence[Answered]) -> bool:
+    """True when a sentence stands in no note, and was not said before."""
+    words = markdown.normal(offer)
+    is_known = any(words in markdown.normal(quote.text) for quote in _quotes(found))
+    return any(isinstance(result.value, Quoted) for _, result in found) and not is_known
+
+
 def _answer(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
     """What there is to say to a wish, and whether that says it all."""
-    words, is_whole = "", True
-    match wish.intent:
-        case Recall() if found:
+    kind, words, is_whole = wish.intent.kind, "", True
+    match kind:
+        case "find" | "notes" | "before" if found:
             return _found(request, wish, found)
-        case _ if found:
-            words = "\n\n".join(_done(request, *item) for item in found)
-        case Remind():
-            words = _not_reminding(request, wish.intent)
-        case Reminders():
-            words = _text(request, "reminder.usage")
-        case Recall(before=True) if before := _before(request):
+        case "before" if before := _before(request):
             words = before
-        case Recall():
-            words, is_whole = _text(request, "offline.no_search"), False
-        case Remember(what):
-            key = "offline.no_store" if what else "offline.remember_what"
+        case "find" | "notes" | "before":
+            words, is_whole = _text(request, "no_search"), False
+        case "remember" | "remind" if found:
+            words = "\n\n".join(_done(request, *item) for item in found)
+        case "remind":
+            words = _not_reminding(request, wish.intent)
+        case "reminders":
+            words = _text(request, "reminder.usage")
+        case "remember":
+            key = "no_store" if wish.intent.words else "remember_what"
             words, is_whole = _text(request, key), False
         case _:
             pass
@@ -223,9 +250,9 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
     words = str(use.input.get("text", ""))
     match result.value:
         case Stored(path, line, already=True):
-            return _text(request, "offline.stored_already", path=path, line=line)
+            return _text(request, "stored_already", path=path, line=line)
         case Stored():
-            return _text(request, "offline.stored", text=words)
+            return _text(request, "stored", text=words)
         case Scheduled(due_at, _, rule, begins):
             zone = request.now.tzinfo if request.now else UTC
             moment = due_time.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
@@ -235,27 +262,10 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
                 return _text(request, "repeat.set_text", often=often, when=moment, text=words)
             return _text(request, "reminder.set", when=moment, text=words)
         case Refused(hidden=True) if use.name == WRITE:
-            return _text(request, "offline.no_store")
+            return _text(request, "no_store")
         case _:
-            key = "offline.not_stored" if use.name == WRITE else "offline.not_reminding"
+            key = "not_stored" if use.name == WRITE else "not_reminding"
             return _text(request, key, reason=_reason(result))
-
-
-def _found(request: Request, wish: Wish, answered: Sequence[Answered]) -> tuple[str, bool]:
-    values = [result.value for _, result in answered]
-    if all(isinstance(each, Refused) and each.hidden for each in values):
-        return _text(request, "offline.no_search"), True
-    works = [use for use, result in answered if not result.is_error]
-    if not works:
-        return _text(request, "offline.not_searched", reason=_reason(answered[0][1])), True
-    found = [each for each in values if isinstance(each, Quoted)]
-    ranked = answers.ranked(wish.said, [quote for each in found for quote in each.quotes])
-    if ranked:
-        return _quoted(request, wish.said, ranked), True
-    nothing = _text(request, "offline.nothing", query=str(works[-1].input.get("query", "")))
-    if any(each.elsewhere for each in found):
-        return f"{nothing}\n\n{_text(request, 'offline.elsewhere')}", True
-    return nothing, False
 
 
 def _reason(result: ToolResult) -> str:
@@ -269,15 +279,15 @@ def _before(request: Request) -> str:
     end = next((quote for note in notes for quote in note.quotes if quote.turns), None)
     if end is None:
         return ""
-    keys = {"person": "offline.before_user", "you": "offline.before_assistant"}
+    keys = {"person": "before_user", "you": "before_assistant"}
     lines = [f"> - {_text(request, keys[who], text=said)}" for who, said in end.turns]
-    return "\n".join([_text(request, "offline.before", date=end.until), "", *lines])
+    return "\n".join([_text(request, "before", date=end.until), "", *lines])
 
 
-def _not_reminding(request: Request, intent: Remind) -> str:
+def _not_reminding(request: Request, intent: Intent) -> str:
     """Why no reminder was set, and how to say it."""
     if REMIND not in {spec.name for spec in request.tools}:
-        return _text(request, "offline.no_reminders")
+        return _text(request, "no_reminders")
     found = _when(request, intent)
     if isinstance(found, Problem):
         why = _text(request, f"reminder.problem_{found.value}")
@@ -286,86 +296,129 @@ def _not_reminding(request: Request, intent: Remind) -> str:
     else:
         at = found.at if isinstance(found, When) else found.first
         why = _text(request, "reminder.what", when=due_time.shown(request.language, at))
-    return f"{why}\n\n{_text(request, 'offline.remind_examples')}"
+    return f"{why}\n\n{_text(request, 'remind_examples')}"
 
 
 # --- quoting what was found ----------------------------------------------------------------------
 
-QUOTES = 3
-QUOTES_OF_A_LIST = 6
-QUOTE_LENGTH = 300  # characters of what was said
-NOTE_LENGTH = 700  # of a passage of notes, which may hold several entries
+BEST = 3  # lines that are quoted
+LENGTH = 300  # characters of one
+# Chosen by one half of the questions of `bench/offline`; docs/memory.md has the other half's
+# figures.
+NEAR = 0.1  # how near in meaning a line is to be quoted
+LIKELY = 0.15  # how well a passage matches to be quoted, where its lines were not scored
+BY_WORDS = 0.15  # of a line's share of the words asked for, beside the cosine of its meaning
+UNSCORED = 0.5  # of the share of the words, where nothing else is known
+OTHER_SCRIPT = 0.6  # of a line in Chinese for a question in English, or the other way round
+OTHER_TIME = 0.5  # of what is of another time than was asked about, when something is of that
+BELIEVED_LESS = 0.5  # of what the bot said itself, and of what was struck out
 
 
-def _quoted(request: Request, question: str, ranked: Sequence[Answer]) -> str:
-    """The answer when it is certain, else the best few as guesses."""
-    if answers.is_sure(question, ranked):
-        return f"{_text(request, 'offline.found')}\n\n{_shown(request, ranked[:1])}"
-    guesses: dict[int, list[Answer]] = {}
-    most = QUOTES_OF_A_LIST if asks_for_a_list(question) else QUOTES
-    for each in ranked[:most]:  # lines of one passage together
-        guesses.setdefault(id(each.quote), []).append(each)
-    shown = (_shown(request, each) for each in guesses.values())
-    return "\n\n".join([_text(request, "offline.guesses"), *shown])
+def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
+    values = [result.value for _, result in found]
+    if all(isinstance(each, Refused) and each.hidden for each in values):
+        return _text(request, "no_search"), True
+    works = [use for use, result in found if not result.is_error]
+    if not works:
+        return _text(request, "not_searched", reason=_reason(found[0][1])), True
+    quotes, head = _quotes(found), "found"
+    if wish.intent.kind == "find":
+        best = best_lines(wish.said, wish.intent.words, quotes)
+    else:
+        best, head = [(quote, quote.text) for quote in quotes], "known"
+        if not best:
+            return _text(request, "known_nothing"), True
+    if best:
+        lines = [_line(request, *each) for each in best]
+        return "\n".join([_text(request, head), "", *lines]), True
+    nothing = _text(request, "nothing", query=wish.intent.words)
+    if any(isinstance(each, Quoted) and each.elsewhere for each in values):
+        return f"{nothing}\n\n{_text(request, 'elsewhere')}", True
+    return nothing, False
 
 
-def _shown(request: Request, found: Sequence[Answer]) -> str:
-    """What was found in one place, as a person reads it."""
-    quote, said = found[0].quote, found[0].said
+def _line(request: Request, quote: Quote, line: str) -> str:
+    """A line with where it stands, or when it was said, as a person reads it."""
+    text = clipped(markdown.unlisted(line), LENGTH)
     if quote.by:
-        text = _clipped(" ".join(quote.text.split()), QUOTE_LENGTH)
-        return _text(request, f"offline.said_{quote.by}", date=quote.where[0], text=text)
-    where = quote.where[0] if request.cite else _text(request, "offline.notes")
-    text = "\n".join(line for each in found for line in each.lines)
-    lines = _clipped(text, NOTE_LENGTH).splitlines()
-    if len(lines) > 1:
-        head = _text(request, "offline.noted_lines", where=where)
-        return "\n".join([head, "", *(f"> {line}" for line in lines)])
-    text = " ".join(markdown.unlisted(lines[0]).split())
-    if said and said[:10] not in where:
-        return _text(request, "offline.noted_said", where=where, date=said, text=text)
-    return _text(request, "offline.noted", where=where, text=text)
+        return f"- {_text(request, f'said_{quote.by}', date=quote.where[0], text=text)}"
+    where = quote.where[0] if request.cite else _text(request, "notes")
+    return f"- {_text(request, 'noted', where=where, text=text)}"
 
 
-def _clipped(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+def best_lines(question: str, query: str, quotes: Sequence[Quote]) -> list[tuple[Quote, str]]:
+    """The lines that may answer a question, best first, each once: a note before the same talk.
+
+    `query` has the question's content words.
+    """
+    asked, is_cjk = _terms(query), _is_cjk(question)
+    is_of_time = any(quote.of_time for quote in quotes)
+    found: list[tuple[float, Quote, str]] = []
+    keys: list[str] = []
+    for quote in sorted(quotes, key=lambda each: bool(each.by)):
+        asks = quote.by in {"user", "said"} and sentences.only_asks(quote.text)
+        if asks or quote.text.strip() == question.strip():
+            continue
+        factor = OTHER_TIME if is_of_time and not quote.of_time else 1.0
+        factor *= BELIEVED_LESS if quote.by == "assistant" else 1.0
+        for line, score in _scored(quote, asked):
+            bare = markdown.untimed(markdown.unlisted(line))
+            key = markdown.normal(bare)
+            if any(key == other or (quote.by and other in key) for other in keys):
+                continue
+            keys.append(key)
+            believed = BELIEVED_LESS if bare.startswith("~~") else 1.0
+            script = 1.0 if _is_cjk(bare) == is_cjk else OTHER_SCRIPT
+            found.append((score * factor * believed * script, quote, line))
+    found.sort(key=lambda each: -each[0])
+    return [(quote, line) for _, quote, line in found[:BEST]]
+
+
+def _scored(quote: Quote, asked: frozenset[str]) -> Iterator[tuple[str, float]]:
+    """The lines of a quote that may answer, each with how well; what was said is one line."""
+    lines = [quote.text] if quote.by else quote.text.split("\n")
+    known: Sequence[tuple[float, float]] = quote.lines
+    if quote.by and known:
+        words, meanings = zip(*known, strict=True)
+        known = ((max(words), max(meanings)),)
+    for number, line in enumerate(lines):
+        if not markdown.normal(line) or (line.startswith("#") and not quote.by):
+            continue
+        there = _terms(line)  # one Chinese character of a question stands inside of pairs
+        shared = sum(term in there or (fulltext.is_cjk(term) and term in line) for term in asked)
+        share = shared / max(1, len(asked))
+        if len(known) == len(lines):
+            words, near = known[number]
+            score, least = near + BY_WORDS * words, NEAR
+        else:
+            near, least = quote.match or 0.0, LIKELY
+            score = max(near, UNSCORED * share)
+        if share or near >= least:
+            yield line, score
+
+
+def _terms(text: str) -> frozenset[str]:
+    """A text's words by how they begin, and its Chinese in pairs of characters."""
+    words = wording.words(text)
+    return frozenset(word if fulltext.is_cjk(word) else wording.stem(word) for word in words)
+
+
+def _is_cjk(text: str) -> bool:
+    """True when a text is mostly Chinese, Japanese or Korean; a character counts as half a word."""
+    runs = fulltext.runs(text)
+    cjk = [run for run in runs if fulltext.is_cjk(run)]
+    return sum(map(len, cjk)) > 2 * (len(runs) - len(cjk))
 
 
 # --- what it does beside talking -----------------------------------------------------------------
 
-AT_ONCE = 8  # entries in one step
 NOTHING = "- (Little was said.)"
 SUMMARY_SHARE = 2  # what is asked for is this part of what may be written
 
 
 def chore(request: Request) -> Message:
-    """The whole reply to a request whose purpose is not to chat."""
-    if request.purpose == "summary":
-        summary = excerpt.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
-        few = f"{NOTHING}\n{summary}".strip()
-        return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else few),))
-    blocks = _writes(request)
-    return Message("assistant", blocks or (Text(TOKENS[0]),))
-
-
-def _writes(request: Request) -> tuple[ToolUse, ...]:
-    """The next entries to write; none when all are there, or when writing does not work."""
-    last = request.messages[-1].blocks if request.messages else ()
-    results = [block for block in last if isinstance(block, ToolResult)]
-    failed = results and all(block.is_error for block in results)
-    if failed or WRITE not in {spec.name for spec in request.tools}:
-        return ()
-    blocks = [block for message in request.messages for block in message.blocks]
-    written = [str(b.input.get("text", "")) for b in blocks if isinstance(b, ToolUse)]
-    known = [each.text for each in request.said if each.who == "memory"]
-    # What the program keeps by itself is no memory: reminders, and asking for them.
-    person = (each.text for each in request.said if each.who == "person")
-    stated = facts.stated(
-        text for text in person if not isinstance(understand(text), Remind | Reminders)
-    )
-    news = facts.unknown(stated, (*written, *known))
-    start = len(written)
-    return tuple(
-        ToolUse(f"offline-flush-{start + number}", WRITE, {"text": fact})
-        for number, fact in enumerate(news[:AT_ONCE])
-    )
+    """The whole reply to a request whose purpose is not to chat; it saves nothing to memory."""
+    if request.purpose != "summary":
+        return Message("assistant", (Text(TOKENS[0]),))
+    summary = excerpt.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
+    return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else NOTHING),))

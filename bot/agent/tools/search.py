@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +12,14 @@ from typing import Any, Protocol
 from cachetools import LRUCache
 from pydantic import Field
 
-from bot.agent.tools import MemoryPassage, ToolContext
+from bot.agent.tools import MemoryPassage, ToolContext, passages
 from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
 from bot.context import sentences
 from bot.errors import NotVisible
-from bot.identity.view import MemoryView
-from bot.memory import layout, markdown
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import claims, layout, markdown
+from bot.memory.disk import MAX_WRITE
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Findings, Searcher, how
@@ -26,12 +28,14 @@ from bot.messages import CLEAN
 from bot.sessions import imported
 from bot.sessions.entries import Entry
 from bot.sessions.search import Hit
+from bot.storage import fulltext
 from bot.tool_results import Quote, Quoted, excerpt
 
 # --- memory_search -------------------------------------------------------------------------------
 
 MAX_QUERY = 500  # characters
 MAX_LIMIT = 20
+NEWEST = 10  # notes that are quoted when a query says nothing
 MORE = 3  # times as many are looked for when canned answers and questions are among the first
 
 
@@ -98,6 +102,8 @@ class MemorySearch:
         asked = MemoryQuery.of(arguments)
         if not context.view.partitions:
             raise NotVisible
+        if not fulltext.has_content(asked.query):
+            return await self._newest(context, asked.limit or NEWEST)
         found, hits, said = await self._find(asked.query, context, asked.limit)
         note = self._elsewhere.note(context)
         mode = f"Searched by {how(found)}. {note}".rstrip()
@@ -115,6 +121,29 @@ class MemorySearch:
         zone = context.now.tzinfo or UTC
         quotes = tuple(_judged(quote(hit, zone), hit) for hit in hits)
         return Quoted(quotes, head=mode, elsewhere=bool(note))
+
+    async def _newest(self, context: ToolContext, limit: int) -> Quoted:
+        """What a view's own notes say: lasting facts first, then the newest of each other file."""
+        view, quotes = context.view, list[Quote]()
+        curated = layout.curated_files(view)
+        for each in sorted(
+            await self._files.names(view),
+            key=lambda file: (file.path not in curated, -file.changed_at, file.path),
+        ):
+            if len(quotes) >= limit:
+                break
+            if each.path.startswith(f"{SHARED_SPACE}/"):
+                continue
+            text = await self._files.text(view, each.path, MAX_WRITE)
+            told = await asyncio.to_thread(list, claims.of_note(each.path, text))
+            own = [claim for claim in told if claim.whose != "untrusted" and not claim.is_over]
+            quotes += [
+                Quote((f"{each.path}:{claim.first}", "newest"), claim.text, each.path, claim.first)
+                for claim in own[: -limit // 2 - 1 : -1]
+            ]
+        found = Quoted(tuple(quotes[:limit]), head="The newest notes, as the query names nothing.")
+        context.memory.recalled.extend(passages(found))
+        return found if quotes else Quoted((), head="Nothing is noted yet.")
 
     async def _find(
         self, query: str, context: ToolContext, limit: int | None

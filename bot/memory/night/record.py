@@ -161,7 +161,8 @@ def _written(record: Record) -> Mapping[str, Any]:
         "state": night.state,
         "was_told": night.was_told,
     }
-    return {"looked": record.looked, "night": told, "left": list(record.left), "shown": record.shown}
+    left = list(record.left)
+    return {"looked": record.looked, "night": told, "left": left, "shown": record.shown}
 
 
 def _change_written(change: Change) -> Mapping[str, Any]:
