@@ -23,7 +23,7 @@ _PIN = re.compile(
     r"\b(?:pin|code|combination)\b[^.\n\d]{0,60}(?<![\d.,])\d{4,8}(?![\d.,]*\d)"
     r"|(?<!\d)\d{4,8}\s?(?:#|[加按]?井号)"
     r"|\b(?:pin|safe|combination|lock)\b[^.\n\d]{0,30}\d\d-\d\d-\d\d\b"
-    r"|(?:码|暗号)\s*(?:是|为|:|：)?\s*\d{4,8}(?!\d)",
+    r"|(?:码|暗号)\s*(?:是|为|:|：)?\s*\d{4,8}(?!\d)|锁[^，。\d]{0,8}\d{4,8}(?![\d年月元块])",
     re.IGNORECASE,
 )
 _PREFIXED = re.compile(
