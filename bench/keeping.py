@@ -1,12 +1,11 @@
 """What is kept of conversations, and whether it is worth keeping: `python -m bench keeping`.
 
-The ends of 447 conversations, half of them Chinese, go through the real saving: once with the rules
-that keep without a model, once with a model that writes whatever it can get hold of, what is worth
-keeping among it, and once with a careful one that writes that alone, to see how much of it the
-guards let through. Right is what says something that should be kept, once, and nothing that must
-not be; all else that lands is wrong. What is kept and what is refused was chosen by every other one
-of `keeping.txt` and by `keeping-more.txt`; the others are told apart. `keeping-unseen.txt` was
-written before the rules were read, and nothing was chosen by it.
+The ends of 447 conversations, half of them Chinese, go through the real saving: once with a careful
+model that writes what is worth keeping and nothing else, to see how much of it the guard lets
+through, and once with one that writes whatever it can get hold of. Right is what says something
+that should be kept, once, and nothing that must not be; all else that lands is wrong. The guard's
+numbers were chosen by every other conversation of `keeping.txt` and by `keeping-more.txt`; the
+others are told apart. Nothing was chosen by `keeping-unseen.txt`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from zoneinfo import ZoneInfo
 from bench import quiet
 from bench.table import table
 from bot.agent.models import Model, Reply, Request, TextDelta, Window
-from bot.agent.models.offline import OfflineModel
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
+from bot.context import secrets, sentences
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
 from bot.memory.files import SpaceFiles
@@ -45,8 +44,9 @@ UNSEEN = DATA.with_name("keeping-unseen.txt")  # never chosen by
 NOW = datetime(2026, 11, 24, 10, 0, tzinfo=ZoneInfo("Europe/Berlin"))
 NOTE = "memory/2026-11-24.md"
 VIEW = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
-GOAL = 0.95  # of what lands
-WRITERS = ("rules", "rubbish", "careful")
+GOAL = 0.95  # of what lands of a careful model
+RECALL = 0.9  # of what it should keep of unseen talk
+WRITERS = ("careful", "rubbish")
 WORDY = 3  # times as long as it had to be: a whole message, not a statement
 AT_A_TIME = 16  # conversations
 AT_ONCE = 12  # calls of one reply
@@ -93,6 +93,18 @@ class Outcome:
     landed: list[str] = field(default_factory=list[str])
     wrong: list[str] = field(default_factory=list[str])
     missed: list[Wanted] = field(default_factory=list[Wanted])
+
+    @property
+    def secrets(self) -> list[str]:
+        """What landed and is a secret that nobody asked to keep."""
+        if any(mark == "P" and sentences.asks_to_keep(text) for mark, text in self.talk.said):
+            return []
+        never = self.talk.never if self.talk.kind == "secret" else ()
+        return [
+            text
+            for text in self.landed
+            if secrets.holds_secret(text) or any(piece in _folded(text) for piece in never)
+        ]
 
 
 # --- the conversations ---------------------------------------------------------------------------
@@ -263,25 +275,19 @@ class Rubbish(Writer):
 
 
 class Careful(Writer):
-    """A model that writes what should be kept and nothing else; again, where it is asked to."""
+    """A model that writes what should be kept and nothing else."""
 
     name = "careful"
 
     def __init__(self, written: Sequence[str]) -> None:
-        self._written = dict(enumerate(written))
+        self._left = tuple(written)
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        """All of it, then what it was asked whether it meant."""
-        told = request.messages[-1].blocks
-        asked = {
-            int(each.tool_use_id.removeprefix("w")): "write it again" in each.text
-            for each in told
-            if isinstance(each, ToolResult)
-        }
-        left = {n: text for n, text in self._written.items() if asked.get(n, not asked)}
-        self._written = {} if asked else self._written
-        uses = tuple(ToolUse(f"w{n}", "memory_write", {"text": t}) for n, t in left.items())
-        yield self.writes(uses)
+        """All of it at once."""
+        now, self._left = self._left, ()
+        yield self.writes(
+            tuple(ToolUse(f"w{n}", "memory_write", {"text": text}) for n, text in enumerate(now))
+        )
 
 
 # --- saving, and judging what landed -------------------------------------------------------------
@@ -335,11 +341,11 @@ async def outcomes(known: Sequence[Talk], who: str, folder: Path) -> list[Outcom
 
     async def outcome(number: int, talk: Talk) -> Outcome:
         dice = random.Random(f"{talk.kind} {number}")  # noqa: S311 - the same every time
-        model: Model = OfflineModel()
-        if who == "rubbish":
-            model = Rubbish(rubbish(talk, dice))
-        elif who == "careful":
-            model = Careful([wanted.wording for wanted in talk.wanted])
+        model: Model = (
+            Rubbish(rubbish(talk, dice))
+            if who == "rubbish"
+            else Careful([wanted.wording for wanted in talk.wanted])
+        )
         async with few:
             return judged(talk, await kept(talk, model, folder / f"{who}-{number}"))
 
@@ -397,7 +403,7 @@ def main() -> int:
     options = parser.parse_args()
     files = (options.file,) if options.file else (DATA, MORE, UNSEEN)
     sets = [talks(file) for file in files]
-    worst = 1.0
+    is_missed = False
     for who in (options.who,) if options.who else WRITERS:
         found: list[Outcome] = []
         for known in sets:
@@ -408,10 +414,15 @@ def main() -> int:
             for what, s in _rows(found)
         ]
         print(table((who, "landed", "precision", "wanted", "recall"), rows))
-        worst = min(worst, Score.of(found).precision)
+        kept_secrets = sum(len(each.secrets) for each in found)
+        print(f"secrets kept that were not asked for: {kept_secrets}\n")
+        is_missed = is_missed or bool(kept_secrets)
+        if who == "careful":
+            unseen = Score.of(each for each in found if each.talk.part == "unseen")
+            is_missed = is_missed or Score.of(found).precision < GOAL or unseen.recall < RECALL
         if options.show:
             _show(found)
-    return int(worst < GOAL)
+    return int(is_missed)
 
 
 def _show(found: Iterable[Outcome]) -> None:

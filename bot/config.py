@@ -467,10 +467,11 @@ class NightConfig(Section):
     """`[memory.night]`: notes are kept in order at night; whose they are is told in the morning."""
 
     mode: Literal["rules", "model", "off"] = Field(
-        default="rules",
-        description='"rules" puts together what says the same and strikes out what is over; '
-        'nothing is deleted, and /undo night takes it back. "model" lets [agent] chores propose '
-        'more, within the same rules. "off" leaves notes alone.',
+        default="model",
+        description='"rules" puts together entries in the same words and strikes out an older '
+        "home, employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
+        'takes it back. "model" also asks the model of [agent] chores what else says the same or '
+        'is over, if there is one. "off" leaves notes alone.',
     )
     hour: int = Field(
         default=3, ge=0, le=23, description="The hour, where the person is, from which it is done."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bot.context import statements
+from bot.context import sentences
 from bot.memory import markdown
 from bot.messages import Whose
 from bot.tool_results import Quote
@@ -45,7 +45,7 @@ def ranked(*lists: Sequence[Find]) -> list[Find]:
             worth[key] = worth.get(key, 0.0) + 1 / (EARLY + place)
             finds[key] = find
     for key, find in finds.items():
-        if find.id and statements.only_asks(find.words):
+        if find.id and sentences.only_asks(find.words):
             worth[key] *= ASKED
     notes = [key for key, find in finds.items() if not find.id]
     said = {key: markdown.normal(find.words) for key, find in finds.items() if find.id}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bot.context import statements
+from bot.context import sentences
 from bot.context.secrets import holds_secret
 from bot.messages import CLEAN, Message, Text
 
@@ -37,16 +37,16 @@ def sentence_of(message: Message) -> str:
         for block in message.blocks
         if isinstance(block, Text) and not block.note and block.origin in CLEAN
     ).strip()
-    if len(own) > MESSAGE or own.count("\n") >= LINES or statements.is_unwanted(own):
+    if len(own) > MESSAGE or own.count("\n") >= LINES or sentences.is_unwanted(own):
         return ""
-    return next(filter(_may_be_offered, statements.sentences(own)), "")
+    return next(filter(_may_be_offered, sentences.split(own)), "")
 
 
 def _may_be_offered(sentence: str) -> bool:
     return (
         len(sentence) <= LONGEST
         and is_exact(sentence)
-        and not statements.is_question(sentence)
+        and not sentences.is_question(sentence)
         and _QUOTED.search(sentence) is None
         and not holds_secret(sentence)
     )

@@ -23,7 +23,7 @@ _PIN = re.compile(
     r"\b(?:pin|code|combination)\b[^.\n\d]{0,60}(?<![\d.,])\d{4,8}(?![\d.,]*\d)"
     r"|(?<!\d)\d{4,8}\s?(?:#|[加按]?井号)"
     r"|\b(?:pin|safe|combination|lock)\b[^.\n\d]{0,30}\d\d-\d\d-\d\d\b"
-    r"|(?:码|暗号)\s*(?:是|为|:|：)?\s*\d{4,8}(?!\d)",
+    r"|(?:码|暗号)\s*(?:是|为|:|：)?\s*\d{4,8}(?!\d)|锁[^，。\d]{0,8}\d{4,8}(?![\d年月元块])",
     re.IGNORECASE,
 )
 _PREFIXED = re.compile(
@@ -38,7 +38,8 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"(?<![\d.,+])\d(?:[ -]?\d){11,18}(?![\d]|[.,]\d)")
-_ID_ZH = re.compile(r"(?<!\d)\d{17}[\dXx](?!\w)")
+# A Chinese citizen's number, or a key of digits: no other number has so many.
+_LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{17}[\dXx](?!\w)|\d{20})")
 _SHORT_CODE = re.compile(
     r"(?<![\d.,:/#€$£¥+-])\d{6}(?![\d.,]*\d|\s*(?:km|kg|miles|元|块|人|次|[€$£]))"
 )
@@ -51,7 +52,7 @@ _CARD_LENGTHS: Final = range(13, 20)
 def holds_secret(text: str) -> bool:
     """True when a text names, or looks like, what gives access to something or to money."""
     text = text[:LONGEST]
-    if any(pattern.search(text) for pattern in (_NAMED, _PIN, _PREFIXED, _PAIR, _ID_ZH)):
+    if any(pattern.search(text) for pattern in (_NAMED, _PIN, _PREFIXED, _PAIR, _LONG_NUMBER)):
         return True
     if any(_is_card(found.group()) for found in _DIGITS.finditer(text)):
         return True

@@ -8,7 +8,6 @@ from typing import Final
 
 from bot.storage import fulltext
 
-ALIKE = 0.8  # share of common words from which two sentences say the same
 LONGEST_WORD = 30  # letters
 STEM = 5  # letters two words begin with to count as one: "allergic" and "allergy"
 
@@ -49,13 +48,6 @@ def words(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def alike(one: frozenset[str], other: frozenset[str], share: float = ALIKE) -> bool:
-    """True when two sentences, as sets of words, say about the same."""
-    if not one or not other:
-        return one == other
-    return len(one & other) / len(one | other) >= share
-
-
 def stems(text: str) -> frozenset[str]:
     """The content of a text, for telling whether it says in other words what another one says.
 
@@ -78,12 +70,6 @@ def stem(word: str) -> str:
             c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)
         )
     return _SUFFIX.sub("", word[:LONGEST_WORD])[:STEM]
-
-
-def says(known: str, text: str) -> bool:
-    """True when a line says all that a text does, in whatever order and form of its words."""
-    wanted = stems(text) - SUBJECTS
-    return bool(wanted) and wanted <= stems(known) and numbers(text) <= numbers(known)
 
 
 def numbers(text: str) -> frozenset[int]:

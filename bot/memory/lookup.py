@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import date
 
 from bot.config import Config
-from bot.context import statements
+from bot.context import sentences
 from bot.identity.view import MemoryView
 from bot.memory import layout, listing, markdown
 from bot.memory.memory import Memory
@@ -54,7 +54,7 @@ class Lookup:
         ids = [hit.path for hit in hits if not is_note(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
         told = {
-            each.id: each.kind == "message" and statements.only_asks(each.text)
+            each.id: each.kind == "message" and sentences.only_asks(each.text)
             for each in said
             if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
         }

@@ -17,8 +17,7 @@ import structlog
 from bot.agent.meter import Meter
 from bot.agent.models import Reply, Request, TextDelta, Writer
 from bot.agent.replies import is_silent
-from bot.context import quality, quoting, tokens
-from bot.context.quality import Item, SummaryCheck
+from bot.context import excerpt, quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
@@ -48,7 +47,6 @@ SLOPE = 2.0  # how fast the ratio falls above that
 MARGIN = 1.2  # estimates may be this much too low
 OVERSIZED = 0.5  # of the window: a message of more is summarised by itself
 MIN_SPLIT = 4  # messages; fewer are split only when they would not fit one call
-MENTIONED_SHARE = 0.4  # of the summary's length, for what it left out; in characters per token
 
 _SYSTEM = """\
 You condense a conversation between a person and their assistant, so that the assistant can go on \
@@ -67,7 +65,8 @@ Write in the language the person mostly uses. Put down, in short points:
 - questions nobody has answered yet;
 - where things stand at the end.
 
-Copy names, numbers, dates, times, addresses, links and file names exactly. Where something \
+Copy names, numbers, dates, times, addresses, links and file names exactly; a note at the end may \
+list links, numbers and questions, so that you miss none that matters. Where something \
 changed, the latest word counts; say that it changed if that matters. What an earlier summary says \
 stays, unless it is out of date. Leave out greetings, thanks and repetitions. Write nothing but \
 the summary itself."""
@@ -77,10 +76,6 @@ _MERGE = (
     "These summaries are of one conversation, in the order it went. Make one of them, in at most "
     "{words} words. Keep every decision, everything still to be done, every open question and "
     "every condition; say once what several of them say."
-)
-_REVISE = (
-    "The summary above leaves out what the other lines say. Write it again with that in it, in at "
-    "most {words} words."
 )
 _FOCUS = "The person asks to keep this in mind above all: {focus}"
 _AGAIN = "Your last answer was no summary: {why}. Write the summary, and nothing else."
@@ -164,13 +159,10 @@ class _Work:
             CompactionFailed: it makes nothing shorter, or no sense.
             ModelError: the model cannot.
         """
-        draft = await self._on_ladder()
-        summary, lacking = await self._checked(draft)
+        summary = await self._on_ladder()
         failed = failures(self._lines)
-        lines = [_FAILED, *(f"- {each}" for each in failed)] if failed else []
-        mentioned = quality.mentioned(lacking, int(self._limit * MENTIONED_SHARE * 4))
-        for extras in ((mentioned, "\n".join(lines)), (mentioned,), ()):
-            whole = "\n\n".join(part for part in (summary, *extras) if part)
+        lines = "\n".join([_FAILED, *(f"- {each}" for each in failed)])
+        for whole in (f"{summary}\n\n{lines}", summary) if failed else (summary,):
             if tokens.estimate(whole) < self._before:
                 return whole
         raise CompactionFailed("the summary is no shorter than what it stands for")
@@ -222,29 +214,6 @@ class _Work:
             parts = merged
         return parts[0].text
 
-    async def _checked(self, draft: str) -> tuple[str, Sequence[Item]]:
-        """The draft, written again if too much is missing, and what is missing still."""
-        verdict = await self._verdict(draft)
-        if not verdict.is_poor:
-            return draft, verdict.missing
-        log.info("compaction.poor", missing=len(verdict.missing), of=verdict.looked_for)
-        sentences = dict.fromkeys(item.context for item in verdict.missing)
-        material = [Said("summary", draft), *(Said("person", each) for each in sentences)]
-        try:
-            again = await self._ask(material, _REVISE)
-        except (ModelError, CompactionFailed) as error:  # the draft is a summary all the same
-            log.info("compaction.not_revised", error=type(error).__name__)
-            return draft, verdict.missing
-        revised = await self._verdict(again)
-        if revised.share < verdict.share:
-            return again, revised.missing
-        return draft, verdict.missing
-
-    async def _verdict(self, summary: str) -> SummaryCheck:
-        """What a summary lacks; in a thread, as looking through much takes a while."""
-        asked = self._request
-        return await asyncio.to_thread(quality.check, asked.messages, summary, asked.previous)
-
     # --- asking the model -------------------------------------------------------------------------
 
     async def _ask(self, material: Sequence[Said], instruction: str) -> str:
@@ -258,7 +227,8 @@ class _Work:
         asked = [instruction.format(words=words)]
         if self._request.focus.strip():
             asked.append(_FOCUS.format(focus=clipped(self._request.focus, FOCUS)))
-        quoted = quoting.render(material)
+        note = await asyncio.to_thread(excerpt.checklist, material)
+        quoted = quoting.render([*material, Said("note", note)] if note else material)
         why = ""
         for _ in range(2):
             again = [_AGAIN.format(why=why)] if why else []

@@ -451,3 +451,17 @@ async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_pat
         assert record.night is not None
         assert record.night.state == "undone"
         assert len(record.left) == 2
+
+
+async def test_a_model_is_not_asked_again_about_the_same_entries(tmp_path: Path):
+    clock = FakeClock(NIGHT)
+    model = ScriptedModel(lambda request: "{}" if request.purpose == "night" else "All right.")
+    note = "- Sings in a choir <!-- owner 2026-09-01 -->\n- Has a boat <!-- owner 2026-09-01 -->\n"
+    put(tmp_path, {"MEMORY.md": note})
+    async with owned(tmp_path, clock, model=model) as engine:
+        await engine.ask("hello")
+        for text, times in ((note, 1), (note, 1), (f"{note}- Has a cat\n", 2)):
+            put(tmp_path, {"MEMORY.md": text})
+            await look(engine)
+            clock.advance(hours=24)
+            assert [request.purpose for request in model.requests].count("night") == times

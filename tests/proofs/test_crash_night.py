@@ -33,7 +33,7 @@ def lived(folder: Path) -> Path:
     notes = folder / "workspace" / "memory"
     notes.mkdir(parents=True)
     marks = (" <!-- owner -->", " <!-- agent -->", "", " <!-- untrusted -->")
-    said = [pair for pairs in (SAME, OVER) for pair in pairs]
+    said = [pair for pairs in (SAME, OVER) for pair in pairs] * 2  # with other marks
     for number, pair in enumerate(said):
         for later, words in enumerate(pair):
             day = notes / f"2026-0{1 + later * 4}-{1 + number % 3:02}.md"

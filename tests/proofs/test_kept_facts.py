@@ -1,9 +1,9 @@
 """What is still known when a long conversation has become notes and a summary.
 
 A fixed conversation of 300 messages with 40 facts in it, in English and Chinese, said by the
-person, agreed on with the assistant or answered by tools, goes through flushes, in which a careful
-model saves what was said, and compactions, in which it tells what was said. Then 40 questions in
-other words are asked.
+person, agreed on with the assistant or answered by tools, goes through flushes by a model that
+saves what the person states, and compactions with no model at all. Then 40 questions in other words
+are asked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Reply, Request, ToolSpec
-from bot.agent.models.offline import chore
+from bot.agent.models.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens
@@ -204,24 +204,19 @@ def _exchange(dice: random.Random, fact: Fact | None, number: int) -> Iterator[M
         yield assistant(answer)
 
 
-def careful(request: Request) -> Message:
-    """What a model does that saves, and keeps in its summaries, what matters and no more."""
-    said = "\n".join(each.text for each in request.said if each.who != "memory")
-    facts = [fact.said for fact in FACTS if fact.said in said]
-    if request.purpose != "flush":
-        picked = Message("assistant", (Text("\n".join(f"- {fact}" for fact in facts)),))
-        return picked if facts else chore(request)
-    blocks = [block for message in request.messages for block in message.blocks]
-    done = [block.input["text"] for block in blocks if isinstance(block, ToolUse)]
-    due = [fact for fact in facts if fact not in done]
-    uses = (ToolUse(f"w{n}", "memory_write", {"text": text}) for n, text in enumerate(due))
-    return Message("assistant", tuple(uses) or (Text("NO_REPLY"),))
+def saving(request: Request) -> Message:
+    """What a model saves: the facts that the person stated, in one go."""
+    if isinstance(request.messages[-1].blocks[-1], ToolResult):
+        return assistant("NO_REPLY")
+    words = "\n".join(each.text for each in request.said if each.who == "person")
+    facts = sorted((f.said for f in FACTS if f.said in words), key=words.index)
+    uses = (ToolUse(f"w{n}", "memory_write", {"text": each}) for n, each in enumerate(facts))
+    return Message("assistant", tuple(uses)) if facts else assistant("NO_REPLY")
 
 
-def replying(request: Request) -> Reply:
-    message = careful(request)
-    uses = any(isinstance(block, ToolUse) for block in message.blocks)
-    return Reply(message, "tool_use" if uses else "end")
+def saver(request: Request) -> Reply:
+    message = saving(request)
+    return Reply(message, "tool_use" if isinstance(message.blocks[0], ToolUse) else "end")
 
 
 @dataclass
@@ -252,9 +247,8 @@ class Life:
 
     async def flush(self) -> None:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
-        request = FlushRequest(
-            ScriptedModel(replying), "careful", tuple(self.unsaved), context, "en"
-        )
+        model = ScriptedModel(saver)
+        request = FlushRequest(model, "m", tuple(self.unsaved), context, "en")
         done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
         assert done.error is None
         self.unsaved.clear()
@@ -271,8 +265,8 @@ class Life:
         )
         assert cut is not None
         request = SummaryRequest(
-            model=ScriptedModel(replying),
-            model_name="careful",
+            model=OfflineModel(),
+            model_name="offline",
             language="en",
             messages=tuple(self.messages[:cut]),
             sizes=tuple(self.sizes[:cut]),
@@ -373,7 +367,7 @@ class LookUp:
 
 @dataclass
 class Replaying(ScriptedModel):
-    """Says what the conversation has it say, then searches memory; saves what matters."""
+    """Says what the conversation has it say, then searches memory; extracts when it summarises."""
 
     planned: list[Message] = field(default_factory=list)
     found: str = ""
@@ -382,8 +376,10 @@ class Replaying(ScriptedModel):
         self.script = self._answer
 
     def _answer(self, request: Request) -> Reply:
-        if request.purpose != "chat":
-            message = careful(request)
+        if request.purpose == "flush":
+            message = saving(request)
+        elif request.purpose != "chat":
+            message = chore(request)
         elif self.planned:
             message = self.planned.pop(0)
         else:

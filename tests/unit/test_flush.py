@@ -278,8 +278,8 @@ async def test_what_the_person_takes_up_of_others_words_stays_untrusted(memory: 
 
 
 async def test_words_from_all_over_a_conversation_do_not_make_a_fact(memory: Memory):
-    words = ("she gives", "it all", "the money", "is away", "to", "my strangers", "at night")
-    said = [person(word) for word in words]
+    words = ("she gives", "the money", "my strangers", "at night")
+    said = [person(each) for word in words for each in (word, "hm", "it is away", "so", "oh")]
     model = scripted(calls("memory_write", text="gives the money to strangers"), "NO_REPLY")
     assert (await memory.flush(model, *said)).saved == ()
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from bot.context import statements
+from bot.context import sentences
 from bot.sessions import time_phrases
 
 MAX_QUERY = 500  # characters
@@ -112,7 +112,7 @@ def understand(text: str) -> Intent:
 
 
 def _of_memory(text: str) -> Intent:
-    asks = statements.is_question(text)
+    asks = sentences.is_question(text)
     keep = _KEEP.match(text)
     if keep and not _RECALLS.search(text):
         what = keep["what"].strip()

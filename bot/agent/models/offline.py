@@ -16,8 +16,8 @@ from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.models.intent import MAX_QUERY, Intent, understand
 from bot.agent.replies import TOKENS
-from bot.context import offers, statements, tokens, wording
-from bot.context.quoting import Said, clipped
+from bot.context import excerpt, offers, sentences, wording
+from bot.context.quoting import clipped
 from bot.errors import ModelRejected
 from bot.memory import markdown
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -356,7 +356,7 @@ def best_lines(question: str, query: str, quotes: Sequence[Quote]) -> list[tuple
     found: list[tuple[float, Quote, str]] = []
     keys: list[str] = []
     for quote in sorted(quotes, key=lambda each: bool(each.by)):
-        asks = quote.by in {"user", "said"} and statements.only_asks(quote.text)
+        asks = quote.by in {"user", "said"} and sentences.only_asks(quote.text)
         if asks or quote.text.strip() == question.strip():
             continue
         factor = OTHER_TIME if is_of_time and not quote.of_time else 1.0
@@ -414,38 +414,11 @@ def _is_cjk(text: str) -> bool:
 
 NOTHING = "- (Little was said.)"
 SUMMARY_SHARE = 2  # what is asked for is this part of what may be written
-LABELS = {"assistant": "(assistant) ", "other": "(passed on) ", "result": "(tool) "}
 
 
 def chore(request: Request) -> Message:
     """The whole reply to a request whose purpose is not to chat; it saves nothing to memory."""
     if request.purpose != "summary":
         return Message("assistant", (Text(TOKENS[0]),))
-    summary = _summary(request.said, request.max_tokens // SUMMARY_SHARE)
+    summary = excerpt.summarise(request.said, request.max_tokens // SUMMARY_SHARE)
     return Message("assistant", (Text(summary if len(summary) > len(NOTHING) else NOTHING),))
-
-
-def _summary(said: Sequence[Said], most: int) -> str:
-    """What was said, in its own words and its order, in about `most` tokens.
-
-    First the newest sentences with a name, a number, a date or a link, then the newest of the rest
-    that the person said or an earlier summary has.
-    """
-    found: list[tuple[bool, str]] = []
-    for each in said:
-        text = each.text.partition(": ")[2] if each.who == "result" else each.text  # after its name
-        is_own = each.who in {"person", "summary"}
-        for sentence in statements.sentences(text) if is_own or each.who in LABELS else ():
-            has_more = offers.is_exact(sentence) or "://" in sentence
-            if is_own or has_more:
-                found.append((has_more, f"- {LABELS.get(each.who, '')}{clipped(sentence)}"))
-    chosen: dict[str, int] = {}
-    for place in sorted(
-        range(len(found)), key=lambda place: (found[place][0], place), reverse=True
-    ):
-        line = found[place][1]
-        cost = tokens.estimate(line)
-        if line not in chosen and cost <= most:
-            chosen[line] = place
-            most -= cost
-    return "\n".join(sorted(chosen, key=chosen.__getitem__))

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView
-from bot.memory.evidence import Reason
+from bot.memory.guard import Guard, Reason
 from bot.memory.note_store import Watch
 from bot.memory.notes import Place
-from bot.memory.worth import Guard
 from bot.messages import Message
 from bot.sessions.reminders import ReplyTarget
 from bot.tool_results import Quoted, ToolValue

@@ -13,10 +13,10 @@ from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of, sources_of
 from bot.errors import ToolError
 from bot.identity.view import MemoryView
-from bot.memory import claims, layout, markdown, worth
+from bot.memory import claims, guard, layout, markdown
 from bot.memory.disk import MAX_WRITE
-from bot.memory.evidence import Reason
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
+from bot.memory.guard import Reason
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Notes, Place, Replaced, day_note
 from bot.tool_results import Quote, Quoted, Stored
@@ -149,8 +149,8 @@ class MemoryWrite:
         """
         asked = Statement.of(arguments)
         view, now, text = context.view, context.now, asked.text
-        reason = await asyncio.to_thread(_not_worth, asked, context.memory)
-        if reason and reason not in worth.SAID_BEFORE:  # which is a confirmation, in the same words
+        reason = await asyncio.to_thread(_why_refused, asked, context.memory)
+        if reason and reason not in guard.SAID_BEFORE:  # which is a confirmation, in the same words
             raise _refused(reason, context.memory)
         by = await asyncio.to_thread(
             provenance_of, text, context, untrusted=asked.untrusted, title=asked.section
@@ -215,17 +215,17 @@ class MemoryWrite:
 def _refused(reason: Reason, memory: TurnMemory) -> ToolError:
     """What the model is told of an entry that is not kept."""
     memory.refused.append(reason)
-    return ToolError(worth.TOLD[reason])
+    return ToolError(guard.TOLD[reason])
 
 
-def _not_worth(asked: Statement, memory: TurnMemory) -> Reason | None:
+def _why_refused(asked: Statement, memory: TurnMemory) -> Reason | None:
     """Why something should not be kept; None when it may.
 
     In a conversation the model decides, but for secrets that the person did not ask to keep.
     """
     if memory.guard is None:
         own = (*sources_of(memory).own[-WISHES_IN:], *memory.words)
-        return worth.judge_secret(asked.text, own)
+        return guard.judge_secret(asked.text, own)
     # A section holds many entries.
     for text in asked.text.splitlines() if asked.section else (asked.text,):
         if text.strip() and (reason := memory.guard.judge(text)):

@@ -15,7 +15,7 @@ from pydantic import Field
 from bot.agent.tools import MemoryPassage, ToolContext, passages
 from bot.agent.tools.parameters import Parameters, Words
 from bot.agent.transcript import is_canned, origins_of
-from bot.context import statements
+from bot.context import sentences
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, layout, markdown
@@ -175,7 +175,7 @@ class MemorySearch:
         said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         canned = {entry.id for entry in said if is_canned(entry.content)}
         questions = frozenset(
-            entry.id for entry in said if entry.role == "user" and statements.only_asks(entry.text)
+            entry.id for entry in said if entry.role == "user" and sentences.only_asks(entry.text)
         )
         return [hit for hit in hits if hit.path not in canned], said, questions
 

@@ -1,5 +1,6 @@
 """What memory does at night: put together what says the same, strike what is over, move what lasts.
 
-`statements` reads what an entry says, `rules` finds what may be changed, `edits` changes texts and
-takes it back; all three are pure. `keeper` does it, space by space.
+`rules` finds entries in the same words and, by `slots`, facts that are over; `proposals` reads what
+a model finds beyond that; `edits` changes texts and takes it back. All of these are pure. `keeper`
+does it, space by space.
 """

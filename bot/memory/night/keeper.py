@@ -88,12 +88,13 @@ class Keeper:
         if found.looked == today.isoformat() or (night is not None and night.is_untold):
             return None
         async with self._memory.notes.watching(view) as watch:
-            draft = await self._draft(view, found, today, most, propose)
+            draft, shown = await self._draft(view, found, today, most, propose)
             new = Night(today, tuple(draft.changes), tuple(draft.asked))
             is_new = bool(new.changes or new.asked)
             # Nobody is asked twice.
             left = found.with_left(tuple(each.name for each in new.asked))
-            looked = replace(left, looked=today.isoformat(), night=new if is_new else night)
+            night = new if is_new else night
+            looked = replace(left, looked=today.isoformat(), night=night, shown=shown)
             if not await self._put(view.space, found, looked, watch) or not is_new:
                 return None
             return await self._do(view, new, watch)
@@ -122,17 +123,25 @@ class Keeper:
 
     async def _draft(
         self, view: MemoryView, found: Record, today: date, most: int, propose: Propose | None
-    ) -> Draft:
+    ) -> tuple[Draft, str]:
+        """The changes of a night, and the digest of what a model has answered to.
+
+        A model is not asked about the same entries every night.
+        """
         notes = await self._read(view, await self._paths(view))
         aging = await self._memory.uses.aging((view.space,), today)
         more: Callable[[Draft], None] | None = None
+        shown = found.shown
         if propose is not None:
             entries = await asyncio.to_thread(known.known, notes, aging, view.space)
             seen = proposals.shown(entries)
-            reply = await propose(proposals.listed(seen)) if len(seen) > 1 else ""
+            listed = proposals.listed(seen)
+            is_new = len(seen) > 1 and edits.digest(listed) != found.shown
+            reply = await propose(listed) if is_new else ""
+            shown = edits.digest(listed) if reply else found.shown
             more = partial(proposals.take, proposals=proposals.read(reply, seen))
         plan = partial(rules.plan, notes, aging, most=most, left=found.left, space=view.space)
-        return await asyncio.to_thread(plan, more=more)
+        return await asyncio.to_thread(plan, more=more), shown
 
     async def skip(self, view: MemoryView, today: date) -> None:
         """Let a day go by without looking.

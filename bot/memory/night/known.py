@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -11,9 +12,8 @@ from typing import Final
 
 from bot.memory import claims, dates, layout, markdown
 from bot.memory.claims import Aging, Claim
-from bot.memory.night import edits, statements
+from bot.memory.night import edits, slots
 from bot.memory.night.edits import Entry
-from bot.memory.night.statements import Statement
 from bot.memory.notes import is_day_note
 
 LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
@@ -22,17 +22,27 @@ _DAY: Final = r"\d{4}-\d\d-\d\d"
 # Comments of entries that may be changed; those that people wrote are theirs.
 _MARK: Final = re.compile(rf"(?:(?:owner|agent|imported)(?: {_DAY})?(?: confirmed {_DAY})?)?")
 
+_NAMES_SUBJECT: Final = re.compile(r"(?:I|[Mm]y|[Uu]ser)\b|我|用户")
+_AROUND: Final = ".,;:!?\"'“”‘’()[]*_`…。，、；：！？"
+
 Place = tuple[str, str]
 """Of an entry: its note, and its digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An entry that may take part: whose claim it is since when, and what it states."""
+    """An entry that may take part: whose claim it is since when, and what it says.
+
+    `context` is what it stands below: those of other headings are about something else. `words` are
+    the same for entries that say the same; a `slot` is a fact of which only one `value` is so.
+    """
 
     entry: Entry
     claim: Claim
-    states: Statement
+    context: str
+    words: str
+    slot: str = ""
+    value: str = ""
 
     @property
     def path(self) -> str:
@@ -64,9 +74,19 @@ def _of_note(path: str, text: str, aging: Aging, space: str) -> Iterator[Known]:
     for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
         if not edits.is_plain(entry) or _MARK.fullmatch(entry.comment) is None:
             continue
-        words = markdown.untimed(claim.text)
+        text = markdown.untimed(claim.text)
         context = next(each for line, each in reversed(contexts) if line <= entry.start)
-        yield Known(entry, aging.aged(claim, space), statements.read(words, context))
+        context = "" if _NAMES_SUBJECT.match(text) else context
+        slot, value = slots.read(text) or ("", "")
+        yield Known(entry, aging.aged(claim, space), context, _normal(text), slot, value)
+
+
+def _normal(text: str) -> str:
+    """Words without case and without punctuation around them; nothing of what asks or is long."""
+    if len(text) > slots.MOST or text.endswith(("?", "？")):
+        return ""
+    flat = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(filter(None, (word.strip(_AROUND) for word in flat.split())))
 
 
 def _contexts(path: str, text: str) -> list[tuple[int, str]]:

@@ -152,7 +152,7 @@ def _may_be_same(entries: Sequence[Known]) -> bool:
 
 
 def _is_alike(one: Known, other: Known) -> bool:
-    if one.states.passes or other.states.passes or _context(one) != _context(other):
+    if one.context != other.context:
         return False
     said = one.claim.text, other.claim.text
     for pattern in (_NUMBER, _NAME, _NOT):
@@ -165,10 +165,6 @@ def _is_alike(one: Known, other: Known) -> bool:
 
 def _is_of_same(one: Known, other: Known) -> bool:
     """True for two entries that share a word that says something, or are of one kind of fact."""
-    is_one_kind = bool(one.states.slot) and one.states.slot == other.states.slot
+    is_one_kind = bool(one.slot) and one.slot == other.slot
     ours, theirs = wording.words(one.claim.text), wording.words(other.claim.text)
-    return _context(one) == _context(other) and (is_one_kind or bool(ours & theirs))
-
-
-def _context(known: Known) -> str:
-    return known.states.core.partition("|")[0]
+    return one.context == other.context and (is_one_kind or bool(ours & theirs))

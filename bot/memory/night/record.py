@@ -57,11 +57,15 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A space's nights: the last one that changed anything, and the day that was last looked at."""
+    """A space's nights: the last one that changed anything, and the day that was last looked at.
+
+    `shown` is the digest of the entries that a model was last asked about.
+    """
 
     looked: str = ""
     night: Night | None = None
     left: tuple[str, ...] = ()
+    shown: str = ""
 
     def with_left(self, names: tuple[str, ...]) -> Record:
         """The same, with changes that are not to be made again."""
@@ -78,7 +82,7 @@ class Record:
             changes, asked = (_without(each, known) for each in (night.changes, night.asked))
             night = replace(night, changes=changes, asked=asked)
         left = tuple(name for name in self.left if known.issuperset(edits.named_in(name)))
-        return replace(self, night=night, left=left)
+        return replace(self, night=night, left=left, shown="")
 
 
 def of_space(tx: Transaction, space: str) -> Record:
@@ -125,7 +129,8 @@ def _without(changes: Sequence[Change], known: set[str]) -> tuple[Change, ...]:
 
 def _read(said: Mapping[str, Any]) -> Record:
     night = said["night"]
-    return Record(said["looked"], None if night is None else _night(night), tuple(said["left"]))
+    told = None if night is None else _night(night)
+    return Record(said["looked"], told, tuple(said["left"]), said.get("shown", ""))
 
 
 def _night(said: Mapping[str, Any]) -> Night:
@@ -156,7 +161,8 @@ def _written(record: Record) -> Mapping[str, Any]:
         "state": night.state,
         "was_told": night.was_told,
     }
-    return {"looked": record.looked, "night": told, "left": list(record.left)}
+    left = list(record.left)
+    return {"looked": record.looked, "night": told, "left": left, "shown": record.shown}
 
 
 def _change_written(change: Change) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What the night may change, found by plain rules. Pure.
+"""What the night may change by itself: entries in the same words, and facts that are over. Pure.
 
 What came from elsewhere takes no part: it neither stays in the place of anything nor ends it. What
 the person said themselves is ended by their own words alone. No change touches an entry that
@@ -8,14 +8,14 @@ another one rests on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
 from bot.memory import layout
 from bot.memory.claims import Aging
-from bot.memory.night import edits, statements
+from bot.memory.night import edits, slots
 from bot.memory.night.edits import Edit, Entry, Need
 from bot.memory.night.known import LASTING, Known, Place, known
 from bot.memory.notes import is_day_note
@@ -24,7 +24,6 @@ NOBODYS: Final = 0.05  # a strength below which it is asked whether a conclusion
 MOST_ASKED: Final = 3  # questions of a night
 LONG: Final = 60  # days
 MOST_TOGETHER: Final = 6  # entries that are put together in one change
-
 LATEST: Final = 20  # of what is said of one thing, by which the others may be over
 
 _TRUST: Final = {"hand": 3, "owner": 3, "imported": 2, "agent": 1}
@@ -95,16 +94,16 @@ def plan(
         (path, entry.digest) for path, text in notes.items() for entry in edits.entries(path, text)
     }
     made = Draft(aging.today, most, left, standing)
-    for old, new in _ended(found):
+    over = list(_over(found))
+    for old, new in (pair for pair in over if pair[0].claim.said is not None):
         end(made, old, new)
-    for group in _same([each for each in found if not made.is_over(each)]):
+    for group in _same(each for each in found if not made.is_over(each)):
         put_together(made, group)
     if more is not None:
         more(made)
-    for each in found:
-        if each.states.is_lasting and matters(each):
-            move(made, each, LASTING)
-    for old, new in _doubtful(found):
+    for each in filter(matters, found):
+        move(made, each, LASTING)
+    for old, new in (pair for pair in over if pair[0].claim.said is None):
         end(made, old, new, asks=True)
     for each in found:
         if each.claim.whose == "agent" and aging.strength(each.claim, space) < NOBODYS:
@@ -115,75 +114,49 @@ def plan(
 # --- what says the same --------------------------------------------------------------------------
 
 
-def _same(found: Sequence[Known]) -> Iterator[Sequence[Known]]:
-    by_core: dict[str, list[Known]] = defaultdict(list)
+def _same(found: Iterable[Known]) -> Iterator[Sequence[Known]]:
+    """Entries in the same words; those of a diary by hand are what happened on each of its days."""
+    by_words: dict[tuple[str, str], list[Known]] = defaultdict(list)
     for each in found:
-        if each.states.core and each.states.is_lasting:
-            by_core[each.states.core].append(each)
-    yield from (group for group in by_core.values() if len(group) > 1)
+        if each.words and not (each.claim.whose == "hand" and is_day_note(each.path)):
+            by_words[each.context, each.words].append(each)
+    yield from (group for group in by_words.values() if len(group) > 1)
 
 
 def put_together(made: Draft, group: Sequence[Known]) -> None:
     """Strike all but one: the person's own words stay, then what every conversation begins with.
 
-    A conclusion that every conversation begins with stays beside them, and is confirmed by them.
+    It has the first day and is confirmed on the last. A conclusion that every conversation begins
+    with stays beside the person's words, and is confirmed by them.
     """
     own = [each for each in group if each.claim.is_own] or list(group)
     stays = max(own, key=lambda each: (_rank(each), _TRUST[each.claim.whose], _age(each)))
-    others = _distinct([each for each in group if each is not stays], stays)
+    others = list({each.place: each for each in group if each.place != stays.place}.values())
     struck = [each for each in others if _rank(each) <= _rank(stays)][:MOST_TOGETHER]
     if struck:
-        _strike(made, struck, stays)
+        kept = _staying(stays, struck)
+        need = Need(stays.path, (stays.entry.digest, *(each.after for each in kept)))
+        gone = (_struck(made, each, "same", "same as", need, path=stays.path) for each in struck)
+        made.add("same", (*kept, *gone), stays)
     for each in others:
-        if _rank(each) > _rank(stays) and not each.claim.is_own and stays.claim.said is not None:
-            _confirm(made, each, stays, stays.claim.said)
-
-
-def _strike(made: Draft, others: Sequence[Known], stays: Known) -> None:
-    changed = _staying(stays, others)
-    states = tuple(each.after for each in changed)
-    needs = (Need(stays.path, (stays.entry.digest, *states)),)
-    where = _named(stays.path, "same as")
-    struck = [
-        edits.striking(each.entry, "same", _until(each.entry, made.today, where), needs)
-        for each in others
-    ]
-    made.add("same", (*changed, *struck), stays)
+        said, last = stays.claim.said, each.claim.confirmed or each.claim.said
+        is_news = said is not None and last is not None and last < said
+        if is_news and _rank(each) > _rank(stays) and not each.claim.is_own:
+            comment = _dated(each.claim.whose, each.claim.said or last, said)
+            needs = (Need(stays.path, (stays.entry.digest,)),)
+            made.add("kept", (edits.keeping(each.entry, comment, needs),), stays)
 
 
 def _staying(stays: Known, others: Sequence[Known]) -> tuple[Edit, ...]:
-    """The new comment of the one that stays: said on the first day, confirmed on the last."""
-    alike = [stays, *(each for each in others if each.claim.whose == stays.claim.whose)]
-    days = [each.claim.said for each in alike if each.claim.said is not None]
-    if stays.claim.whose == "hand" or stays.claim.said is None:
+    """The new comment of the one that stays, if the others give it another day."""
+    claim = stays.claim
+    if claim.whose == "hand" or claim.said is None:
         return ()
-    last = max(
-        day for each in alike if (day := each.claim.confirmed or each.claim.said) is not None
-    )
-    comment = f"{stays.claim.whose} {min(days):%Y-%m-%d}"
-    comment += f" confirmed {last:%Y-%m-%d}" if last > min(days) else ""
-    is_news = (min(days), last) != (stays.claim.said, stays.claim.confirmed or stays.claim.said)
-    return (edits.keeping(stays.entry, comment),) if is_news else ()
-
-
-def _confirm(made: Draft, each: Known, by: Known, day: date) -> None:
-    last = each.claim.confirmed or each.claim.said
-    if last is None or last >= day:
-        return
-    comment = f"{each.claim.whose} {each.claim.said or last:%Y-%m-%d} confirmed {day:%Y-%m-%d}"
-    needs = (Need(by.path, (by.entry.digest,)),)
-    made.add("kept", (edits.keeping(each.entry, comment, needs),), by)
-
-
-def _distinct(others: Sequence[Known], stays: Known) -> list[Known]:
-    """Without those that cannot be told apart from another one in their note."""
-    seen = {stays.place}
-    found: list[Known] = []
-    for each in others:
-        if each.place not in seen:
-            seen.add(each.place)
-            found.append(each)
-    return found
+    alike = [each.claim for each in others if each.claim.whose == claim.whose]
+    days = [day for each in alike for day in (each.said, each.confirmed) if day is not None]
+    first, last = min((claim.said, *days)), max((claim.confirmed or claim.said, *days))
+    is_news = (first, last) != (claim.said, claim.confirmed or claim.said)
+    return (edits.keeping(stays.entry, _dated(claim.whose, first, last)),) if is_news else ()
 
 
 def _age(known: Known) -> int:
@@ -196,65 +169,46 @@ def _rank(known: Known) -> int:
     return 2 if path in layout.CURATED else 0 if is_day_note(path) else 1
 
 
-# --- what matters for long -----------------------------------------------------------------------
+# --- what matters for long, and what is over -----------------------------------------------------
 
 
 def matters(known: Known) -> bool:
     """True for an entry of a day's note that was borne out long after it was said."""
-    claim = known.claim
-    if claim.said is None or claim.whose == "hand":
+    said, borne_out = known.claim.said, known.claim.borne_out
+    if said is None or borne_out is None or known.claim.whose == "hand":
         return False
-    is_long = claim.borne_out is not None and (claim.borne_out - claim.said).days >= LONG
-    return is_long and is_day_note(known.path)
+    return (borne_out - said).days >= LONG and is_day_note(known.path)
 
 
 def move(made: Draft, known: Known, to: str) -> None:
     """Have an entry of a day's note stand in a topic."""
     claim = known.claim
-    label = f"{claim.whose} {claim.said:%Y-%m-%d}"
-    label += f" confirmed {claim.confirmed:%Y-%m-%d}" if claim.confirmed is not None else ""
-    comment = _until(known.entry, made.today, _named(to, "moved to"))
+    label = _dated(claim.whose, claim.said or made.today, claim.confirmed)
+    comment = _until(made.today, known.entry, "moved to", to)
     made.add("moved", (edits.moving(known.entry, comment, to, label),), None)
 
 
-# --- what is over --------------------------------------------------------------------------------
+def _over(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
+    """What is over, with what ended it: of what is said of one thing the latest counts.
 
-
-def _ended(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
-    """What is over, with what ended it: of what is said of one thing the latest counts."""
-    about: dict[str, list[Known]] = defaultdict(list)
+    Of what has no day nobody knows whether it is over; that is to be asked.
+    """
+    about: dict[tuple[str, str], list[Known]] = defaultdict(list)
     for each in found:
-        states = each.states
-        for name in {states.slot, states.denies, "" if states.passes else states.core}:
-            if name:
-                about[name].append(each)
+        if each.slot:
+            about[each.context, each.slot].append(each)
     for group in about.values():
         latest = group[-LATEST:][::-1]
         for old in group:
-            if (new := next((each for each in latest if _ends(each, old)), None)) is not None:
+            others = (new for new in latest if slots.contradict(new.value, old.value))
+            if (new := next((new for new in others if _is_later(new, old)), None)) is not None:
                 yield old, new
 
 
-def _ends(new: Known, old: Known) -> bool:
-    return may_end(new, old) and statements.contradict(new.states, old.states)
-
-
-def _doubtful(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
-    """What may be over, as nobody knows since when it stands there, with what may have ended it."""
-    dated = [
-        each
-        for each in found
-        if each.claim.said is not None and each.claim.is_own and _may_contradict(each)
-    ][-LATEST:]
-    for old in found:
-        if old.claim.said is None and _may_contradict(old):
-            later = (n for n in reversed(dated) if statements.contradict(n.states, old.states))
-            if (new := next(later, None)) is not None:
-                yield old, new
-
-
-def _may_contradict(known: Known) -> bool:
-    return bool(known.states.slot or known.states.denies)
+def _is_later(new: Known, old: Known) -> bool:
+    if old.claim.said is None:
+        return new.claim.said is not None and new.claim.is_own
+    return may_end(new, old)
 
 
 def may_end(new: Known, old: Known) -> bool:
@@ -265,39 +219,41 @@ def may_end(new: Known, old: Known) -> bool:
         new.order > old.order and new.path == old.path and is_day_note(old.path)
     )
     # Said again on a later day it was so still.
-    borne_out = old.claim.confirmed is None or old.claim.confirmed < new.claim.said
-    return (
-        is_later
-        and borne_out
-        and (new.claim.is_own or not (old.claim.is_own or new.claim.whose == "imported"))
-    )
+    is_borne_out = old.claim.confirmed is not None and old.claim.confirmed >= new.claim.said
+    is_theirs = new.claim.is_own or not (old.claim.is_own or new.claim.whose == "imported")
+    return is_later and is_theirs and not is_borne_out
 
 
 def end(made: Draft, old: Known, new: Known, *, asks: bool = False) -> None:
     """Strike out what is over, by what another entry says."""
-    where = _named(new.path, "ended by")
-    needs = (Need(new.path, (new.entry.digest,)),)
-    struck = edits.striking(old.entry, "ended", _until(old.entry, made.today, where), needs)
+    need = Need(new.path, (new.entry.digest,))
+    struck = _struck(made, old, "ended", "ended by", need, path=new.path)
     made.add("ended", (struck,), new, asks=asks)
 
 
 def drop(made: Draft, known: Known) -> None:
     """Ask whether an entry may be struck out."""
-    comment = _until(known.entry, made.today, "let go")
-    made.add("dropped", (edits.striking(known.entry, "dropped", comment),), None, asks=True)
+    made.add("dropped", (_struck(made, known, "dropped", "let go"),), None, asks=True)
 
 
 # --- comments ------------------------------------------------------------------------------------
 
 
-def _until(entry: Entry, today: date, why: str) -> str:
+def _struck(
+    made: Draft, known: Known, kind: edits.Kind, why: str, *needs: Need, path: str = ""
+) -> Edit:
+    return edits.striking(known.entry, kind, _until(made.today, known.entry, why, path), needs)
+
+
+def _until(today: date, entry: Entry, why: str, path: str = "") -> str:
     """The comment of an entry that is struck out: whose it was, since when it is not, and why."""
     comment = entry.comment
     before = f"{comment}, " if " " in comment else f"{comment} " if comment else ""
-    return f"{before}until {today:%Y-%m-%d}, {why}"
+    is_safe = not {"<", ">"} & {*path} and "--" not in path  # in a comment
+    return f"{before}until {today:%Y-%m-%d}, {why} {path if is_safe else ''}".rstrip()
 
 
-def _named(path: str, words: str) -> str:
-    """Words that name a note, if a comment can hold its name."""
-    is_safe = not {"<", ">"} & {*path} and "--" not in path
-    return f"{words} {path}" if is_safe else words
+def _dated(whose: str, said: date, confirmed: date | None) -> str:
+    """The comment of an entry that stays: whose it is, said when and confirmed when."""
+    comment = f"{whose} {said:%Y-%m-%d}"
+    return comment if confirmed in {None, said} else f"{comment} confirmed {confirmed:%Y-%m-%d}"

@@ -1,0 +1,147 @@
+"""Refuses entries for memory by what a program can know: whose words, and whether twice. Pure.
+
+It compares words and numbers and does not understand them: an entry that swaps two numbers of one
+sentence, or gives one person's news to another, passes. The prompt tells the model to mind that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import cached_property
+from typing import Final, Literal
+
+from bot.clock import MONTH_NAME, month_of
+from bot.context import secrets, sentences, wording
+from bot.context.quoting import Said
+
+Reason = Literal["secret", "known", "rules", "repeated", "unsaid"]
+
+TOLD: Final[Mapping[Reason, str]] = {
+    "secret": "this holds a password, a key, a code or a number that gives access to something. "
+    "Such things are not kept. Leave it out",
+    "known": "memory says this already. Leave it out",
+    "rules": "this stands in the bot's own files, which are in sight anyway. Leave it out",
+    "repeated": "this was written a moment ago. Leave it out",
+    "unsaid": "the person did not say this. Write only what they said themselves, in their own "
+    "words and language, with their names and numbers, or leave it out",
+}
+SAID_BEFORE: Final[frozenset[Reason]] = frozenset({"known", "repeated"})
+
+# Shares of an entry's words, chosen with `python -m bench keeping` by its "chosen by" talks.
+SUPPORTED: Final = 0.65  # that the person must have said, or memory must have
+ECHOED: Final = 0.7  # in one line of the bot's own files
+REPEATED: Final = 0.9  # in an entry that was written a moment ago
+WITHIN: Final = 5  # messages of the person, one after another, that must say so much
+NEAR: Final = range(-7, 32)  # days from today that may stand for "tomorrow" or "on Friday"
+
+_MONTH = re.compile(rf"\b(?:{MONTH_NAME})\b", re.IGNORECASE)
+_DAY = re.compile(
+    rf"\d{{4}}-(\d\d)-(\d\d)|(\d{{1,2}}) ?月 ?(\d{{1,2}}) ?[日号]"
+    rf"|\b(\d{{1,2}})(?:st|nd|rd|th|\.)? (?:of )?({MONTH_NAME})\b"
+    rf"|\b({MONTH_NAME}) (\d{{1,2}})(?:st|nd|rd|th)?\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Judges the entries made of one conversation, one after another; those kept are `written`.
+
+    `said` is what was said since the last time, `rules` are the bot's own files, and `known` is
+    what memory says. `today` is the person's own date.
+    """
+
+    said: tuple[Said, ...]
+    today: date
+    rules: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    written: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
+
+    def judge(self, text: str) -> Reason | None:
+        """Why an entry should not be kept; None when it may, which then counts as written."""
+        words = _words(text)
+        reason = self._reason(text, words)
+        if reason is None:
+            self.written.append(words)
+        return reason
+
+    def _reason(self, text: str, words: frozenset[str]) -> Reason | None:
+        undated = _words(self._without_near_days(text))
+        if not words:
+            return "unsaid"
+        if secrets.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
+            return "secret"
+        if _says(words, self._known, 1):
+            return "known"
+        if _says(words, self._rules, ECHOED):
+            return "rules"
+        if _says(words, self.written, REPEATED):
+            return "repeated"
+        left = undated - self._remembered
+        said = (window | (undated - left) for window in self._own)
+        return None if _says(undated, said, SUPPORTED) else "unsaid"
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return sentences.own([each.text for each in self.said if each.who == "person"])
+
+    @cached_property
+    def _wishes(self) -> list[frozenset[str]]:
+        return [_words(text) for text in self._texts if sentences.asks_to_keep(text)]
+
+    @cached_property
+    def _own(self) -> list[frozenset[str]]:
+        """The words of every few messages of the person in a row."""
+        each = [_words(text).union(_months(text)) for text in self._texts]
+        starts = range(max(1, len(each) - WITHIN + 1))
+        return [frozenset[str]().union(*each[start : start + WITHIN]) for start in starts]
+
+    @cached_property
+    def _remembered(self) -> frozenset[str]:
+        years = (str(self.today.year), str(self.today.year + 1))
+        return frozenset(years).union(*self._known)
+
+    @cached_property
+    def _known(self) -> list[frozenset[str]]:
+        return [_words(line) for text in self.known for line in text.splitlines()]
+
+    @cached_property
+    def _rules(self) -> list[frozenset[str]]:
+        return [_words(line) for text in self.rules for line in text.splitlines()]
+
+    def _without_near_days(self, text: str) -> str:
+        """An entry without the days of these weeks, which the person may have called otherwise."""
+        near = {(day.month, day.day) for day in (self.today + timedelta(n) for n in NEAR)}
+
+        def gap(found: re.Match[str]) -> str:
+            month, day = sorted(filter(None, found.groups()), key=str.isdecimal)
+            number = int(month) if month.isdecimal() else month_of(month)
+            return " " if (number, int(day)) in near else found.group()
+
+        return _DAY.sub(gap, text)
+
+
+def judge_secret(text: str, own: Iterable[str]) -> Reason | None:
+    """Why a text should not be kept if it is a secret that none of somebody's messages asks for."""
+    is_secret = secrets.holds_secret(text) and not any(map(sentences.asks_to_keep, own))
+    return "secret" if is_secret else None
+
+
+def _says(words: frozenset[str], texts: Iterable[frozenset[str]], share: float) -> bool:
+    """True when one of some texts has such a share of an entry's words, and all its numbers."""
+    numbers = frozenset(filter(str.isdecimal, words))
+    enough = share * len(words - numbers)
+    return any(numbers <= text and len(words & text) - len(numbers) >= enough for text in texts)
+
+
+def _months(text: str) -> Iterator[str]:
+    """The numbers of the months that a text names."""
+    return (str(month_of(found.group())) for found in _MONTH.finditer(text))
+
+
+def _words(text: str) -> frozenset[str]:
+    """The stems of a text's words, and its numbers."""
+    return wording.stems(text).union(map(str, wording.numbers(text))) - wording.SUBJECTS
