@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
 from bot.memory.vectors import NDArray, np
 
@@ -112,7 +113,9 @@ def normalised(text: str) -> str:
     return SPACE + SPACE.join(words) if words else ""
 
 
-def hashed(before: NDArray[np.uint64], following: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def hashed(
+    before: NDArray[np.uint64], following: NDArray[np.unsignedinteger[Any]]
+) -> NDArray[np.uint64]:
     """The hash of some characters and one more."""
     mixed = (before + following + 1) * _FACTOR
     mixed ^= mixed >> _SHIFT
