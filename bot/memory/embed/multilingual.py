@@ -102,7 +102,7 @@ class MultilingualEmbedder:
     def _embed(self, texts: list[str]) -> Vectors:
         with self._lock:
             if self._loaded is None:
-                self._loaded = _load(self._package, self._cache)
+                self._loaded = load(self._cache, self._package)
             model = self._loaded
         return model.embed(texts)
 
@@ -282,7 +282,7 @@ def _within(ids: Sequence[NDArray[np.int32]], most: int) -> list[slice]:
     return [*runs, slice(start, len(ids))] if ids else []
 
 
-def _load(package: Path | None, cache: Path) -> SentenceEncoder:
+def load(cache: Path, package: Path | None = None) -> SentenceEncoder:
     """The model of an installed package; its table is kept in a folder.
 
     Raises:
