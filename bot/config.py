@@ -615,18 +615,6 @@ class McpConfig(Section):
         return self
 
 
-BUILT_IN_TOOLS = (
-    "artifact_get",
-    "memory_get",
-    "memory_search",
-    "memory_write",
-    "schedule_message",
-    "transcript_search",
-    "web_fetch",
-    "web_search",
-)
-
-
 class ToolsConfig(Section):
     """`[tools]`: what the model may do beside talking, and for whom."""
 

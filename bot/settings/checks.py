@@ -12,15 +12,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel
 
 from bot.channel import ChannelConfig, ChannelPlugin, Rule, reveal
-from bot.config import (
-    ANTHROPIC,
-    BUILT_IN_TOOLS,
-    OFFLINE,
-    OPENAI,
-    SHORTEST_TOKEN,
-    Config,
-    is_loopback,
-)
+from bot.config import ANTHROPIC, OFFLINE, OPENAI, SHORTEST_TOKEN, Config, is_loopback
 from bot.settings.fields import Key, env_name
 from bot.settings.problems import Problem, nearest, quoted, suggestion, word
 
@@ -31,6 +23,17 @@ _OWNER_NAME = "main"
 KINDS = (ANTHROPIC, OPENAI)
 _KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+BUILT_IN_TOOLS = (
+    "artifact_get",
+    "memory_get",
+    "memory_search",
+    "memory_write",
+    "schedule_message",
+    "transcript_search",
+    "web_fetch",
+    "web_search",
+)
 
 
 def problems(

@@ -11,8 +11,8 @@ from prometheus_client import generate_latest
 
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.tools import ToolContext
-from bot.config import BUILT_IN_TOOLS
 from bot.messages import Message, ToolResult, ToolUse
+from bot.settings.checks import BUILT_IN_TOOLS
 from bot.testing import ScriptedModel
 from tests.support import Engine, running, until
 
