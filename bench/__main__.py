@@ -18,7 +18,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cluster": ("One, two and four nodes on PostgreSQL, and one on SQLite", ("--quick",)),
     "sizes": ("What a turn leaves in PostgreSQL, and what a million people would", ("--quick",)),
     "memory": ("What searching and indexing cost", ("600",)),
-    "embedding": ("What the embedders cost", ("--quick",)),
+    "embedding": ("What the built-in embedder costs", ("--quick",)),
     "large": ("What years of many people cost", ("--quick",)),
     "rooms": ("What silent talk in rooms costs", ("100", "10")),
     "context": ("What keeping a conversation within its window costs", ("1000",)),

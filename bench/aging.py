@@ -115,11 +115,10 @@ def main() -> int:
     """Measure and print."""
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench aging")
-    parser.add_argument("--embedder", choices=("local", "multilingual", "none"), default="local")
     parser.add_argument("--quick", action="store_true", help="one person's changes alone, by words")
     options = parser.parse_args()
     names = NAMES[:1] if options.quick else NAMES
-    embedder = {"provider": "none" if options.quick else options.embedder}
+    embedder = {"provider": "none" if options.quick else "multilingual"}
     print("| search_share | newer first | both found | faded R@1 | R@5 | R@10 | said R@1 | R@5 |")
     print("|---|---|---|---|---|---|---|---|")
     for share in SHARES[:1] if options.quick else SHARES:

@@ -165,17 +165,13 @@ async def ask(
 def main() -> int:
     """Measure and print."""
     quiet.logs()
-    parser = argparse.ArgumentParser(prog="python -m bench chinese")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
-    embedder = {"provider": parser.parse_args().embedder}
+    argparse.ArgumentParser(prog="python -m bench chinese").parse_args()
     print("| mode | questions | asked | R@1 | MRR |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         asked = write_notes(folder / "workspace")
         for mode, options in MODES.items():
-            for kind, ranks in asyncio.run(
-                ask(folder, asked, {**options, "embedder": embedder})
-            ).items():
+            for kind, ranks in asyncio.run(ask(folder, asked, options)).items():
                 first = sum(rank == 1.0 for rank in ranks) / len(ranks)
                 mean = sum(ranks) / len(ranks)
                 print(f"| {mode} | {kind} | {len(ranks)} | {first:.3f} | {mean:.3f} |")

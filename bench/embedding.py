@@ -1,10 +1,10 @@
-"""What the embedders of this program cost: `python -m bench embedding [--quick] [PROVIDER ...]`.
+"""What the built-in embedder costs: `python -m bench embedding [--quick]`.
 
-Each is asked in a process of its own, which has loaded numpy before: for passages of about the
-length of an entry, of a window and of a chunk, as many at once as an index asks for, and for
-questions one by one. The texts are the English ones of the other benchmarks, none twice at once. A
-CPU second is one of one processor, whatever else the machine does; memory is what the process has
-for itself, so a mapped file counts by what was written of it, which is nothing.
+It is asked for passages of about the length of an entry, of a window and of a chunk, as many at
+once as an index asks for, and for questions one by one. The texts are the English ones of the other
+benchmarks, none twice at once. A CPU second is one of one processor, whatever else the machine
+does; memory is what the process has for itself with numpy loaded before, so a mapped file counts by
+what was written of it, which is nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
@@ -28,11 +26,9 @@ import psutil
 from bench import quiet
 from bench.table import table
 from bot.memory.embed import Embedder
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.multilingual import MultilingualEmbedder
 
 DATA = Path(__file__).parent / "data"
-PROVIDERS = ("local", "multilingual")
 LENGTHS = (80, 300, 700)  # characters
 AT_ONCE = 24_000  # characters that are asked for at once
 ASKED = 50  # characters of a question
@@ -46,9 +42,8 @@ GOAL_MB = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one embedder costs."""
+    """What an embedder costs."""
 
-    provider: str
     loaded: float  # seconds for the first text, with the table made
     rates: tuple[tuple[int, float, float], ...]  # characters, passages a second, a CPU second
     question: float  # milliseconds
@@ -100,28 +95,18 @@ async def measure(embedder: Embedder, lengths: Sequence[int], rounds: int) -> Co
         asked.append((time.perf_counter() - began) * 1000)
     memory = (process.memory_full_info().uss - before) / 1e6
     await embedder.close()
-    return Cost(embedder.provider, loaded, tuple(rates), statistics.median(asked), memory)
+    return Cost(loaded, tuple(rates), statistics.median(asked), memory)
 
 
-def cost_of(provider: str, lengths: Sequence[int], rounds: int) -> Cost:
-    """Ask one of `PROVIDERS`, in whatever process this is."""
-    with tempfile.TemporaryDirectory() as name:
-        made = LocalEmbedder() if provider == "local" else MultilingualEmbedder(Path(name))
-        return asyncio.run(measure(made, lengths, rounds))
-
-
-def report(costs: Sequence[Cost]) -> str:
+def report(cost: Cost) -> str:
     """The figures as a table. Pure."""
-    rows: list[tuple[str, str, str, str]] = []
-    for cost in costs:
-        name = f"`{cost.provider}`"
-        rows.append((f"{name}, first text", f"{cost.loaded:.2f} s", "", ""))
-        for length, wall, cpu in cost.rates:
-            goal = f"≥ {GOAL_RATE}" if length == GOAL_LENGTH else ""
-            what = f"{name}, passages of {length} characters"
-            rows.append((what, f"{wall:,.0f}/s", f"{cpu:,.0f}/CPU s", goal))
-        rows.append((f"{name}, a question", f"{cost.question:.1f} ms", "", ""))
-        rows.append((f"{name}, memory", f"{cost.memory:.0f} MB", "", f"≤ {GOAL_MB:.0f}"))
+    rows = [("first text", f"{cost.loaded:.2f} s", "", "")]
+    for length, wall, cpu in cost.rates:
+        goal = f"≥ {GOAL_RATE}" if length == GOAL_LENGTH else ""
+        what = f"passages of {length} characters"
+        rows.append((what, f"{wall:,.0f}/s", f"{cpu:,.0f}/CPU s", goal))
+    rows.append(("a question", f"{cost.question:.1f} ms", "", ""))
+    rows.append(("memory", f"{cost.memory:.0f} MB", "", f"≤ {GOAL_MB:.0f}"))
     return table(("", "", "of one processor", "goal"), rows)
 
 
@@ -129,18 +114,13 @@ def main() -> int:
     """Measure and print; 1 when a goal is missed."""
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench embedding")
-    parser.add_argument("providers", nargs="*", metavar="PROVIDER", default=list(PROVIDERS))
     parser.add_argument("--quick", action="store_true", help="a small load: does it run?")
     asked = parser.parse_args()
-    if unknown := set(asked.providers) - set(PROVIDERS):
-        parser.error(f"{', '.join(sorted(unknown))}: it is one of {', '.join(PROVIDERS)}")
     rounds, lengths = (1, LENGTHS[:1]) if asked.quick else (ROUNDS, LENGTHS)
-    costs: list[Cost] = []
-    for provider in asked.providers:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            costs.append(pool.submit(cost_of, provider, lengths, rounds).result())
-    print(report(costs), end="")
-    return int(not all(cost.meets_goals for cost in costs))
+    with tempfile.TemporaryDirectory() as name:
+        cost = asyncio.run(measure(MultilingualEmbedder(Path(name)), lengths, rounds))
+    print(report(cost), end="")
+    return int(not cost.meets_goals)
 
 
 if __name__ == "__main__":

@@ -93,9 +93,7 @@ def main() -> int:
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench facts")
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     options = parser.parse_args()
-    embedder = {"provider": options.embedder}
     known = facts()
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
     print("| mode | language | half | asked | R@1 | R@5 | R@10 | MRR |")
@@ -103,7 +101,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         write_notes(known, Path(folder) / "workspace")
         for mode, changes in chosen.items():
-            found = asyncio.run(ranks(Path(folder), known, {**changes, "embedder": embedder}))
+            found = asyncio.run(ranks(Path(folder), known, changes))
             for (language, was_looked_at), places in sorted(found.items()):
                 half = "chosen by" if was_looked_at else "apart"
                 within = [sum(0 < p <= n for p in places) / len(places) for n in (1, 5, 10)]

@@ -21,12 +21,11 @@ from pathlib import Path
 from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
-from bot.memory import ranking
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory import embed, ranking
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
-BOUNDS = (0.15, 0.175, 0.2, 0.225, 0.25, 0.3, 0.35, 0.4)
+BOUNDS = (0.15, 0.2, 0.225, 0.25, 0.275, 0.3, 0.35, 0.4)
 LEFT_OUT = 3  # times as many passages are asked for as are shown, as the page does
 
 # A note, and a question it answers; then a question nobody has noted anything about.
@@ -170,7 +169,7 @@ async def ask(index: MemoryIndex, asked: Sequence[Question], most: int) -> list[
 async def measure(folder: Path) -> dict[float, list[tuple[Question, bool]]]:
     """Every question with whether it was right, by bound."""
     config = MemoryConfig(watch=False)
-    embedder = LocalEmbedder()
+    embedder = embed.make(config.embedder, folder / "index")
     asked = write_notes(folder / "workspace")
     index = MemoryIndex.in_folder(
         config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock

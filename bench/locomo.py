@@ -255,7 +255,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench locomo")
     parser.add_argument("folder", nargs="?", default=os.environ.get("CONFIDANT_LOCOMO", ""))
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     parser.add_argument(
         "--postgres", nargs="?", const="", metavar="URL", help="ask the index in PostgreSQL too"
     )
@@ -272,8 +271,7 @@ def main() -> int:
         for mode, changes in chosen.items():
             by_file: Tally | None = None
             for engine, url in asked.items():
-                given = {**changes, "embedder": {"provider": options.embedder}}
-                tallies = asyncio.run(ask(Path(folder), questions, given, url))
+                tallies = asyncio.run(ask(Path(folder), questions, changes, url))
                 for name, tally in tallies.items():
                     print(f"| {engine} | {mode} | {name} | " + " | ".join(tally.row()) + " |")
                 found = tallies["all"]

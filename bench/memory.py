@@ -28,7 +28,8 @@ import psutil
 from bench import quiet
 from bot.clock import system_clock
 from bot.config import MemoryConfig
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory import embed
+from bot.memory.embed import Embedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex, queries, schema
 from bot.memory.index.queries import FileReader
@@ -82,8 +83,8 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         questions = write_notes(folder / "workspace", chunks, random.Random(chunks))  # noqa: S311
-        embedder = LocalEmbedder()
         config = MemoryConfig(watch=False)
+        embedder = embed.make(config.embedder, folder / "index")
         index = MemoryIndex.in_folder(
             config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
         )
@@ -130,7 +131,7 @@ async def _ask(index: MemoryIndex, questions: Sequence[str]) -> list[float]:
     return times
 
 
-async def _recall(embedder: LocalEmbedder, folder: Path, questions: Sequence[str]) -> float:
+async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) -> float:
     """The share of the chunks nearest to some questions that a search by meaning finds, in %."""
     wanted = await embedder.embed(questions)
     reader = FileReader(folder / schema.NAME, schema.load_vec)

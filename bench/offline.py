@@ -104,11 +104,11 @@ def judged(asked: Asked, reply: str) -> str:
     return "shown" if asked.answer and asked.answer in reply else "others"
 
 
-async def ask(folder: Path, asked: Sequence[Asked], embedder: str) -> list[str]:
+async def ask(folder: Path, asked: Sequence[Asked]) -> list[str]:
     """What the offline model of a whole engine replies to each."""
     options: dict[str, Any] = {
-        "memory": {"embedder": {"provider": embedder}},
         "session": {"owner": ["memory:ada"]},
+        "memory": {"embedder": {"provider": "multilingual"}},
     }
     config, _ = make_config(folder, **options)
     memory = Memory.of(config, system_clock)  # the index knows every note before the program starts
@@ -153,7 +153,6 @@ def main() -> int:
     """Measure and print."""
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench offline")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     parser.add_argument("--each", action="store_true", help="print every question and reply")
     parser.add_argument("--quick", action="store_true", help="ask a few of the questions")
     options = parser.parse_args()
@@ -163,10 +162,10 @@ def main() -> int:
         workspace = Path(folder) / "workspace"
         facts.write_notes(known, workspace)
         asked = questions(known)[::every]
-        replies = asyncio.run(ask(Path(folder), asked, options.embedder))
+        replies = asyncio.run(ask(Path(folder), asked))
         own = same_words(workspace)[::every]
         asked += own
-        replies += asyncio.run(ask(Path(folder), own, options.embedder))
+        replies += asyncio.run(ask(Path(folder), own))
     outcomes = [judged(*pair) for pair in zip(asked, replies, strict=True)]
     if options.each:
         for each, reply, outcome in zip(asked, replies, outcomes, strict=True):

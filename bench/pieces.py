@@ -117,10 +117,10 @@ async def talk(folder: Path, known: Sequence[Matter], clock: FakeClock) -> None:
 
 
 async def begin(
-    folder: Path, known: Sequence[Matter], clock: FakeClock, embedder: str
+    folder: Path, known: Sequence[Matter], clock: FakeClock
 ) -> dict[tuple[str, bool], Shown]:
     """What new conversations begin with, by language and half."""
-    config, _ = make_config(folder, memory={"embedder": {"provider": embedder}})
+    config, _ = make_config(folder, memory={"embedder": {"provider": "multilingual"}})
     view = replace(OWNER_VIEW, keys=(KEY,))
     now = datetime.fromtimestamp(clock() / 1000, UTC) + timedelta(minutes=1)
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
@@ -154,13 +154,11 @@ async def begin(
 def main() -> int:
     """Measure and print."""
     quiet.logs()
-    parser = argparse.ArgumentParser(prog="python -m bench pieces")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
-    options = parser.parse_args()
+    argparse.ArgumentParser(prog="python -m bench pieces").parse_args()
     known, clock = matters(), FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(talk(Path(folder), known, clock))
-        found = asyncio.run(begin(Path(folder), known, clock, options.embedder))
+        found = asyncio.run(begin(Path(folder), known, clock))
     print("| language | half | questions | every piece | pieces | characters |")
     print("|---|---|---|---|---|---|")
     for (language, was_looked_at), shown in sorted(found.items()):

@@ -214,9 +214,7 @@ def main() -> int:
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench talks")
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
-    parser.add_argument("--embedder", choices=("local", "multilingual"), default="local")
     options = parser.parse_args()
-    embedder = {"provider": options.embedder}
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
     more = " | ".join(f"{name}@{n}" for name in ("every", "share") for n in (SHORT, LONG))
     print(f"| mode | language | kind | half | asked | R@1 | R@5 | R@10 | {more} |")
@@ -224,8 +222,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         questions = write_notes(Path(folder) / "workspace")
         for mode, changes in chosen.items():
-            given = {**changes, "embedder": embedder}
-            for key, tally in sorted(asyncio.run(ask(Path(folder), questions, given)).items()):
+            for key, tally in sorted(asyncio.run(ask(Path(folder), questions, changes)).items()):
                 print(f"| {mode} | {' | '.join((*key, *tally.row()))} |")
     return 0
 

@@ -362,15 +362,16 @@ class App:
         self._spawn(self._finish_loading(ground.models, memory))
 
     def _keep_backups(self, ground: Ground) -> None:
-        from bot.archive import schedule  # noqa: PLC0415 - few starts need what it imports
+        from bot.portability import schedule  # noqa: PLC0415 - few starts need what it imports
 
         loaded = self._parts.loaded
         backups = schedule.Backups(
             self._config.now,
             ground.database,
+            ground.backend.coordination,
             ground.clock,
-            self.metrics,
-            lambda: settings.show(loaded) if loaded is not None else "",
+            metrics=self.metrics,
+            settings=lambda: settings.show(loaded) if loaded is not None else "",
         )
         first, pause = schedule.FIRST_SECONDS, schedule.LOOK_SECONDS
         self._scheduler.every("backups", pause, backups.look, first=first)
@@ -401,10 +402,11 @@ async def _clear_stage(folder: Path) -> None:
     place = folder / backup.FOLDER / backup.STAGE
     if not await asyncio.to_thread(lambda: place.is_dir() and any(place.iterdir())):
         return
-    from bot.archive import making  # noqa: PLC0415 - few starts need what it imports
+
+    from bot.portability.backup import stage  # noqa: PLC0415 - few starts need what it imports
 
     with suppress(ArchiveError):
-        async with making.stage(folder):
+        async with stage(folder):
             pass
 
 

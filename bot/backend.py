@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from bot import housekeeping, id_migration
+from bot import housekeeping
 from bot.channel import reveal
 from bot.clock import Clock
 from bot.cluster.extra import needing_extra
@@ -73,7 +73,6 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
     path = folder / DATABASE_NAME
     database = await open_database(folder, clock)
     stack.push_async_callback(database.close)
-    await id_migration.lengthen(database, config.workspace, config.session, path)
     mirror = Mirror(database, folder / TRANSCRIPTS)
     await mirror.start()
     stack.push_async_callback(mirror.stop)

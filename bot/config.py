@@ -404,11 +404,10 @@ class ContextConfig(Section):
 class EmbedderConfig(Section):
     """`[memory.embedder]`: what turns notes into vectors, so that other words find them too."""
 
-    provider: Literal["local", "multilingual", "openai", "none"] = Field(
-        default="local",
-        description='"local" needs no key and no download, nor does "multilingual", which knows '
-        'Chinese far better and is slower; "openai" is any server with /v1/embeddings; "none" '
-        "searches by words alone.",
+    provider: Literal["multilingual", "openai", "none"] = Field(
+        default="multilingual",
+        description='"multilingual" is built in and needs no key and no download; "openai" is any '
+        'server with /v1/embeddings; "none" searches by words alone.',
     )
     model: str = Field(default="", description='The model\'s name; "openai" needs one.')
     base_url: str = Field(
@@ -519,10 +518,10 @@ class MemoryConfig(Section):
         default=0.02, ge=0, le=1, description="Results that score less are left out."
     )
     text_weight: float = Field(
-        default=0.75, ge=0, le=1, description="What the words of a note count; 0 turns them off."
+        default=0.5, ge=0, le=1, description="What the words of a note count; 0 turns them off."
     )
     vector_weight: float = Field(
-        default=0.25, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
+        default=0.5, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
     )
     candidate_multiplier: int = Field(
         default=4, ge=1, le=50, description="Candidates of each kind, for every result wanted."

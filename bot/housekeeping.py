@@ -22,7 +22,7 @@ from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.metrics import Metrics
 from bot.money import allowance, counts
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import inbox, page_logins, snapshots, uploads
+from bot.sessions import inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, backup_state, files
 from bot.storage.meta import MetaStore
@@ -32,7 +32,6 @@ FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
 RETRY_SECONDS = 600.0  # after a backup that failed
 PRUNE_SECONDS = 24 * 3600.0  # between prunings where no backups are made
 KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
-SHARED_AT_ONCE = 50  # beginnings of sessions that an earlier version stored, about 8 kB each
 HOUR_MS = 60 * 60_000
 _NOT_YET: Final = frozenset({"never_made", "never_tested"})  # as after every first start
 
@@ -118,8 +117,6 @@ async def _prune(database: Database, clock: Clock) -> None:
     await database.write(lambda tx: uploads.prune(tx, clock()))
     await database.write(lambda tx: (counts.prune(tx, clock()), allowance.prune(tx, clock())))
     await database.write(lambda tx: page_logins.prune(tx, clock()))
-    while await database.write(lambda tx: snapshots.share(tx, SHARED_AT_ONCE)):
-        pass  # what people write goes in between
 
 
 def _newest_ms(path: Path, now: int) -> float:

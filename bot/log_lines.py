@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import time
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import Any
 
 import structlog
@@ -26,96 +28,10 @@ CRASHED = "program.crashed"
 ENDED = "Confidant ended by a fault of its own. What was said is stored: start it again."
 _SERIOUS = {"warning": "Warning", "error": "Error", "critical": "Error"}
 
-SENTENCES: Mapping[str, str] = {
-    "aftercare.failed": "What comes after a reply failed ({what}: {error}). The reply was sent.",
-    "archive.database_unreadable": "The database that is there cannot be read ({error}), so what "
-    "was forgotten is only known from the journal.",
-    "background.failed": "Something that runs beside the conversations failed ({error}). Start it "
-    "again to have it back.",
-    "channel.start.failed": "The channel {channel} could not be started.",
-    "clock.no_zone": "This machine says no time zone, so {used} is used. [session] timezone names "
-    "another.",
-    "command.failed": "A command in {channel} failed by a fault of this program, and is tried "
-    "once more.",
-    "delivery.parked": "A text for {channel} could not be sent. It is kept and tried again; "
-    "`{confidant} doctor` lists it.",
-    "job.failed": "The regular job {job} failed ({error}). It is done again at its next time.",
-    "journal.read_back": "The journal said more than the database, and was read back.",
-    "journal.repaired": "The journal was not in step with the database, and was written anew.",
-    "journal.write_failed": "The journal cannot be written ({error}). Look at the disk of the "
-    "storage folder.",
-    "mcp.failed": "The tool server {server} does not run ({error}). It is started again; "
-    "`{confidant} doctor` says what is wrong.",
-    "memory.embed_failed": "Notes are found by their words alone for now: {reason}.",
-    "memory.index_rebuilt": "The index of memory was damaged and is built anew. No note is lost.",
-    "memory.sync_failed": "The index of memory could not be brought up to date ({error}). It is "
-    "tried again.",
-    "memory.watch_failed": "Edited notes are noticed later, because the folder cannot be watched "
-    "({error}).",
-    "message.set_aside": "A message from {channel} could not be answered and was set aside. Its "
-    "words are kept, and its person was told.",
-    "model.failed": "The model {model} did not answer: {error}",
-    "model.passed_on": "The model {model} did not answer ({error}), so the next one is asked.",
-    "node.disconnected": "This node lost its connection to the database ({error}) and makes it "
-    "again.",
-    "retention.due": "Months older than {keep_months} are dropped in {seconds:.0f} s: {months}.",
-    "retention.dropped": "The month {month} was dropped: {entries} entries.",
-    "sessions.read_back": "{entries} entries that the database had lost were read back from the "
-    "transcripts.",
-    "settings.shared_refused": "Settings made on another node do not fit here and are left out: "
-    "{options}.",
-    "speech.refused": "The service for speech refused the request (status {status}).",
-    "storage.backup_failed": "The database could not be backed up ({error}). It is tried again; "
-    "look at the disk of the storage folder.",
-    "storage.folder_left": "What {folder} holds is not in the database that is used: {hint}.",
-    "storage.restored": "The database was damaged. Its newest sound backup, {backup}, has taken "
-    "its place.",
-    "storage.retry": "Something could not be stored ({error}). It is tried again.",
-    "storage.waiting": "The database {server} cannot be reached, and is waited for: {reason}",
-    "storage.write_failed": "Something could not be stored ({error}). Look at the disk of the "
-    "storage folder, or at the database's server.",
-    "tool.failed": "The tool {tool} failed ({error}). The model was told, and went on.",
-    "tool.timeout": "The tool {tool} did not answer within {seconds:g} s.",
-    "tools.plugin_failed": "The tools of {package} cannot be used: {problem}",
-    "turn.failed": "A reply failed by a fault of this program; its person was told.",
-    "usage.not_counted": "What a reply used could not be counted ({error}).",
-    "web.search.missing": "Searching the web needs a package that is not installed: {install}",
-    "workspace.not_prepared": "The workspace could not be prepared ({error}). Look at its "
-    "permissions.",
-    "workspace.older_memory": "The memory.md of an older workspace is MEMORY.md now: {done}.",
-}
-
-# What is told otherwise, or mends itself.
-LEFT_OUT = frozenset(
-    {
-        "channel.menu.failed",
-        "code.not_coloured",
-        "command.fenced",
-        "media.unreadable",
-        "recall.late",
-        "turn.taken_back",
-        "web.socket.slow",
-        "web.socket.stalled",
-        "worker.fenced",
-    }
-)
-LEFT_OUT_ENDS = (
-    ".account.incomplete",
-    ".account.lost",
-    ".button.left_out",
-    ".connection.failed",
-    ".connection.refused",
-    ".file.left_out",
-    ".menu.failed",
-    ".menu.skipped",
-    ".poll.conflict",
-    ".poll.limited",
-    ".resume.failed",
-    ".send.simplified",
-    ".store.failed",
-    ".token.rejected",
-    ".webhook.port",
-)
+_TOLD = tomllib.loads(resources.files("bot").joinpath("log_lines.toml").read_text("utf-8"))
+SENTENCES: Mapping[str, str] = _TOLD["sentences"]
+LEFT_OUT = frozenset[str](_TOLD["left_out"]["names"])
+LEFT_OUT_ENDS = tuple[str, ...](_TOLD["left_out"]["ends"])
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what could command the terminal
 _OWN = frozenset({"event", "level", "timestamp", "exc_info", "exception", "stack_info"})
 

@@ -259,7 +259,7 @@ def _take(
         if not is_lost and record.kind not in {"forgotten", "dropped", "erased"}:
             told.unknown += 1
             continue
-        told.erased = erasing.apply(tx, line, record, now) is not None or told.erased
+        told.erased = erasing.apply(tx, line, record, now) or told.erased
         journal.add(tx, line)
         told.kept.setdefault(record.kind, set()).add(record.subject)
     return told

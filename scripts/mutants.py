@@ -2,26 +2,32 @@
 
 A test that never ends is no proof that it would have failed: such mutants are counted apart. Those
 that only write SQL or the name of a header in other letters say the same, and count for nothing.
-Fails when the tests notice fewer than nine of ten in a module. `mutmut show NAME` prints a mutant.
+Fails when the tests notice a smaller share of a function's than `tests/mutants.json` says, or in a
+module that it does not name fewer than nine of ten. `--write` puts what was found there and keeps
+what it says of functions not tried this time. `mutmut show NAME` prints a mutant.
 
-With a number it prints the names of so many mutants of each module instead, the same ones each time
-and those not tried yet alone: what to give `mutmut run` where all of them would take too long.
+With a number it prints the names of about so many mutants of each module instead, all of a function
+or none, the same ones each time and those not tried yet alone: what to give `mutmut run` where all
+of them would take too long.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import random
 import re
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[1] / "mutants"
+PROJECT = Path(__file__).resolve().parents[1]
+ROOT = PROJECT / "mutants"
+RECORD = PROJECT / "tests" / "mutants.json"
 GOAL = 0.9
 SEED = 27
 
@@ -118,11 +124,11 @@ def same(source: str, names: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What became of the mutants of one module: those tried, by name, and how many there are."""
+    """The results of one module's mutants: of those tried, by name, and the names of all."""
 
     name: str
     fates: Mapping[str, Fate]
-    total: int
+    names: Collection[str]
 
     @property
     def share(self) -> float:
@@ -130,6 +136,18 @@ class Module:
         count = Counter(self.fates.values())
         changing = count.total() - count["same"]
         return count["killed"] / changing if changing else 1.0
+
+    @property
+    def functions(self) -> Mapping[str, tuple[int, int]]:
+        """Killed and all changing mutants of each function whose mutants were all tried."""
+        found: defaultdict[str, Counter[Fate | None]] = defaultdict(Counter)
+        for name in self.names:
+            found[function_of(name)][self.fates.get(name)] += 1
+        return {
+            function: (count["killed"], count.total() - count["same"])
+            for function, count in found.items()
+            if not count[None]
+        }
 
     def __str__(self) -> str:
         """One line of the table."""
@@ -140,7 +158,8 @@ class Module:
             f"  {count['timeout']:3} without end"
             f"  {count['survived'] + count['untested']:3} left  {count['same']:3} the same"
         )
-        return line if tried == self.total else f"{line}  ({self.total - tried} not tried)"
+        left = len(self.names) - tried
+        return f"{line}  ({left} not tried)" if left else line
 
 
 def noted(root: Path) -> Iterator[tuple[Path, dict[str, int | None]]]:
@@ -149,12 +168,26 @@ def noted(root: Path) -> Iterator[tuple[Path, dict[str, int | None]]]:
         yield meta.relative_to(root), json.loads(meta.read_bytes())["exit_code_by_key"]
 
 
+def function_of(name: str) -> str:
+    """The function a mutant was made of: `Class.method` of `bot.m.xǁClassǁmethod__mutmut_3`."""
+    mangled = name.rpartition(".")[2].partition("__mutmut_")[0]
+    return mangled.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+
+
 def untried(root: Path, count: int) -> Iterator[str]:
-    """Up to so many mutants of each module that were not tried, at random."""
+    """Mutants of each module that were not tried: at least so many, in whole functions."""
     for _, codes in noted(root):
-        names = sorted(codes)
-        random.Random(SEED).shuffle(names)  # noqa: S311
-        yield from [name for name in names if codes[name] is None][:count]
+        functions: defaultdict[str, list[str]] = defaultdict(list)
+        for name in sorted(codes):
+            functions[function_of(name)].append(name)
+        order = sorted(functions)
+        random.Random(SEED).shuffle(order)  # noqa: S311
+        chosen = 0
+        for function in order:
+            names = [name for name in functions[function] if codes[name] is None]
+            if chosen < count:
+                yield from names
+            chosen += len(names)
 
 
 def modules(root: Path) -> Iterator[Module]:
@@ -169,13 +202,45 @@ def modules(root: Path) -> Iterator[Module]:
             unchanged: Fate = "same"
             fates.update(dict.fromkeys(same(source.read_text("utf-8"), alive), unchanged))
         if fates:
-            yield Module(str(path.with_suffix("")), fates, len(codes))
+            yield Module(str(path.with_suffix("")), fates, tuple(codes))
 
 
-def main(root: Path = ROOT, count: int = 0) -> int:
-    """Print the table, or up to `count` untried mutants of each module."""
-    if count:
-        print(*untried(root, count))  # noqa: T201
+Record = Mapping[str, Mapping[str, str]]  # "8/9" killed, by module and function
+
+
+def record_of(found: Collection[Module], before: Record) -> Record:
+    """What was found, over what was known before; functions with nothing killed are left out."""
+    tried = {
+        module.name: {name: f"{dead}/{n}" for name, (dead, n) in module.functions.items() if dead}
+        for module in found
+    }
+    modules_ = sorted({*before, *(name for name, functions in tried.items() if functions)})
+    return {
+        name: dict(sorted({**before.get(name, {}), **tried.get(name, {})}.items()))
+        for name in modules_
+    }
+
+
+def fallen(found: Collection[Module], before: Record) -> Iterator[str]:
+    """A line for each function of whose mutants a smaller share is killed than before."""
+    for module in found:
+        for name, (killed, count) in module.functions.items():
+            then = before.get(module.name, {}).get(name)
+            if then is None:
+                continue
+            killed_then, count_then = map(int, then.split("/"))
+            if killed * count_then < killed_then * count:
+                yield f"fallen    {module.name} {name}: {killed}/{count}, was {then}"
+
+
+def main(arguments: Sequence[str] = (), root: Path = ROOT, record: Path = RECORD) -> int:
+    """Print the table, or untried mutants of each module; 1 if tests notice too few."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", help="name so many untried mutants a module")
+    parser.add_argument("--write", action="store_true", help="write tests/mutants.json")
+    asked = parser.parse_args(arguments)
+    if asked.count:
+        print(*untried(root, asked.count))  # noqa: T201
         return 0
     found = list(modules(root))
     for module in found:
@@ -184,8 +249,16 @@ def main(root: Path = ROOT, count: int = 0) -> int:
         for module in found:
             for name in (name for name, each in module.fates.items() if each == fate):
                 print(f"{fate:9} {name}")  # noqa: T201
-    return 0 if all(module.share >= GOAL for module in found) else 1
+    kept = json.loads(record.read_bytes()) if record.exists() else {"note": "", "functions": {}}
+    fell = list(fallen(found, kept["functions"]))
+    for line in fell:
+        print(line)  # noqa: T201
+    if asked.write:
+        kept["functions"] = record_of(found, kept["functions"])
+        record.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    enough = all(each.share >= GOAL or each.name in kept["functions"] for each in found)
+    return 0 if enough and not fell else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(count=int(sys.argv[1]) if sys.argv[1:] else 0))
+    sys.exit(main(sys.argv[1:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -15,6 +16,9 @@ from structlog.testing import capture_logs
 from bot.storage import Database
 from bot.storage.sqlite import SqliteDatabase
 from tests.proofs.rounds import rounds
+
+if TYPE_CHECKING:
+    from bot.memory.embed.multilingual import SentenceEncoder
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 
@@ -137,5 +141,20 @@ def _logging_is_nobodys() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def embedder_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the multilingual model keeps its table, which takes a second to make."""
+    """Where the built-in embedder keeps its table, which takes a second to make."""
     return tmp_path_factory.mktemp("embedder")
+
+
+@pytest.fixture(scope="session")
+def sentence_encoder(embedder_cache: Path) -> SentenceEncoder:
+    """The built-in model, which takes half a second to load."""
+    from bot.memory.embed import multilingual
+
+    return multilingual.load(embedder_cache)
+
+
+@pytest.fixture
+def built_in_embedder(sentence_encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in this process have the built-in embedder, which is loaded already."""
+    loaded = lambda *_given: sentence_encoder  # noqa: E731
+    monkeypatch.setattr("bot.memory.embed.multilingual.load", loaded)

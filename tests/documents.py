@@ -72,15 +72,67 @@ def pdf_of(*pages: str) -> bytes:
 
 
 def changed(data: bytes, parts: Mapping[str, bytes]) -> bytes:
-    """A zip archive with other content in some of its parts."""
+    """A zip archive with other content in some of its parts, or more of them."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in old.namelist():
-            new.writestr(name, parts.get(name, old.read(name)), zipfile.ZIP_DEFLATED)
+        for name in dict.fromkeys((*old.namelist(), *parts)):
+            content = parts[name] if name in parts else old.read(name)
+            new.writestr(name, content, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 
 def _saved(document) -> bytes:
     out = io.BytesIO()
     document.save(out)
+    return out.getvalue()
+
+
+def xlsb_of(words: str) -> bytes:
+    """A binary workbook of one cell ([MS-XLSB])."""
+
+    def record(kind: int, payload: bytes = b"") -> bytes:
+        number = bytes([kind]) if kind < 0x80 else bytes([kind & 0x7F | 0x80, kind >> 7])
+        return number + bytes([len(payload)]) + payload
+
+    def text(words: str) -> bytes:
+        return len(words).to_bytes(4, "little") + words.encode("utf-16-le")
+
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    book = record(0x83) + record(0x9C, bytes(4) + b"\1\0\0\0" + text("rId1") + text("Binary"))
+    book += record(0x90) + record(0x84)
+    sheet = record(0x81) + record(0x94, bytes(16)) + record(0x91)
+    sheet += record(0x00, bytes(17)) + record(0x06, bytes(8) + text(words)) + record(0x92)
+    parts = {
+        "[Content_Types].xml": "<Types/>",
+        "_rels/.rels": ("officeDocument", "xl/workbook.bin"),
+        "xl/_rels/workbook.bin.rels": ("worksheet", "worksheets/sheet1.bin"),
+        "xl/workbook.bin": book,
+        "xl/worksheets/sheet1.bin": sheet,
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        for name, part in parts.items():
+            if isinstance(part, tuple):
+                link = '<Relationship Id="rId1" Type="{}/{}" Target="{}"/>'.format(relations, *part)
+                packed.writestr(name, f"<Relationships>{link}</Relationships>")
+            else:
+                packed.writestr(name, part)
+    return out.getvalue()
+
+
+def ods_of(words: str, *, rows: str = "", manifest: str = "<manifest/>") -> bytes:
+    """A workbook of LibreOffice with one cell, and more rows after that."""
+    names = "".join(
+        f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "table", "text")
+    )
+    content = f"""<office:document-content{names}><office:body><office:spreadsheet>
+    <table:table table:name="Open"><table:table-row><table:table-cell office:value-type="string">
+    <text:p>{words}</text:p></table:table-cell></table:table-row>{rows}</table:table>
+    </office:spreadsheet></office:body></office:document-content>"""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        packed.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        packed.writestr("META-INF/manifest.xml", manifest)
+        packed.writestr("content.xml", content)
     return out.getvalue()

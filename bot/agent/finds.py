@@ -67,7 +67,7 @@ def _holds(lines: Sequence[str], words: str) -> bool:
     """True when a line of a note says what was said, or nearly all of it."""
     return any(
         len(line) >= LEAST_TWIN
-        and (words in line or (line in words and len(line) >= TWIN * len(words)))
+        and (words in line or (len(line) >= TWIN * len(words) and line in words))
         for line in lines
         if words
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.agent.models import Model
+from bot.agent.models import Writer
 from bot.agent.models.registry import Models
 from bot.config import ANTHROPIC, Config
 from bot.context import budget, calibration, tokens
@@ -29,7 +29,7 @@ class ModelLimits:
     `factor` is what the model's own token counts come to for one token of `count`.
     """
 
-    model: Model
+    model: Writer
     name: str
     window: Window
     budget: Budget

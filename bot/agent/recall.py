@@ -170,7 +170,8 @@ class Recaller:
         found = await self._database.read(
             lambda tx: search.passages(tx, view, query, MAX_SAID, beside=session.id)
         )
-        return [_of_talk(passage, words, now.tzinfo or UTC) for passage in found]
+        zone, terms = now.tzinfo or UTC, query.split()
+        return await asyncio.to_thread(lambda: [_of_talk(each, terms, zone) for each in found])
 
     async def _search(self, view: MemoryView, words: str, now: datetime) -> list[Find]:
         """What the index finds, without what in it came from elsewhere, or has faded."""
@@ -249,13 +250,13 @@ def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
     return None
 
 
-def _of_talk(passage: Passage, words: str, zone: tzinfo) -> Find:
+def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:
     """What was said, with what was said just before and after it."""
     program = imported.name_of(passage.channel)
     date = datetime.fromtimestamp(passage.match.at / 1000, zone)
     lines = [
         f"{'person' if entry.role == 'user' else program or 'you'}: "
-        + excerpt(" ".join(entry.text.split()), words.split(), LENGTHS[entry is passage.match])
+        + excerpt(" ".join(entry.text.split()), terms, LENGTHS[entry is passage.match])
         for entry in passage.said
     ]
     origins = (origins_of(entry.role, entry.content) for entry in passage.said)

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from bot.agent.meter import Meter
-from bot.agent.models import Model, Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage
+from bot.agent.models import Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
 from bot.agent.replies import may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.asking import DecidedCall
@@ -60,7 +60,7 @@ class TurnRequest:
     that the messages decide about: they come first. `folding` is the history's.
     """
 
-    model: Model
+    model: Writer
     model_name: str
     system: str
     history: tuple[Message, ...]

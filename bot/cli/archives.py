@@ -5,30 +5,39 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot import settings
-from bot.archive import forgotten, making, rehearsal, swap
-from bot.archive import restore as restoring
-from bot.archive.container import WORKSPACE
-from bot.archive.forgotten import Forgotten
-from bot.archive.restore import Done, Passphrase, Unpacked
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, PassphraseFile, QuietOption
 from bot.cli.common import counted, load, local_time
 from bot.cli.move import how_to_run, is_url
 from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
+from bot.portability import backup as making
+from bot.portability import restore as restoring
+from bot.portability import swap
+from bot.portability.archive import WORKSPACE
+from bot.portability.restore import Done, Passphrase
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, must_not_be_restoring
 
 _LONGEST = 4_096  # characters of a passphrase
 
 
-def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, quiet: bool) -> None:
-    """Write everything there is now into one file."""
+def make(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    *,
+    config: ConfigOption = None,
+    words: PassphraseFile = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to seal it.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write conversations, notes and all else into one file; the bot may run meanwhile."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
     passphrase = passphrase or reveal(loaded.config.backup.passphrase) or None
@@ -59,16 +68,28 @@ def make(target: Path, config: Path | None, words: Path | None, *, ask: bool, qu
 
 
 def choose(
-    archive: Path | None,
-    config: Path | None,
-    words: Path | None,
+    archive: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A file that backup wrote.")
+    ] = None,
     *,
-    to: str,
-    check: bool,
-    finish: bool,
-    quiet: bool,
+    config: ConfigOption = None,
+    words: PassphraseFile = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="Elsewhere: postgresql://… of an empty database, or another folder."
+        ),
+    ] = "",
+    check: Annotated[bool, typer.Option("--check", help="Only look whether it can be.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
+    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Restore a backup, or only look at it, or complete what was begun."""
+    """Put what a backup holds in the place of what is there, which is kept aside.
+
+    All of it is checked before anything is touched. The bot must not run meanwhile.
+    """
     if archive is None or finish:
         if archive is not None or not finish or check or to:
             raise ArchiveError("Name the backup to restore, or only --finish.")
@@ -131,19 +152,9 @@ async def _restored(
     bar, copying = bars
     url = reveal(config.storage.url)
 
-    async def forgotten_here(found: Unpacked, place: Path) -> Forgotten:
-        if url:
-            from bot.archive import server  # noqa: PLC0415 - its packages are an extra
-
-            return await server.forgotten_in(config, found, place)
-        storage, workspace = config.storage.folder, config.workspace
-        return await asyncio.to_thread(forgotten.of_folder, storage, workspace)
-
-    since = forgotten_here if to else None
+    since = restoring.forgotten_in(config, system_clock) if to else None
     if is_url(to) or (url and not to):
-        from bot.archive import server  # noqa: PLC0415 - the same
-
-        return await server.restore(
+        return await restoring.to_server(
             *(archive, to or url, config, asked),
             clock=system_clock,
             since=since,
@@ -191,7 +202,7 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
     archive, folder = archive.expanduser(), loaded.storage.folder
     with progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
         asked = _passphrase(archive, words, loaded)
-        manifest = asyncio.run(rehearsal.rehearse(archive, folder, asked, bar.advance))
+        manifest = asyncio.run(restoring.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
         f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
         f"{counted(manifest.rows['sessions'], 'conversation')}, "

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import orjson
 import typer
 
 from bot import __version__
 from bot.channel import DEFAULT_ACCOUNT, Finding, Repair
+from bot.cli.arguments import ConfigOption, JsonOption
 from bot.cli.common import load, opened_database
 from bot.clock import system_clock
 from bot.doctor import checks, repairs
@@ -42,8 +44,21 @@ class Mended:
     why: str = ""
 
 
-def check(channel: str, config: Path | None, *, fix: bool, as_json: bool) -> None:
-    """Check everything, or only a channel, and mend what can be, if that is wanted."""
+def check(
+    channel: Annotated[
+        str, typer.Argument(help="Only this channel; the beginning of its name is enough.")
+    ] = "",
+    *,
+    config: ConfigOption = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what can be mended, and say each before.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check how everything is set up, and that every message was answered and sent.
+
+    Exit status 0 when nothing is wrong, 1 when something is, 2 when it could not look.
+    """
     try:
         loaded = load(config, quiet=True)
         found, mended = asyncio.run(_run(loaded, channel, fix=fix, as_json=as_json))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, YesOption
 from bot.cli.common import load, opened_database
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfidantError, StorageError
 from bot.invocation import confidant
-from bot.move import places
-from bot.person import erase as erasing
-from bot.person import erase_server
-from bot.person.erase import Plan
-from bot.person.remains import named_in, remains
-from bot.person.whose import find
+from bot.portability import erase as erasing
+from bot.portability import places
+from bot.portability.erase import Plan, named_in, remains
+from bot.portability.whose import find
 from bot.sessions.erasing import preview
 from bot.storage import Transaction, backup_state, files
 from bot.storage.files import DATABASE_NAME, DataDirLock
@@ -45,11 +44,25 @@ _HOLDS = {
     "usage_counts": "counts of what was used",
     "titles": "names of conversations",
     "zones": "time zones",
+    "notes": "notes",
 }
 
 
-def erase(typed: str | None, config: Path | None, *, yes: bool, finish: bool) -> None:
-    """Remove everything of one person, or complete that."""
+def erase(
+    typed: Annotated[
+        str | None, typer.Argument(metavar="PERSON", help="Such as telegram:42, or a linked name.")
+    ] = None,
+    config: ConfigOption = None,
+    *,
+    yes: YesOption = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Complete an erasing that was interrupted.")
+    ] = False,
+) -> None:
+    """Remove everything of one person, for good. The bot must not run meanwhile.
+
+    It says what that is, and asks twice.
+    """
     loaded = load(config, quiet=True).config
     url = reveal(loaded.storage.url)
     if finish:
@@ -95,11 +108,12 @@ async def _finish(config: Config) -> None:
 
 async def _erase_on_server(config: Config, url: str, typed: str, *, yes: bool) -> None:
     async with places.server(url, config.storage.node_timeout) as place:
-        plan, counts = await place.database.read(lambda tx: _look(tx, config, typed))
-        notes = await place.database.read(lambda tx: erase_server.notes_of(tx, plan))
-        _ask(config, plan, [*counts, (notes, "notes")], yes=yes)
-        await erase_server.erase(place.database, plan, system_clock)
-    left = await erase_server.write_over(reveal(config.storage.direct_url) or url)
+        plan, counts = await place.database.read(
+            lambda tx: _look(tx, config, typed, on_server=True)
+        )
+        _ask(config, plan, counts, yes=yes)
+        await erasing.erase_on_server(place.database, plan, system_clock)
+    left = await asyncio.to_thread(erasing.write_over, reveal(config.storage.direct_url) or url)
     await _tell(config, plan)
     if left:
         typer.echo(
@@ -109,7 +123,9 @@ async def _erase_on_server(config: Config, url: str, typed: str, *, yes: bool) -
     typer.echo("The server's own backups and its log hold it for as long as those are kept.")
 
 
-def _look(tx: Transaction, config: Config, typed: str) -> tuple[Plan, list[tuple[int, str]]]:
+def _look(
+    tx: Transaction, config: Config, typed: str, *, on_server: bool = False
+) -> tuple[Plan, list[tuple[int, str]]]:
     """Who is meant, and what erasing them takes.
 
     Raises:
@@ -117,7 +133,7 @@ def _look(tx: Transaction, config: Config, typed: str) -> tuple[Plan, list[tuple
     """
     whose = find(tx, config, typed)
     plan = erasing.plan_of(tx, whose, system_clock())
-    rows, said = preview(tx, whose.theirs)
+    rows, said = preview(tx, whose.theirs, on_server=on_server)
     counts = [(count, _HOLDS[table]) for table, count in rows.items() if table in _HOLDS]
     in_rooms = "messages in rooms, with the answers to them; a mark stays in their place"
     return plan, [*counts, (said, in_rooms)]
@@ -134,7 +150,9 @@ def _ask(config: Config, plan: Plan, counts: list[tuple[int, str]], *, yes: bool
             f"Nothing is kept of {plan.identity}. `{confidant('pairing list')}` shows who was let "
             "in."
         )
-    typer.echo(f"Of {plan.identity} (also kept as {', '.join(plan.names)}) this goes, for good:")
+    typer.echo(
+        f"Of {plan.identity} (also kept as {', '.join(plan.theirs.names)}) this goes, for good:"
+    )
     for count, what in counts:
         if count:
             typer.echo(f"{count:>9}  {what}")
@@ -157,10 +175,10 @@ async def _tell(config: Config, plan: Plan) -> None:
     if left := remains(config, state.bot):
         typer.echo("These were made before, and still hold what they held:")
         for each in left:
-            typer.echo(f"  {each.line()}")
+            typer.echo(f"  {each}")
     else:
         typer.echo("No backup made before is known here; of copies of yours elsewhere I know none.")
-    for where in named_in(config, plan.names):
+    for where in named_in(config, plan.theirs.names):
         typer.echo(f"The configuration still names them: {where}.")
 
 

@@ -1,12 +1,17 @@
-"""How help is laid out: the commands in groups, each in one line, and with an example."""
+"""The tree of commands: each in one line of help, in its group, with an example and its function.
+
+A command's module is imported when it is called, so that help is there at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import typer
-from typer.models import CommandInfo, TyperInfo
+from typer.core import TyperCommand, TyperGroup
 
 from bot.invocation import confidant
 
@@ -19,113 +24,184 @@ SET_UP = "Set it up"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One command: its line, which fits a terminal of 80 columns, its example, and its group."""
+    """One command: its line, which fits a terminal of 80 columns, its example, and its group.
+
+    `body` is where its function is, "module:name" within this package; a group of commands has
+    none.
+    """
 
     line: str
     example: str
     panel: str = ""
+    body: str = ""
+
+    @property
+    def epilog(self) -> str:
+        """What is below its help."""
+        return f"Example: {confidant(self.example)}".replace("[", "\\[")  # it is markup
 
 
 # By what is typed, in the order they are shown.
 COMMANDS: Mapping[str, Shown] = {
-    "run": Shown("Run the bot: every channel you set up, and the page.", "run", RUN),
-    "chat": Shown("Chat in this terminal.", "chat", RUN),
-    "login": Shown("Print a link that lets somebody in to the page.", "login ada", RUN),
-    "doctor": Shown("Check everything, and mend what can be mended.", "doctor --fix", RUN),
+    "run": Shown(
+        "Run the bot: every channel you set up, and the page.", "run", RUN, body="main:run"
+    ),
+    "chat": Shown("Chat in this terminal.", "chat", RUN, body="serve:chat"),
+    "login": Shown(
+        "Print a link that lets somebody in to the page.", "login ada", RUN, body="login:invite"
+    ),
+    "doctor": Shown(
+        "Check everything, and mend what can be mended.", "doctor --fix", RUN, body="doctor:check"
+    ),
     "pairing": Shown("Let people in, and out again.", "pairing list", PEOPLE),
-    "export": Shown("Write all of one person into a file.", "export telegram:42 ada.zip", PEOPLE),
-    "erase": Shown("Erase one person for good.", "erase telegram:42", PEOPLE),
-    "usage": Shown("Show what was used, by whom, and what it cost.", "usage --days 7", PEOPLE),
+    "export": Shown(
+        "Write all of one person into a file.",
+        "export telegram:42 ada.zip",
+        PEOPLE,
+        body="export:export",
+    ),
+    "erase": Shown("Erase one person for good.", "erase telegram:42", PEOPLE, body="erase:erase"),
+    "usage": Shown(
+        "Show what was used, by whom, and what it cost.",
+        "usage --days 7",
+        PEOPLE,
+        body="usage:show",
+    ),
     "sessions": Shown("Look at conversations, and write them out.", "sessions list", MEMORY),
     "memory": Shown(
         "Search and edit your notes, and mend their index.", "memory search boat", MEMORY
     ),
-    "reminders": Shown("Show what is due, when and for whom.", "reminders", MEMORY),
+    "reminders": Shown(
+        "Show what is due, when and for whom.", "reminders", MEMORY, body="reminders:show"
+    ),
     "backup": Shown(
-        "Write everything into one file, while the bot runs.", "backup today.backup", KEEP
+        "Write everything into one file, while the bot runs.",
+        "backup today.backup",
+        KEEP,
+        body="archives:make",
     ),
     "restore": Shown(
-        "Put a backup in the place of what is there.", "restore --check today.backup", KEEP
+        "Put a backup in the place of what is there.",
+        "restore --check today.backup",
+        KEEP,
+        body="archives:choose",
     ),
     "move": Shown(
-        "Move everything into a PostgreSQL, or a folder.", "move --to postgresql://bot@db/bot", KEEP
+        "Move everything into a PostgreSQL, or a folder.",
+        "move --to postgresql://bot@db/bot",
+        KEEP,
+        body="move:move",
     ),
     "import": Shown(
         "Bring conversations and notes of other programs.", "import chatgpt chats.zip", KEEP
     ),
     "config": Shown("Check, explain and show the configuration.", "config check", SET_UP),
-    "nodes": Shown("Show the nodes that share a database.", "nodes", SET_UP),
-    "migrate": Shown("Make or renew the tables that nodes share.", "migrate", SET_UP),
-    "pairing list": Shown("Show who asked, and who was let in.", "pairing list"),
-    "pairing approve": Shown(
-        "Let in whoever was given this code.", "pairing approve telegram ABCD2345 --me"
+    "nodes": Shown("Show the nodes that share a database.", "nodes", SET_UP, body="nodes:show"),
+    "migrate": Shown(
+        "Make or renew the tables that nodes share.", "migrate", SET_UP, body="nodes:migrate"
     ),
-    "pairing revoke": Shown("They must ask again.", "pairing revoke telegram 42"),
-    "pairing block": Shown("No answer and no code any more.", "pairing block telegram 42"),
-    "pairing unblock": Shown("They may ask again.", "pairing unblock telegram 42"),
-    "sessions list": Shown("Show every conversation; * marks those that go on.", "sessions list"),
-    "sessions show": Shown("Show what was said in one.", "sessions show 0198f2c1"),
-    "sessions export": Shown("Write all transcripts into a folder.", "sessions export transcripts"),
-    "import openclaw": Shown("Bring a whole OpenClaw.", "import openclaw ~/.openclaw --dry-run"),
-    "import chatgpt": Shown("Bring a data export of ChatGPT.", "import chatgpt chats.zip"),
-    "import claude": Shown("Bring a data export of Claude.", "import claude chats.zip"),
-    "memory status": Shown("Show what is in the index, and what is wrong.", "memory status"),
-    "memory search": Shown("Find your notes by words and by meaning.", "memory search boat name"),
-    "memory index": Shown("Bring the index in step with the notes.", "memory index"),
-    "memory verify": Shown("Check vectors, embedder, index and files.", "memory verify"),
-    "memory forget": Shown("Remove what holds these words.", "memory forget boat name"),
-    "memory pull": Shown("Copy your notes into a new folder.", "memory pull notes"),
-    "memory push": Shown("Write back what was edited there.", "memory push notes"),
-    "memory edit": Shown("Edit a note in your editor.", "memory edit MEMORY.md"),
-    "config check": Shown("Say what is wrong with it.", "config check"),
-    "config show": Shown("Print every option, and where it comes from.", "config show"),
-    "config schema": Shown("Print the JSON Schema of the file.", "config schema"),
+    "pairing list": Shown(
+        "Show who asked, and who was let in.", "pairing list", body="pairing:show"
+    ),
+    "pairing approve": Shown(
+        "Let in whoever was given this code.",
+        "pairing approve telegram ABCD2345 --me",
+        body="pairing:approve",
+    ),
+    "pairing revoke": Shown(
+        "They must ask again.", "pairing revoke telegram 42", body="pairing:revoke"
+    ),
+    "pairing block": Shown(
+        "No answer and no code any more.", "pairing block telegram 42", body="pairing:block"
+    ),
+    "pairing unblock": Shown(
+        "They may ask again.", "pairing unblock telegram 42", body="pairing:unblock"
+    ),
+    "sessions list": Shown(
+        "Show every conversation; * marks those that go on.",
+        "sessions list",
+        body="sessions:show_all",
+    ),
+    "sessions show": Shown(
+        "Show what was said in one.", "sessions show 0198f2c1", body="sessions:show"
+    ),
+    "sessions export": Shown(
+        "Write all transcripts into a folder.",
+        "sessions export transcripts",
+        body="sessions:export",
+    ),
+    "import openclaw": Shown(
+        "Bring a whole OpenClaw.", "import openclaw ~/.openclaw --dry-run", body="openclaw:move"
+    ),
+    "import chatgpt": Shown(
+        "Bring a data export of ChatGPT.", "import chatgpt chats.zip", body="importing:chats"
+    ),
+    "import claude": Shown(
+        "Bring a data export of Claude.", "import claude chats.zip", body="importing:chats"
+    ),
+    "memory status": Shown(
+        "Show what is in the index, and what is wrong.", "memory status", body="memory:status"
+    ),
+    "memory search": Shown(
+        "Find your notes by words and by meaning.", "memory search boat name", body="memory:search"
+    ),
+    "memory index": Shown(
+        "Bring the index in step with the notes.", "memory index", body="memory:index"
+    ),
+    "memory verify": Shown(
+        "Check vectors, embedder, index and files.", "memory verify", body="memory:verify"
+    ),
+    "memory forget": Shown(
+        "Remove what holds these words.", "memory forget boat name", body="memory:forget"
+    ),
+    "memory pull": Shown(
+        "Copy your notes into a new folder.", "memory pull notes", body="notes:pull"
+    ),
+    "memory push": Shown(
+        "Write back what was edited there.", "memory push notes", body="notes:push"
+    ),
+    "memory edit": Shown("Edit a note in your editor.", "memory edit MEMORY.md", body="notes:edit"),
+    "config check": Shown("Say what is wrong with it.", "config check", body="options:check"),
+    "config show": Shown(
+        "Print every option, and where it comes from.", "config show", body="options:show"
+    ),
+    "config schema": Shown(
+        "Print the JSON Schema of the file.", "config schema", body="options:schema"
+    ),
 }
 
 
-def lay_out(cli: typer.Typer) -> None:
-    """Give each command its line, group and example; the first ones are shown first."""
-    cli.info.epilog = _example("run")
-    _lay_out(cli, "")
+class Tree(TyperGroup):
+    """A group of commands, whose functions are found when one of them is called."""
+
+    def __init__(self, *, above: str = "", **about: Any) -> None:
+        super().__init__(**about)
+        self._above = above
+        self.commands = {
+            typed.rpartition(" ")[2]: _stub(typed, shown)
+            for typed, shown in COMMANDS.items()
+            if typed.rpartition(" ")[0] == above
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """What is called, with its arguments and options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        shown = COMMANDS.get(f"{self._above} {name}".strip())
+        if shown is not None and shown.body:
+            command = loaded(str(name), shown)
+        return name, command, rest
 
 
-def _lay_out(group: typer.Typer, above: str) -> None:
-    order = list(COMMANDS)
-    for each in (*group.registered_commands, *group.registered_groups):
-        typed = f"{above} {name_of(each)}".strip()
-        shown = COMMANDS.get(typed)
-        if shown is not None:
-            each.short_help = shown.line
-            each.epilog = _example(shown.example)
-            each.rich_help_panel = shown.panel or each.rich_help_panel
-        if isinstance(each, TyperInfo) and each.typer_instance is not None:
-            _lay_out(each.typer_instance, typed)
-
-    def place(each: CommandInfo | TyperInfo) -> int:
-        typed = f"{above} {name_of(each)}".strip()
-        return order.index(typed) if typed in COMMANDS else len(order)
-
-    group.registered_commands.sort(key=place)
-    group.registered_groups.sort(key=place)
+def loaded(name: str, shown: Shown) -> Any:
+    """A command as its function has it."""
+    import_module("bot.cli.logger").load()  # or others load the log with more than it needs
+    module, _, function = shown.body.partition(":")
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, epilog=shown.epilog)(getattr(import_module(f"bot.cli.{module}"), function))
+    return typer.main.get_command(alone)
 
 
-def _example(words: str) -> str:
-    return f"Example: {confidant(words)}".replace("[", "\\[")  # it is markup
-
-
-def name_of(each: CommandInfo | TyperInfo) -> str:
-    """What is typed for a command or a group of them."""
-    if each.name:
-        return str(each.name)
-    return each.callback.__name__.replace("_", "-") if each.callback is not None else ""
-
-
-def typed(group: typer.Typer, above: Sequence[str] = ()) -> list[str]:
-    """Every command and group below one, as it is typed."""
-    found: list[str] = []
-    for each in (*group.registered_commands, *group.registered_groups):
-        path = (*above, name_of(each))
-        found.append(" ".join(path))
-        if isinstance(each, TyperInfo) and each.typer_instance is not None:
-            found += typed(each.typer_instance, path)
-    return found
+def _stub(typed: str, shown: Shown) -> Any:
+    about: dict[str, Any] = {"help": shown.line, "epilog": shown.epilog}
+    about |= {"name": typed.rpartition(" ")[2], "rich_help_panel": shown.panel or None}
+    return TyperCommand(**about) if shown.body else Tree(above=typed, no_args_is_help=True, **about)

@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import cast
 
 import typer
 
+from bot.cli.arguments import (
+    ConfigOption,
+    DryRunOption,
+    ExportFile,
+    PersonOption,
+    QuietOption,
+    YesOption,
+)
 from bot.cli.common import counted, load, local_time, opened_database
 from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
@@ -18,7 +26,7 @@ from bot.identity import routing
 from bot.importing import exports, storing
 from bot.importing.exports import Export
 from bot.importing.storing import Count, Owner
-from bot.person.whose import named, snapshot_of
+from bot.portability.whose import named, snapshot_of
 from bot.sessions.imported import NAMES, Source
 from bot.storage import Database
 from bot.storage.files import DATABASE_NAME, DataDirLock
@@ -28,16 +36,17 @@ SHOWN = 20  # of what could not be read
 
 
 def chats(
-    source: Source,
-    path: Path,
-    person: str,
-    config: Path | None,
+    context: typer.Context,
+    path: ExportFile,
     *,
-    yes: bool,
-    dry_run: bool,
-    quiet: bool,
+    person: PersonOption = "owner",
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Bring the conversations of a data export."""
+    """Bring the conversations of a data export; what is there already stays."""
+    source = cast("Source", context.info_name)
     loaded = load(config, quiet=True).config
     if not dry_run:
         must_be_stopped(loaded)

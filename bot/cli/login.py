@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot.channel import PAGE_OWNER
+from bot.cli.arguments import ConfigOption
 from bot.cli.common import load, writing
 from bot.clock import system_clock
 from bot.config import Config
@@ -22,8 +23,11 @@ from bot.storage import Transaction
 from bot.storage.files import served
 
 
-def invite(name: str, config: Path | None) -> None:
-    """Print a link that lets somebody in to the page, once."""
+def invite(
+    name: Annotated[str, typer.Argument(metavar="NAME", help='Whoever it is for; "owner" is you.')],
+    config: ConfigOption = None,
+) -> None:
+    """Print a link that lets NAME in to the page, once; "owner" is you."""
     loaded = load(config, quiet=True)
     dashboard, wanted = loaded.config.dashboard, name.strip().lower()
     if not dashboard.has_token:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
+from bot.cli.arguments import ConfigOption, QuietOption, Words, YesOption
 from bot.cli.common import load, local_time, opened_database, with_database
 from bot.cli.progress import progress
 from bot.clock import system_clock
@@ -20,7 +20,7 @@ from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter, Forgotten
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW, Memory
-from bot.memory.search import Hit
+from bot.memory.search import Findings, Hit
 from bot.sessions import forgetting
 from bot.settings import Loaded
 from bot.storage import Transaction
@@ -28,10 +28,11 @@ from bot.storage.files import DataDirLock
 
 T = TypeVar("T")
 
+MAX_PASSAGES = 50  # of one search
 LOOK_SECONDS = 0.2  # between two looks how far an index is
 
 
-def status(config: Path | None) -> None:
+def status(config: ConfigOption = None) -> None:
     """Show what is in the index, how it searches, and what is in trouble."""
     found = _with_memory(load(config, quiet=True), lambda memory: memory.index.status())
     typer.echo(f"files      {found.files}")
@@ -45,12 +46,20 @@ def status(config: Path | None) -> None:
         typer.echo(f"trouble    {problem}")
 
 
-def search(query: str, limit: int | None, config: Path | None) -> None:
-    """Find what the owner may see, by words and by meaning; at most so many passages."""
-    found = _with_memory(
-        load(config, quiet=True),
-        lambda memory: memory.index.search(query, OWNER_VIEW.partitions, limit),
-    )
+def search(
+    words: Words,
+    config: ConfigOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Most passages.")] = (
+        None
+    ),
+) -> None:
+    """Find what the owner may see, by words and by meaning."""
+
+    async def work(memory: Memory) -> Findings:
+        await memory.warm_up()  # a search waits for the model only as long as for an answer
+        return await memory.index.search(" ".join(words), OWNER_VIEW.partitions, limit)
+
+    found = _with_memory(load(config, quiet=True), work)
     hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {_where(hit)}")
@@ -61,7 +70,7 @@ def search(query: str, limit: int | None, config: Path | None) -> None:
     typer.echo(f"searched by {found.mode}" + "".join(f"; {why}" for why in found.degraded))
 
 
-def index(config: Path | None, *, quiet: bool) -> None:
+def index(*, config: ConfigOption = None, quiet: QuietOption = False) -> None:
     """Bring the index in step with the files now."""
 
     async def work(memory: Memory) -> tuple[int, int]:
@@ -72,10 +81,11 @@ def index(config: Path | None, *, quiet: bool) -> None:
     typer.echo(f"The index holds {chunks} passages of {files} files.")
 
 
-def verify(config: Path | None) -> None:
+def verify(config: ConfigOption = None) -> None:
     """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
 
     async def work(memory: Memory) -> list[str]:
+        await memory.warm_up()
         vectors = await memory.index.probe_vectors()
         embeddings = await memory.index.probe_embeddings()
         typer.echo(f"vectors     {'ok' if vectors.ok else 'no'}: {vectors.detail}")
@@ -92,8 +102,9 @@ def verify(config: Path | None) -> None:
     typer.echo("All is well.")
 
 
-def forget(wanted: str, config: Path | None, *, yes: bool) -> None:
+def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False) -> None:
     """Remove what holds these words from files, index, cache and the search of transcripts."""
+    wanted = " ".join(words).strip()
     loaded = load(config, quiet=True)
     spots = _with_memory(loaded, lambda memory: memory.find(OWNER_VIEW, wanted))
     mine = [spot for spot in spots if not spot.path.startswith("shared/")]

@@ -9,25 +9,38 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import orjson
 import typer
 
 from bot.channel import reveal
+from bot.cli.arguments import ConfigOption, QuietOption
 from bot.cli.common import counted, load
 from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ConfigError
-from bot.move import places
-from bot.move.moving import Advance, Move, Moved, Told
-from bot.move.places import Place
+from bot.portability import places
+from bot.portability.move import Advance, Move, Moved, Told
+from bot.portability.places import Place
 
 _SCHEMES = ("postgresql://", "postgres://")
 
 
-def move(to: str, config: Path | None, *, quiet: bool) -> None:
-    """Move everything into a PostgreSQL or a folder, or go on with that, and compare it."""
+def move(
+    to: Annotated[
+        str,
+        typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
+    ],
+    *,
+    config: ConfigOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
+
+    Where they are now nothing is changed. After a kill or an error the same command goes on.
+    """
     loaded = load(config, quiet=True)
     if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")
@@ -57,13 +70,13 @@ def _source(config: Config) -> AbstractAsyncContextManager[Place]:
     url = reveal(config.storage.url)
     if url:
         return places.server(url, config.storage.node_timeout)
-    return places.old_folder(config.storage.folder, config.workspace)
+    return places.folder(config.storage.folder, config.workspace)
 
 
 def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
     if is_url(to):
         return places.server(to, config.storage.node_timeout)
-    return places.new_folder(Path(to).expanduser())
+    return places.folder(Path(to).expanduser())
 
 
 def for_people(told: Told) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from pathlib import Path
 
 import orjson
 import typer
@@ -12,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bot.cli.arguments import ConfigOption, JsonOption
 from bot.cli.common import load, local_time
 from bot.cluster import census
 from bot.cluster.census import Census
@@ -25,7 +25,7 @@ BY_ITSELF = "Its database is brought to a new version when `{run}` opens it."
 MIGRATED = "The tables are those of this version."
 
 
-def show(config: Path | None, *, as_json: bool) -> None:
+def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show which nodes share the database, what each does, and what waits."""
     loaded = load(config, quiet=True).config
     found = asyncio.run(_look(loaded))
@@ -41,7 +41,7 @@ def show(config: Path | None, *, as_json: bool) -> None:
         typer.echo(line)
 
 
-def migrate(config: Path | None) -> None:
+def migrate(*, config: ConfigOption = None) -> None:
     """Make the tables of the database that nodes share, or bring them to this version."""
     loaded = load(config, quiet=True).config
     typer.echo(

@@ -10,10 +10,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
+from bot.cli.arguments import ConfigOption, NotesFolder, YesOption
 from bot.cli.common import load
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
@@ -31,14 +32,14 @@ FALLBACK_EDITOR = "vi"
 T = TypeVar("T")
 
 
-def pull(folder: Path, config: Path | None) -> None:
+def pull(folder: NotesFolder, config: ConfigOption = None) -> None:
     """Copy your notes, the bot's own files and what is shared into a new folder."""
     count = _with_notes(load(config, quiet=True), lambda store: exchange.pull(store, folder))
     push = confidant("memory push")
     typer.echo(f"{count} notes are in {folder}. `{push}` writes back what you edit.")
 
 
-def push(folder: Path, config: Path | None, *, yes: bool) -> None:
+def push(folder: NotesFolder, config: ConfigOption = None, *, yes: YesOption = False) -> None:
     """Write back what was edited in a folder that pull made; exit status 1 if not all of it."""
     loaded = load(config, quiet=True)
     plan = _with_notes(loaded, lambda store: exchange.plan(store, folder))
@@ -58,7 +59,10 @@ def push(folder: Path, config: Path | None, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def edit(path: str, config: Path | None) -> None:
+def edit(
+    path: Annotated[str, typer.Argument(help="The note, such as MEMORY.md or memory/trip.md.")],
+    config: ConfigOption = None,
+) -> None:
     """Edit a note in $VISUAL or $EDITOR."""
     loaded = load(config, quiet=True)
     try:

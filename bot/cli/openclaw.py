@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot.cli import importing
+from bot.cli.arguments import ConfigOption, DryRunOption, QuietOption, YesOption
 from bot.cli.common import counted, load
 from bot.cli.importing import SHOWN
 from bot.cli.progress import progress
@@ -22,15 +24,25 @@ from bot.importing.openclaw.home import Home
 from bot.importing.openclaw.moving import OWNERS, ROOMS, Move, Report
 from bot.memory.memory import store_of
 from bot.memory.note_store import NoteStore
-from bot.person.whose import snapshot_of
+from bot.portability.whose import snapshot_of
 from bot.storage import Database
 from bot.unicode import harmless
 
 
 def move(
-    folder: Path, config: Path | None, *, mine: bool, yes: bool, dry_run: bool, quiet: bool
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Its folder, such as ~/.openclaw, or a workspace.")
+    ],
+    *,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="What nothing says whose it is, is yours.")
+    ] = False,
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Bring what is in a folder of OpenClaw's."""
+    """Bring notes, conversations, people and settings of an OpenClaw, which stays as it is."""
     loaded = load(config, quiet=True).config
     if not dry_run:
         importing.must_be_stopped(loaded)

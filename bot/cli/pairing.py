@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from bot import admitting
+from bot.cli.arguments import ChannelArgument, ConfigOption, SenderArgument
 from bot.cli.common import load, local_time, reading, writing
 from bot.clock import system_clock
 from bot.errors import ConfidantError
@@ -17,7 +18,7 @@ from bot.sessions import links, pairing
 from bot.unicode import harmless
 
 
-def show(config: Path | None) -> None:
+def show(config: ConfigOption = None) -> None:
     """Show who asked, the newest first, and who was let in."""
     loaded = load(config, quiet=True)
     now = system_clock()
@@ -44,8 +45,19 @@ def show(config: Path | None) -> None:
         typer.echo(f"blocked   {_who(found)}")
 
 
-def approve(channel: str, code: str, config: Path | None, *, me: bool | None) -> None:
-    """Let in whoever was given this code; `me` says whether it is the owner, None to ask."""
+def approve(
+    channel: ChannelArgument,
+    code: Annotated[str, typer.Argument(metavar="CODE", help="What they were given.")],
+    me: Annotated[
+        bool | None,
+        typer.Option(
+            "--me/--not-me",
+            help="Whether it is another account of yours, with your memory; asked in a terminal.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let in whoever was given this code; they are told."""
     loaded = load(config, quiet=True)
     now = system_clock()
     asks = reading(loaded.config, lambda tx: pairing.holder(tx, channel, code, now))
@@ -77,16 +89,16 @@ def _no_such_code(channel: str) -> ConfidantError:
     )
 
 
-def revoke(channel: str, sender: str, config: Path | None) -> None:
-    """Take a person's permission away again."""
+def revoke(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
+    """Take a person's permission away again; SENDER is their id."""
     loaded = load(config, quiet=True)
     if not writing(loaded.config, lambda tx: admitting.revoke(tx, (channel, sender))):
         raise ConfidantError(f"{channel}:{sender} was not let in by pairing.")
     typer.echo(f"{channel}:{sender} must ask again from now on.")
 
 
-def block(channel: str, sender: str, config: Path | None) -> None:
-    """Give somebody no answer and no code any more."""
+def block(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
+    """Give somebody no answer and no code any more; SENDER is their id."""
     loaded = load(config, quiet=True)
     now, seat = system_clock(), (channel, sender)
     if writing(loaded.config, lambda tx: admitting.block(tx, seat, now)) is None:
@@ -94,8 +106,8 @@ def block(channel: str, sender: str, config: Path | None) -> None:
     typer.echo(f"{channel}:{sender} gets no answer from now on; `unblock` ends that.")
 
 
-def unblock(channel: str, sender: str, config: Path | None) -> None:
-    """Let somebody who was blocked ask again."""
+def unblock(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
+    """Let somebody who was blocked ask again; SENDER is their id."""
     loaded = load(config, quiet=True)
     if writing(loaded.config, lambda tx: admitting.unblock(tx, (channel, sender))) is None:
         raise ConfidantError(f"{channel}:{sender} is not blocked.")

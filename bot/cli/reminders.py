@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import orjson
@@ -14,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bot.cli.arguments import ConfigOption, JsonOption
 from bot.cli.common import load, local_time, reading
 from bot.identity.routing import OWNER
 from bot.sessions import reminders as once
@@ -43,7 +43,7 @@ class Row:
     text: str
 
 
-def show(config: Path | None, *, as_json: bool) -> None:
+def show(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show what is due, when and for whom; the words of the owner's alone."""
     now = time.time_ns() // 1_000_000
     rows = reading(load(config, quiet=True).config, lambda tx: _rows(tx, now))

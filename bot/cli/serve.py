@@ -18,6 +18,7 @@ from bot import __version__, logs
 from bot.app import App, Parts
 from bot.channel import Interactive, reveal
 from bot.cli import garbage
+from bot.cli.arguments import ConfigOption
 from bot.cli.common import load, loop_runner
 from bot.config import OFFLINE, Config, LogConfig, LogForm
 from bot.dashboard import Listening
@@ -72,8 +73,8 @@ def first_log(form: LogForm | None) -> LogConfig:
         return LogConfig()
 
 
-def chat(config: Path | None) -> None:
-    """Chat in this terminal."""
+def chat(config: ConfigOption = None) -> None:
+    """Chat in this terminal; with a running bot, join its page's conversation."""
     loaded = load(config, quiet=True)
     loop_runner()(chat_here(loaded))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import typer
 
+from bot.cli.arguments import ConfigOption
 from bot.cli.common import load, local_time, reading
 from bot.errors import ConfidantError
 from bot.invocation import confidant
@@ -21,7 +22,7 @@ from bot.unicode import harmless
 INDEX_NAME = "sessions.json"
 
 
-def show_all(config: Path | None) -> None:
+def show_all(config: ConfigOption = None) -> None:
     """Show every conversation, newest first; * marks those that go on."""
     loaded = load(config, quiet=True)
     found, pointers = reading(
@@ -38,8 +39,11 @@ def show_all(config: Path | None) -> None:
         )
 
 
-def show(session_id: str, config: Path | None) -> None:
-    """Show what was said in a conversation, but for what was forgotten."""
+def show(
+    session_id: Annotated[str, typer.Argument(metavar="ID", help="As `sessions list` shows it.")],
+    config: ConfigOption = None,
+) -> None:
+    """Show what was said in a conversation."""
     loaded = load(config, quiet=True)
 
     def work(tx: store.Transaction) -> tuple[Session, list[Entry], frozenset[str]] | None:
@@ -65,11 +69,11 @@ def show(session_id: str, config: Path | None) -> None:
             typer.echo(f"{local_time(entry.at)}  {who}: {words}")
 
 
-def export(folder: Path, config: Path | None) -> None:
-    """Write every transcript and an index of them, sessions.json, into a folder.
-
-    What was forgotten is left out of them; it stands in the files of the storage folder alone.
-    """
+def export(
+    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write every transcript and an index of them, sessions.json, into a folder."""
     loaded = load(config, quiet=True)
 
     def work(tx: store.Transaction) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Annotated
 
 import orjson
 import typer
@@ -12,12 +12,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bot.cli.arguments import ConfigOption, JsonOption
 from bot.cli.common import load, reading
 from bot.clock import DAY_MS
 from bot.context.report import grouped
 from bot.i18n import text
 from bot.identity.zone import local_zone
-from bot.money import Heading, ledger, prices
+from bot.money import KEPT_DAYS, Heading, ledger, prices
 from bot.money.ledger import Line
 from bot.money.prices import Prices
 from bot.storage import Transaction
@@ -26,8 +27,16 @@ from bot.unicode import harmless
 ALL: tuple[Heading, ...] = ("person", "model", "day")
 
 
-def show(config: Path | None, by: Heading | None, days: int, *, as_json: bool) -> None:
-    """Show what was used in so many days: by one thing, or a table for each of three."""
+def show(
+    *,
+    config: ConfigOption = None,
+    by: Annotated[
+        Heading | None, typer.Option("--by", help="One table; person, model and day without it.")
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=KEPT_DAYS, help="How many days back.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how many tokens were used, by whom, and what they cost where that is known."""
     loaded = load(config, quiet=True).config
     known, zone = Prices.of_config(loaded), local_zone(loaded)
     since = time.time_ns() // 1_000_000 - days * DAY_MS

@@ -131,7 +131,8 @@ async def engine_of(
     cache = SessionCache(database, ground.limits.count, is_shared=coordination.is_shared)
     measured = partial(measure, metrics, prices)
     committer = Committer(database, ground.delivery, ground.backend.mirrored, cache, measured)
-    active = ActiveSessions(cache, ground.limits, resolver)
+    allowance = Allowance(config.limits, database, resolver, prices, clock)
+    active = ActiveSessions(cache, ground.limits, resolver, allowance)
     artifacts = ArtifactStore(database, clock)
     opener = Opener(MetaStore(database, clock), clock)
     stack.push_async_callback(opener.close)
@@ -143,7 +144,6 @@ async def engine_of(
         scheduler=ground.scheduler,
         clock=clock,
     )
-    allowance = Allowance(config.limits, database, resolver, prices, clock)
     elsewhere = Elsewhere(channels, channels_of(config.session))
     transcripts = TranscriptIndex(database)
     toolbox = Toolbox(
@@ -180,7 +180,7 @@ async def engine_of(
         committer=committer,
         clock=clock,
         owns=lambda: coordination.owns(INDEX),
-        model=NightModel(ground.limits, committer, clock),
+        model=NightModel(active, committer, clock),
     )
     context = ContextCommands(
         committer=committer,

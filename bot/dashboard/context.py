@@ -108,8 +108,7 @@ def _values(language: str, found: Report) -> dict[str, Any]:
     )
     return {
         "title": title,
-        "drawn": charts.share(title, sizes, limit, _whole),
-        "marks": [(charts.key(at), name) for at, name in enumerate(names)],
+        "shares": charts.shares(sizes, limit, _whole),
         "rows": [
             {
                 "name": name,

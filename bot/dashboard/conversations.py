@@ -177,11 +177,14 @@ class ConversationPages:
         found = await self._database.read(
             lambda tx: browsing.found(tx, view, query, first, RESULTS + 1)
         )
+        results = await asyncio.to_thread(
+            lambda: [_result(visit, query, each) for each in found[:RESULTS]]
+        )
         return pages.page(
             request,
             "conversations.html",
             query=query,
-            results=[_result(visit, query, each) for each in found[:RESULTS]],
+            results=results,
             number=number,
             is_more=len(found) > RESULTS and number < browsing.MAX_FOUND // RESULTS,
         )

@@ -1,4 +1,4 @@
-"""Memory: how it is searched, whether its index is whole and up to date, whose its folders are."""
+"""Memory: how it is searched, and whether its index is whole and up to date."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from bot.channel import Finding
 from bot.config import Config
 from bot.doctor.setup import Setup
 from bot.errors import ConfidantError, EmbedderError, StorageNotMade
-from bot.id_migration import short_folders
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, selftest
-from bot.memory.embed import chinese
 from bot.memory.index import health
 from bot.memory.index.row_reader import EXTENSION
 from bot.memory.index.shared_rows import MEND
@@ -22,7 +20,7 @@ FOUND_WELL = 70  # of a hundred notes that were asked for in other words
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
-    """How memory is searched, and which folders of it are nobody's."""
+    """How memory is searched."""
     found = [await _embedder(setup.config)]
     if not setup.is_usable:
         return found
@@ -31,8 +29,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
         return [*found, *await _pgvector(setup)]
     if setup.config.workspace.is_dir():
         found += await asyncio.to_thread(_index, setup)
-    astray = await asyncio.to_thread(short_folders, setup.config.workspace)
-    return [*found, *(Finding.of("warning", "memory.nobodys", folder=each) for each in astray)]
+    return found
 
 
 async def _embedder(config: Config) -> Finding:
@@ -86,12 +83,9 @@ def _index(setup: Setup) -> list[Finding]:
         return [Finding.of("error", "memory.index_damaged", repair="index")]
     if found.state != "ready":
         return [Finding.of("ok", f"memory.index_{found.state}")]
-    provider = setup.config.memory.embedder.provider
-    is_foreign = provider == "local" and found.chinese > chinese.MUCH
-    better = [Finding.of("warning", "memory.chinese")] if is_foreign else []
     if found.behind:
-        return [Finding.of("warning", "memory.index_behind", count=found.behind), *better]
-    return [Finding.of("ok", "memory.index_ready"), *better]
+        return [Finding.of("warning", "memory.index_behind", count=found.behind)]
+    return [Finding.of("ok", "memory.index_ready")]
 
 
 async def _pgvector(setup: Setup) -> Sequence[Finding]:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from bot.archive import swap
 from bot.channel import CommandMenu, Registers, Repair, reveal
 from bot.commands.menu import menus
 from bot.doctor import channels, storage
@@ -17,8 +16,8 @@ from bot.doctor.setup import Setup
 from bot.errors import ConfidantError
 from bot.memory.index import schema
 from bot.memory.memory import INDEX_FOLDER, Memory
-from bot.move import places
-from bot.move.moving import Move
+from bot.portability import places, swap
+from bot.portability.move import Move
 from bot.storage import files
 
 
@@ -66,10 +65,10 @@ async def _move(setup: Setup, _check: str) -> None:
     config = setup.config
     url = reveal(config.storage.url)
     async with (
-        places.old_folder(config.storage.folder, config.workspace) as source,
+        places.folder(config.storage.folder, config.workspace) as source,
         places.server(url, config.storage.node_timeout) as target,
     ):
-        await Move(source, target, setup.clock, lambda _told: None).run()
+        await Move(source, target, setup.clock).run()
 
 
 async def _register(setup: Setup, check: str) -> None:

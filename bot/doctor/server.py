@@ -10,7 +10,7 @@ from bot.cluster.extra import NO_EXTRA, needing_extra
 from bot.config import Config
 from bot.doctor.setup import Setup
 from bot.errors import ConfigError, StorageError, StorageNotMade
-from bot.move import places
+from bot.portability import places
 from bot.storage import Transaction, months
 from bot.storage.meta import MOVED, MOVED_FROM, text_of
 from bot.storage.months import Month

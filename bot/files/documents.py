@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from bot.files.archive import Archive
 from bot.files.encoding import charset_of, decoded, is_binary
 from bot.files.marks import Mark
 from bot.files.sandbox import Unreadable
@@ -97,9 +96,15 @@ def _reader(data: bytes, content_type: str, name: str, url: str) -> Iterator[str
 
         return pdf.read(data)
     if data.startswith(b"PK\x03\x04"):
-        return _office(data)
+        from bot.files import office  # noqa: PLC0415
+
+        return office.read(data)
     if data.startswith(_OLE):
-        raise Unreadable("encrypted" if _ENCRYPTED in data else "old")
+        if _ENCRYPTED in data:
+            raise Unreadable("encrypted")
+        from bot.files import sheets  # noqa: PLC0415
+
+        return sheets.read(data)
     if is_binary(data):
         raise Unreadable("type")
     plain = content_type.partition(";")[0].strip().lower()
@@ -110,18 +115,3 @@ def _reader(data: bytes, content_type: str, name: str, url: str) -> Iterator[str
         page = decoded(data, charset_of(data, content_type))
         return webpage.read(page, url) if url else html.read(page)
     return iter((decoded(data, charset_of(b"", content_type)),))
-
-
-def _office(data: bytes) -> Iterator[str | Mark]:
-    from bot.files import sheets, writings  # noqa: PLC0415
-
-    archive = Archive(data)
-    match archive.root_of(archive.main):
-        case "document":
-            return writings.read_docx(archive)
-        case "presentation":
-            return writings.read_pptx(archive)
-        case "workbook":
-            return sheets.read(archive)
-        case _:
-            raise Unreadable("type")

@@ -1,19 +1,18 @@
-"""Pages of HTML: what stands on them, in order, with headings, lists, tables and links as Markdown.
+"""Pages of HTML: what is on them, in order, with headings, lists, tables and links as Markdown.
 
-Read as a stream in one pass: nothing is held but the open line, a page may nest as deep as it
-likes, and what is not closed costs no more than what is. (The parser of the standard library takes
-half a minute for 30 kB of `<a <a <a`.)
+lxml's parser passes on events and builds no tree: a page may nest as deep as it likes, and what is
+not closed costs no more than what is. (The parser of the standard library takes half a minute for
+30 kB of `<a <a <a`.)
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from html import unescape
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
-_LONGEST_TAG = 20_000  # characters; quotation marks in a longer one are not looked at
-_MOST_QUOTED = 20  # ">" in quotation marks, of one tag
-_EVERY = 200  # tags, what was found is passed on
+_CHUNK = 50_000  # characters after which what was found is passed on
 _UNSEEN = frozenset({"script", "style", "template", "svg", "math", "noscript", "iframe"})
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _BLOCKS = frozenset(
@@ -21,62 +20,20 @@ _BLOCKS = frozenset(
     figure footer form head header hr html legend li main nav ol option p pre section select summary
     table tbody tfoot thead title ul""".split()  # noqa: SIM905
 ) | frozenset(_HEADINGS)
-_NAME = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)")
-_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _LINKS = ("http://", "https://", "mailto:")
+etree: Any = import_module("lxml.etree")  # it has no types
 
 
 def read(page: str) -> Iterator[str]:
     """The text of a page."""
     lines = _Lines()
-    at, length = 0, len(page)
-    count = 0
-    while at < length:
-        opens = page.find("<", at)
-        if opens < 0:
-            opens = length
-        lines.add(unescape(page[at:opens]))
-        at = _after(page, opens)
-        name = _NAME.match(page, opens)
-        if name is None:
-            if page.startswith(("<!", "<?", "</"), opens):
-                continue  # a comment, a declaration
-            lines.add(page[opens : opens + 1])
-            at = opens + 1
-            continue
-        tag = name[1].lower()
-        if page.startswith("</", opens):
-            lines.close(tag)
-        elif tag in _UNSEEN:
-            at = _after_unseen(page, at, tag)
-        else:
-            lines.open(tag, page[opens:at] if tag == "a" else "")
-        count += 1
-        if count % _EVERY == 0:
-            yield lines.taken()
-    lines.end()
+    parser = etree.HTMLParser(target=lines)
+    for at in range(0, len(page), _CHUNK):
+        parser.feed(page[at : at + _CHUNK])
+        yield lines.taken()
+    with suppress(etree.XMLSyntaxError):  # there is no element at all
+        parser.close()
     yield lines.taken()
-
-
-def _after(page: str, at: int) -> int:
-    """Where a tag or a comment that begins here has ended; the page's end when it does not end."""
-    if page.startswith("<!--", at):
-        end = page.find("-->", at)
-        return end + 3 if end >= 0 else len(page)
-    first = end = page.find(">", at)
-    for _ in range(_MOST_QUOTED):
-        if not 0 <= end < at + _LONGEST_TAG:
-            break
-        if page.count('"', at, end) % 2 == 0:
-            return end + 1
-        end = page.find(">", end + 1)  # this one is within quotation marks
-    return first + 1 if first >= 0 else len(page)
-
-
-def _after_unseen(page: str, at: int, tag: str) -> int:
-    """Where what is not shown of a page has ended."""
-    found = re.compile(rf"</{tag}\b", re.IGNORECASE).search(page, at)
-    return found.start() if found is not None else len(page)
 
 
 class _Lines:
@@ -89,6 +46,7 @@ class _Lines:
         self._link_at = 0  # how many words stood before the open link
         self._cells: list[str] | None = None  # of the open row
         self._is_preformatted = False
+        self._hidden = 0  # elements that are not shown, around this
 
     def taken(self) -> str:
         """The lines that have ended since the last time."""
@@ -96,20 +54,21 @@ class _Lines:
         self._lines.clear()
         return found
 
-    def add(self, words: str) -> None:
+    def data(self, words: str) -> None:
         """Words come."""
-        if words:
+        if not self._hidden:
             self._words.append(words)
 
-    def open(self, tag: str, whole: str) -> None:
-        """A tag comes; `whole` is all of it if it is a link's."""
-        if tag == "a":
-            found = _HREF.search(whole)
-            href = unescape(found[1] or found[2] or found[3] or "") if found is not None else ""
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """A tag comes."""
+        if tag in _UNSEEN:
+            self._hidden += 1
+        elif tag == "a":
+            href = attributes.get("href", "")
             self._link = href if href.startswith(_LINKS) else ""
             self._link_at = len(self._words)
         elif tag == "tr":
-            self.end()
+            self.close()
             self._cells = []
         elif tag in {"td", "th"}:
             self._end_cell(keeps_empty=False)  # of the one before, if it was not closed
@@ -118,9 +77,11 @@ class _Lines:
             self._prefix = "- " if tag == "li" else _HEADINGS.get(tag, self._prefix)
             self._is_preformatted = self._is_preformatted or tag == "pre"
 
-    def close(self, tag: str) -> None:
+    def end(self, tag: str) -> None:
         """The end of a tag comes."""
-        if tag == "a" and self._link:
+        if tag in _UNSEEN:
+            self._hidden -= 1
+        elif tag == "a" and self._link:
             named = " ".join("".join(self._words[self._link_at :]).split())
             if named:
                 self._words[self._link_at :] = [f"[{named}]({self._link})"]
@@ -128,13 +89,13 @@ class _Lines:
         elif tag in {"td", "th"}:
             self._end_cell(keeps_empty=True)
         elif tag in {"tr", "table"}:
-            self.end()
+            self.close()
         elif tag in _BLOCKS:
             self._end_block()
             self._prefix = ""
             self._is_preformatted = self._is_preformatted and tag != "pre"
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the open line, or the open row of a table."""
         if self._cells is None:
             self._end_block()

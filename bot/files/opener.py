@@ -30,7 +30,10 @@ from bot.storage.meta import MetaStore
 PROGRAM = Path(__file__).with_name("program.py")
 MARK = "opening:"  # in `meta`, with a task and the SHA-256 of a file: that is being done with it
 MARKED_MS = 30 * 86_400_000  # how long what ended a process is not opened again
-_OUT_OF_TIME = int(getattr(signal, "SIGXCPU", 0))  # what ends a process that used up its seconds
+_REASONS = {  # by the signal that ends a process
+    int(getattr(signal, "SIGXCPU", 0)): "slow",  # it used up its seconds
+    int(signal.SIGABRT): "memory",  # a compiled library got no more of it
+}
 
 log = structlog.get_logger(__name__)
 
@@ -254,7 +257,7 @@ class _Program:
             raise Unreadable("slow") from None
         except (asyncio.IncompleteReadError, ConnectionError):
             ended = await self.end()
-            raise Unreadable("slow" if ended == -_OUT_OF_TIME else "deadly") from None
+            raise Unreadable(_REASONS.get(-ended, "deadly")) from None
         except asyncio.CancelledError:
             await self.end()
             raise

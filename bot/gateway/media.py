@@ -46,12 +46,13 @@ _DOCUMENTS = (
     "application/pdf",
     "application/msword",
     "application/vnd.ms-",
+    "application/vnd.oasis.opendocument.spreadsheet",
     "application/vnd.openxmlformats-officedocument.",
     "application/xhtml+xml",
     "text/html",
 )
 _DOCUMENT_SUFFIXES = frozenset(
-    """.pdf .docx .docm .xlsx .xlsm .xlsb .pptx .pptm .ppsx .doc .xls .ppt .html .htm
+    """.pdf .docx .docm .xlsx .xlsm .xlsb .xls .ods .pptx .pptm .ppsx .doc .ppt .html .htm
     .xhtml""".split()  # noqa: SIM905
 )
 

@@ -19,7 +19,6 @@ from bot.identity.values import MessageOrigin, Seat
 
 AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
-SHORT_DIGEST = 12  # what keys were made with before
 OWNER = "main"  # the canonical identity of whoever owns the main memory
 # The owner at this machine itself, in the page and in the terminal. What their other accounts are
 # joined to is the first.
@@ -131,13 +130,13 @@ def identity_of(link: str) -> str:
     return f"@{link}" if link == OWNER else link
 
 
-def part(id_: str, digest: int = DIGEST) -> str:
+def part(id_: str) -> str:
     """An id as one part of a key: lower-case, without ":", and still distinct from every other.
 
-    What lower-casing changes gets a digest of so many hexadecimal digits.
+    What lower-casing changes gets a digest.
     """
     safe = id_.replace("%", "%25").replace(":", "%3a").replace("@", "%40").replace("~", "%7e")
     lowered = safe.lower()
     if lowered == safe and lowered:
         return lowered
-    return f"{lowered}~{hashlib.sha256(id_.encode()).hexdigest()[:digest]}"
+    return f"{lowered}~{hashlib.sha256(id_.encode()).hexdigest()[:DIGEST]}"

@@ -20,8 +20,7 @@ PRIVATE = "#private"  # the partition of a space's MEMORY.md and USER.md
 TALK = "talk:"  # the partition of what was said in a room, or by a person in direct chats
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
-SHORT_DIGEST = 10  # what folders were made with before
-_LIKE_DIGEST = re.compile(rf"-(?:[0-9a-f]{{{SHORT_DIGEST}}}|[0-9a-f]{{{DIGEST}}})$")
+_LIKE_DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST}}}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,14 @@ def room_name(channel: str, account: str, chat: str) -> str:
     return f"{channel}/{quote(account, safe='')}/{chat}"
 
 
-def folder_name(identity: str, digest: int = DIGEST) -> str:
+def folder_name(identity: str) -> str:
     """A folder name for an id: two different ids never share one.
 
     Ids that are already safe (lower-case letters, digits, `_`, `-`, `.` inside) stay readable;
-    others keep a readable part and get a digest of the exact id, of so many hexadecimal digits.
+    others keep a readable part and get a digest of the exact id.
     """
     lowered = identity.lower()
     safe = _UNSAFE.sub("-", lowered).strip("-.")[:48]
     if safe and safe == identity and not _LIKE_DIGEST.search(safe):
         return safe
-    return f"{safe or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:digest]}"
+    return f"{safe or 'id'}-{hashlib.sha256(identity.encode()).hexdigest()[:DIGEST]}"

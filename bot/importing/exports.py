@@ -19,7 +19,7 @@ from typing import IO
 
 from bot.errors import ImportRefused
 from bot.importing import chatgpt, claude
-from bot.importing.elements import elements, objects
+from bot.importing.elements import NoList, elements
 from bot.importing.values import Skipped, Talk
 from bot.sessions.imported import NAMES, Source
 
@@ -33,13 +33,6 @@ CHUNK = 1_000_000  # bytes that are read at a time
 _FORMATS: Mapping[Source, ModuleType] = {"chatgpt": chatgpt, "claude": claude}
 _LONGEST_END = 66_000  # bytes at the end of a ZIP in which it says where its contents are
 _NAME = re.compile(r"conversations(?:-\d{1,6})?\.json", re.IGNORECASE)
-
-_WHY = {
-    "long": "it is longer than 32 MB",
-    "cut": "the file ends in the middle of it",
-    "rest": "it stands behind the end of the list",
-    "": "it is damaged",
-}
 
 Advance = Callable[[int], None]
 
@@ -184,13 +177,14 @@ def _of_list(
     mark: str,
     talk_of: Callable[[Mapping[str, object]], Talk | Skipped],
 ) -> Iterator[Talk | Skipped]:
-    for number, element in enumerate(elements(chunks), start=1):
-        if element.problem == "none":
-            raise ImportRefused(f"{name} is no list of conversations. {_NOTHING}")
-        found, is_whole = objects(element, mark)
-        if not is_whole:
-            yield Skipped(f"conversation {number} of {name}", _WHY.get(element.problem, _WHY[""]))
-        yield from map(talk_of, found)
+    try:
+        for number, found in enumerate(elements(chunks, mark), start=1):
+            if isinstance(found, str):
+                yield Skipped(f"conversation {number} of {name}", found)
+            else:
+                yield talk_of(found)
+    except NoList:
+        raise ImportRefused(f"{name} is no list of conversations. {_NOTHING}") from None
 
 
 def _unreadable(path: Path, exc: Exception) -> ImportRefused:

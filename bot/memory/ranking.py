@@ -11,12 +11,10 @@ part that answers the question, not its first lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
-from bot.errors import EmbedderError
 from bot.memory import (
     chunking,
     claims,
@@ -35,7 +33,7 @@ from bot.memory.claims import Aging
 from bot.memory.periods import Period
 from bot.memory.search import Hit, Line, Why
 from bot.memory.vectors import NDArray, Vectors, np
-from bot.memory.words import Likeness, Matches, Matrix, Statistics, Term, Text
+from bot.memory.words import Matches, Matrix, Statistics, Term, Text
 from bot.storage.fulltext import is_cjk
 
 K1 = 1.2
@@ -53,11 +51,9 @@ FIRST = 0.04  # and that it speaks in the first person
 NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one on the line itself
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
-REFINED = 2  # times as many as are wanted are compared by words of like meaning
 # What is told as a reason. Chosen with the built-in embedder by one half of the questions of
 # bench/fits; docs/memory.md has the figures of the other half.
-MEANT = 0.225  # a cosine from which something means the same
-LIKE_WORDS = 0.2  # a text score from which words of like meaning do, without any of the words
+MEANT = 0.25  # a cosine from which something means the same
 LEAST_SHARE = 0.2  # of what the query's words are worth: a passage with less has them by chance
 
 
@@ -149,18 +145,11 @@ def answer(
     request: Request,
     config: MemoryConfig,
     tokenize: words.Tokenize,
-    *,
-    like: Likeness | None = None,
 ) -> tuple[Hit, ...]:
-    """The hits of a search, best first; with `like`, the best are compared by like words too."""
+    """The hits of a search, best first."""
     if not found.items:
         return ()  # nor is numpy loaded for nothing, which by words alone nobody else needs
     scored = score(found.items, found.query, found.known, tokenize, request.vector)
-    if like is not None and found.known is not None and not found.late:
-        refined = _fused(scored, request, config)
-        refined = refined if request.many else refined[: request.limit * REFINED]
-        with suppress(EmbedderError):  # the words themselves have been found
-            score_words(refined, found.query, found.known, tokenize, like)
     return hits(scored, request, config, found)
 
 
@@ -239,7 +228,7 @@ def why(
     there = sum(worth[term] for term in in_lines | in_headings)
     if there < LEAST_SHARE * sum(worth.values()):
         in_lines, in_headings = frozenset[Term](), frozenset[Term]()
-    meant = scored.vector >= MEANT or (not (in_lines or in_headings) and scored.text >= LIKE_WORDS)
+    meant = scored.vector >= MEANT
     named = periods.nearest(times, _days(scored.candidate)) > 0
     return Why(_named(query, in_lines), _named(query, in_headings), by_meaning=meant, by_date=named)
 
@@ -287,9 +276,8 @@ def score_words(
     query: words.Query,
     known: Statistics,
     tokenize: words.Tokenize,
-    like: Likeness | None = None,
 ) -> None:
-    """Set the text scores of candidates; with `like`, words of like meaning count too."""
+    """Set the text scores of candidates."""
     idf = [known.idf(term) for term in query.terms]
     whole = sum(idf)
     if not whole or not scored:
@@ -301,8 +289,6 @@ def score_words(
     found = words.match(texts, query, idf)
     for each, heading in zip(scored, found.headings, strict=True):
         each.held = np.vstack([found.units[each.prepared.rows], heading]) > 0
-    if like is not None:
-        words.liken(found.units, texts, query, like)
     shares = np.array(idf, np.float32) / whole
     firsts = np.array([text.first for text in texts])
     lengths = np.array([text.length for text in texts], np.float32)[:, None]

@@ -25,7 +25,8 @@ else:
         def __getattr__(self, name: str) -> object:
             import numpy  # noqa: ICN001, PLC0415
 
-            return getattr(numpy, name)
+            found = self.__dict__[name] = getattr(numpy, name)
+            return found
 
     np = _Numpy()
     NDArray = Array = object  # names in annotations, which nobody looks at while it runs

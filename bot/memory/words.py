@@ -2,8 +2,7 @@
 
 A word of an alphabet is one term, by its stem. A run of Chinese, Japanese or Korean characters is
 asked for by its overlapping pairs, which is what its words mostly are, and more faintly by single
-characters, because a word of one character stands in other pairs in the note. A chunk has a term
-exactly, or by a word of like meaning.
+characters, because a word of one character stands in other pairs in the note.
 
 Everything is counted for all the candidates of a search at once: one row for each unit (a line, or
 a part of a long one), one column for each term.
@@ -15,11 +14,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
-from typing import Protocol
 
-from bot.memory import chunking, vectors
+from bot.memory import chunking
 from bot.memory.chunking import Unit
-from bot.memory.vectors import Array, NDArray, Vectors, np
+from bot.memory.vectors import Array, NDArray, np
 from bot.storage import fulltext
 
 Tokenize = Callable[[str], list[str]]
@@ -29,8 +27,6 @@ NEW_LINE = "\ue000"  # private use, which the tokenizer takes for a word
 MAX_TERMS = 48
 SINGLE_WEIGHT = 0.4  # of a single CJK character inside a longer run, next to a pair's
 UNIT_TOKENS = 160  # a line longer than this is scored, and shown, in parts
-LIKE = 0.4  # words less alike than this have nothing to do with each other
-LIKE_WORTH = 0.8  # of a word that means the same, next to the word itself
 _NO_IDF = 1e-6
 
 Matrix = Array
@@ -76,22 +72,6 @@ def parse(query: str, tokenize: Tokenize) -> Query:
 def indexed(text: str) -> str:
     """Text as the full-text index and `Tokenize` take it, line ends marked."""
     return fulltext.spaced(text.replace(NEW_LINE, " ")).replace("\n", f" {NEW_LINE} ")
-
-
-class WordVectors(Protocol):
-    """An embedder that can tell at once, in any thread, what single words mean."""
-
-    def word_vectors(self, texts: Sequence[str]) -> Vectors:
-        """One vector of length one for each word; zeros for one that means nothing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """How words of like meaning are found: by vectors of the words as they were, unstemmed."""
-
-    vectors: WordVectors
-    split: Tokenize
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,40 +261,6 @@ class _Codes:
             following = stream[np.minimum(at + step, len(stream) - 1)]
             at = at[following == self._numbers[token]]
         return at
-
-
-def liken(units: Matrix, texts: Sequence[Text], query: Query, like: Likeness) -> None:
-    """Count words of like meaning in the units of some texts, where the words are not themselves.
-
-    Raises:
-        EmbedderError: what words mean cannot be told.
-    """
-    asked = [at for at, t in enumerate(query.terms) if not fulltext.is_cjk(t.text)]
-    tokens = like.split(_together(texts))
-    vocabulary = list({*tokens} - {NEW_LINE})
-    if not asked or not vocabulary:
-        return
-    meant = like.vectors.word_vectors([query.terms[at].text.lower() for at in asked])
-    likeness = vectors.products(like.vectors.word_vectors(vocabulary), meant)
-    says = [
-        at
-        for at in np.flatnonzero((likeness > LIKE).any(axis=1)).tolist()
-        if not fulltext.is_stop_word(vocabulary[at])
-    ]
-    codes = _Codes(vocabulary[at] for at in says)
-    stream = codes.of(tokens)
-    hits = np.flatnonzero(stream > 0)
-    lines = np.searchsorted(codes.ends(stream), hits)
-    # A text's last line is its heading, which has no row.
-    row = np.array([at for text in texts for at in (*range(text.first, text.rows.stop), -1)])[lines]
-    hits, row = hits[row >= 0], row[row >= 0]
-    if not len(hits):
-        return
-    worth = LIKE_WORTH * np.clip((likeness[says] - LIKE) / (1 - LIKE), 0.0, 1.0)
-    starts = np.flatnonzero(np.diff(row, prepend=-1))
-    best = np.maximum.reduceat(worth[stream[hits] - 1], starts, axis=0)
-    there = row[starts][:, None], np.array(asked)
-    units[there] = np.maximum(units[there], best)
 
 
 def _together(texts: Sequence[Text]) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
-from bot.agent.meter import added
-from bot.agent.models import Usage
+from bot.agent.meter import Meter, added
+from bot.agent.models import Reply, Request, TextDelta, Usage, Writer
 from bot.clock import Clock
 from bot.config import OFFLINE, Config, LimitsConfig
+from bot.errors import LimitReached
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.money import counts, limits
@@ -42,6 +47,7 @@ class Allowance:
         self._in_all = limits.limits_of(config.in_all, "all")
         # What everybody used from the beginning of a period to some time that is settled.
         self._settled: dict[int, _Settled] = {}
+        self._chores: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.prices = prices
 
     def configure(self, config: Config) -> None:
@@ -55,13 +61,10 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        if model == OFFLINE or (conversation.is_owner and self._config.exempt_owner):
+        if model == OFFLINE or not self._is_limited(conversation):
             return UNLIMITED
         person, snapshot = conversation.person, self._resolver.now
-        own = self._own(person)
-        if not own and not self._in_all:
-            return UNLIMITED
-        now = self._clock()
+        own, now = self._own(person), self._clock()
         asked = [
             *((limit, period(limit.span, now, snapshot.zone_of(person))) for limit in own),
             *((limit, period(limit.span, now, snapshot.policy.zone)) for limit in self._in_all),
@@ -87,6 +90,18 @@ class Allowance:
 
         found, self._settled = await self._database.read(look)
         return Balance(tuple(found))
+
+    @asynccontextmanager
+    async def chore(self, conversation: Conversation) -> AsyncGenerator[None]:
+        """Run the chores of one person one at a time, where a limit holds for them.
+
+        Each then knows what the one before used, so together they exceed a limit by one call.
+        """
+        if not self._is_limited(conversation):
+            yield
+            return
+        async with self._chores.setdefault(conversation.person, asyncio.Lock()):
+            yield
 
     async def in_all(self) -> tuple[Standing, ...]:
         """How far the limits are used up that hold for everybody together.
@@ -142,6 +157,10 @@ class Allowance:
             for limit, lasting in own
         )
 
+    def _is_limited(self, conversation: Conversation) -> bool:
+        is_exempt = conversation.is_owner and self._config.exempt_owner
+        return not is_exempt and bool(self._in_all or self._own(conversation.person))
+
     def _own(self, person: str) -> tuple[Limit, ...]:
         people = self._config.people
         names = self._resolver.now.names_of(person) if people else ()
@@ -160,6 +179,32 @@ class Allowance:
             before = until
         now = _by_model(tx, before, EVER, None)
         return added(known, now), (before, known)
+
+
+@dataclass(frozen=True, slots=True)
+class CappedModel(Writer):
+    """Writes for chores: no call is made once a limit of whoever pays is reached.
+
+    `meter` has what the chore used so far, which is not counted yet.
+    """
+
+    model: Writer
+    allowance: Allowance
+    payer: Conversation
+    meter: Meter
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Answer a request.
+
+        Raises:
+            LimitReached: nothing is left to pay for it.
+        """
+        balance = await self.allowance.of(self.payer, request.model)
+        if balance.after(self.meter.used, self.allowance.prices).refused is not None:
+            raise LimitReached
+        async with aclosing(self.model.stream(request)) as events:
+            async for event in events:
+                yield event
 
 
 def is_first(tx: Transaction, whom: str, each: Standing, now: int) -> bool:

@@ -13,17 +13,13 @@ from typing import Any
 from bot.identity import Seat
 from bot.identity.view import folder_name
 from bot.storage import Transaction, Value
+from bot.storage.tables import TABLES, Owner
 
 WEB = "web"  # the channel in which the people of the page have their names
 CHANNEL_KEPT = "channel/"  # what the keys of `meta` begin with that channels keep something under
 
 Condition = tuple[str, tuple[Value, ...]]
 """What follows WHERE, and its values."""
-
-# Tables in which nothing is anybody's alone: what is in them goes by other rules.
-NOBODYS = frozenset(
-    {"rooms", "moved_chats", "meta", "journal", "ahead", "prefix_texts", "schema_versions"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ def of(tx: Transaction, names: Iterable[str]) -> Belongings:
     spot = "SELECT DISTINCT channel, account, chat FROM"
     spots = tx.execute(f"{spot} sessions WHERE {where}", values)
     for table in ("pairing", "links"):
-        seated, seats = _at(found.seats)
+        seated, seats = _among("channel, sender", found.seats)
         spots += tx.execute(f"{spot} {table} WHERE {seated}", seats)
     return Belongings(
         found.names,
@@ -76,58 +72,39 @@ def of(tx: Transaction, names: Iterable[str]) -> Belongings:
     )
 
 
-def conditions(found: Belongings) -> dict[str, Condition]:
+def conditions(found: Belongings, *, on_server: bool = False) -> dict[str, Condition]:
     """Which rows of each table are somebody's; of those that others hang on, last."""
     direct, names = _direct(found.names)
     theirs = f"session_id IN (SELECT id FROM sessions WHERE {direct})"
-    of_entries = f"seq IN (SELECT seq FROM entries WHERE {theirs})"
-    person = within("person", found.names)
-    at, seats = _at(found.seats)
-    rooted, roots = _at(found.seats, "root_channel", "root_sender")
-    here, chats = _among("channel, account, chat", found.chats)
-    asked, askers = _at(found.seats, "channel", "asker")
-    on_page = within("person", [sender for channel, sender in found.seats if channel == WEB])
-    named = within("name", on_page[1])
-    planned = f"repeat IN (SELECT id FROM repeats WHERE {person[0]})"
+    person, person_names = within("person", found.names)
+    on_page = tuple(sender for channel, sender in found.seats if channel == WEB)
+    by: dict[Owner, Condition] = {
+        "direct": (direct, names),
+        "session": (theirs, names),
+        "entry": (f"seq IN (SELECT seq FROM entries WHERE {theirs})", names),
+        "person": (person, person_names),
+        "repeat": (f"repeat IN (SELECT id FROM repeats WHERE {person})", person_names),
+        "seat": _among("channel, sender", found.seats),
+        "root": _among("root_channel, root_sender", found.seats),
+        "chat": _among("channel, account, chat", found.chats),
+        "asker": _among("channel, asker", found.seats),
+        "space": within("space", found.spaces),
+        "page person": within("person", on_page),
+        "page asker": within("asker", found.names),
+        "page name": within("name", on_page),
+    }
+    engines = {"", "postgres" if on_server else "sqlite"}
     return {
-        "conversations": (theirs, names),
-        "forgotten": (of_entries, names),
-        "hidden": (of_entries, names),
-        "prefixes": (theirs, names),
-        "snapshots": (theirs, names),
-        "artifacts": (theirs, names),
-        "titles": (theirs, names),
-        "approvals": (f"{theirs} OR {at}", (*names, *seats)),
-        "inbox": (f"{theirs} OR {here}", (*names, *chats)),
-        "outbox": (f"{here} OR {asked}", (*chats, *askers)),
-        "uploads": (here, chats),
-        "pairing": (at, seats),
-        "blocks": (at, seats),
-        "links": (f"{at} OR {rooted}", (*seats, *roots)),
-        "link_codes": (f"{person[0]} OR {rooted}", (*person[1], *roots)),
-        "reminders": person,
-        "repeat_runs": (planned, person[1]),
-        "repeats": person,
-        "zones": person,
-        "told_zones": person,
-        "limit_notices": person,
-        "push_subscriptions": person,
-        "usage_counts": (f"{person[0]} OR {theirs}", (*person[1], *names)),
-        "page_links": _or(on_page, within("asker", found.names)),
-        "page_logins": on_page,
-        "page_people": (f"{named[0]} OR {at}", (*named[1], *seats)),
-        "note_versions": within("space", found.spaces),
-        "forgotten_spaces": within("space", found.spaces),
-        "claim_uses": within("space", found.spaces),
-        "entries": (theirs, names),
-        "sessions": (direct, names),
+        table.name: _any([by[owner] for owner in table.owner])
+        for table in TABLES
+        if table.owner and table.engine in engines
     }
 
 
-def counts(tx: Transaction, found: Belongings) -> dict[str, int]:
+def counts(tx: Transaction, found: Belongings, *, on_server: bool = False) -> dict[str, int]:
     """How many rows of each table are somebody's; tables that hold none are left out."""
     told: dict[str, int] = {}
-    for table, (where, values) in conditions(found).items():
+    for table, (where, values) in conditions(found, on_server=on_server).items():
         number = int(tx.execute(f"SELECT count(*) FROM {table} WHERE {where}", values)[0][0])
         if number:
             told[table] = number
@@ -161,16 +138,16 @@ def channel_keys(tx: Transaction, found: Belongings) -> list[str]:
 
 
 def _joined(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
-    (at, one), (rooted, other) = _at(seats), _at(seats, "root_channel", "root_sender")
-    found = tx.execute(
-        f"SELECT channel, sender, root_channel, root_sender FROM links WHERE {at} OR {rooted}",
-        (*one, *other),
+    where, values = _any(
+        [_among("channel, sender", seats), _among("root_channel, root_sender", seats)]
     )
+    columns = "channel, sender, root_channel, root_sender"
+    found = tx.execute(f"SELECT {columns} FROM links WHERE {where}", values)
     return [f"{row[n]}:{row[n + 1]}" for row in found for n in (0, 2)]
 
 
 def _page_names(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
-    at, values = _at(seats)
+    at, values = _among("channel, sender", seats)
     return [
         f"{WEB}:{row[0]}" for row in tx.execute(f"SELECT name FROM page_people WHERE {at}", values)
     ]
@@ -179,10 +156,6 @@ def _page_names(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
 def _direct(names: Sequence[str]) -> Condition:
     where, values = within("person", names)
     return f"chat_type = 'direct' AND {where}", values
-
-
-def _at(seats: Sequence[Seat], channel: str = "channel", sender: str = "sender") -> Condition:
-    return _among(f"{channel}, {sender}", seats)
 
 
 def within(column: str, values: Sequence[Value]) -> Condition:
@@ -197,5 +170,5 @@ def _among(columns: str, values: Sequence[tuple[str, ...]]) -> Condition:
     return f"({' OR '.join([f'({one})'] * len(values))})", tuple(v for each in values for v in each)
 
 
-def _or(one: Condition, other: Condition) -> Condition:
-    return f"({one[0]} OR {other[0]})", (*one[1], *other[1])
+def _any(of: Sequence[Condition]) -> Condition:
+    return f"({' OR '.join(where for where, _ in of)})", tuple(v for _, each in of for v in each)

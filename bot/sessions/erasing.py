@@ -25,8 +25,10 @@ from bot.sessions.entries import GONE, Entry
 from bot.sessions.journal_records import ERASED, Record
 from bot.storage import Transaction, fulltext, journal
 from bot.storage.meta import keep
+from bot.storage.tables import TABLES, Owner
 
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
+WAITING = "forgotten:"  # and what was forgotten of entries that are not here: "id/block"
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
 _QUOTING = frozenset({"heard", "reply", "before", "carried", "mixed", "unknown"})
@@ -55,35 +57,26 @@ class Mark:
         return {"salt": self.salt, "digests": sorted(self.digests), "at": self.at}
 
 
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """What was removed: of whom, and how many rows by table.
-
-    `in_rooms` are places of rooms where only a mark is left.
-    """
-
-    theirs: Belongings
-    rows: Mapping[str, int]
-    in_rooms: int
-
-
-def preview(tx: Transaction, found: Belongings) -> tuple[dict[str, int], int]:
+def preview(
+    tx: Transaction, found: Belongings, *, on_server: bool = False
+) -> tuple[dict[str, int], int]:
     """How many rows of each table would go, and how many messages of theirs are in rooms."""
     accounts = [name for name in found.names if ":" in name]
     said = sum(len(speakers.said_by(tx, id_, accounts)) for id_, _ in speakers.rooms(tx))
-    return belongings.counts(tx, found), said
+    return belongings.counts(tx, found, on_server=on_server), said
 
 
-def erase_for_good(tx: Transaction, found: Belongings, at: int, now: int) -> Erased:
+def erase_for_good(
+    tx: Transaction, found: Belongings, at: int, now: int, *, on_server: bool = False
+) -> None:
     """Remove everything of somebody, and keep a mark of them.
 
     `at` is when that was asked for: done again it leaves no other mark, and another time it does,
     for the copies that were made since.
     """
-    done = erase(tx, found, now)
+    erase(tx, found, now, on_server=on_server)
     if not is_marked(tx, found.names, at):
         put_mark(tx, Mark.of(found, at))
-    return done
 
 
 def is_marked(tx: Transaction, names: Sequence[str], at: int) -> bool:
@@ -91,28 +84,25 @@ def is_marked(tx: Transaction, names: Sequence[str], at: int) -> bool:
     return any(mark.at == at and all(map(mark.is_of, names)) for mark in marks(tx))
 
 
-def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
+def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = False) -> None:
     """Remove everything of somebody."""
-    in_rooms = _leave_rooms(tx, found, now)
-    for key in belongings.channel_keys(tx, found):
+    _leave_rooms(tx, found, now)
+    kept = [f"{kind}{space}" for space in found.spaces for kind in (ASKED, NIGHT)]
+    for key in (*belongings.channel_keys(tx, found), *kept):
         tx.execute("DELETE FROM meta WHERE key = ?", (key,))
-    told = dict[str, int]()
-    for table, (where, values) in belongings.conditions(found).items():
+    for table, (where, values) in belongings.conditions(found, on_server=on_server).items():
         if table == "entries":
             for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
                 tx.forget_text(int(seq))
-        gone = tx.execute(f"DELETE FROM {table} WHERE {where} RETURNING 1", values)
-        if gone:
-            told[table] = len(gone)
+        tx.execute(f"DELETE FROM {table} WHERE {where}", values)
     tx.execute(journal_records.DROP_UNUSED)
     _leave_inbox(tx, found)
-    for space in found.spaces:
-        for kept in (ASKED, NIGHT):
-            tx.execute("DELETE FROM meta WHERE key = ?", (f"{kept}{space}",))
     where, values = belongings.within("session_id", found.sessions)
     tx.execute(f"DELETE FROM ahead WHERE {where}", values)
+    for session_id in found.sessions:
+        key = f"{WAITING}{session_id}."
+        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(key), key))
     _leave_journal(tx, found)
-    return Erased(found, told, in_rooms)
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
@@ -137,13 +127,10 @@ def put_mark(tx: Transaction, mark: Mark) -> None:
     journal_records.erased(tx, mark.row())
 
 
-def apply(tx: Transaction, line: str, record: Record, now: int) -> Erased | None:
-    """Do what a line of the journal says, also when that is to erase somebody once more.
-
-    What it comes to then; None for every other line, and when nothing of them is there.
-    """
+def apply(tx: Transaction, line: str, record: Record, now: int) -> bool:
+    """Do what a line of the journal says; True when it erased somebody once more."""
     journal_records.apply(tx, line, record, now)
-    return _erase_again(tx, mark_of(record.data), now) if record.kind == "erased" else None
+    return record.kind == "erased" and erase_again(tx, mark_of(record.data), now)
 
 
 def marks(tx: Transaction) -> list[Mark]:
@@ -159,22 +146,30 @@ def mark_of(row: Mapping[str, Any]) -> Mark:
     return Mark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
 
 
-def _erase_again(tx: Transaction, mark: Mark, now: int) -> Erased | None:
-    """Remove what an older copy of the database holds of somebody; None when that is nothing."""
+def erase_again(tx: Transaction, mark: Mark, now: int) -> bool:
+    """Remove what an older copy of the database holds of somebody; False when that is nothing."""
     names = [name for name in dict.fromkeys(_everybody(tx)) if mark.is_of(name)]
-    if not names:
-        return None
-    return erase(tx, belongings.of(tx, names), now)
+    if names:
+        erase(tx, belongings.of(tx, names), now)
+    return bool(names)
+
+
+_NAMED: Mapping[Owner, str] = {
+    "direct": "person",
+    "person": "person",
+    "seat": "channel || ':' || sender",
+    "root": "root_channel || ':' || root_sender",
+    "page name": f"'{belongings.WEB}:' || name",
+}
 
 
 def _everybody(tx: Transaction) -> Iterator[str]:
     """Every name that something may be kept under."""
-    for table in ("sessions", "reminders", "repeats", "zones", "told_zones", "usage_counts"):
-        yield from (str(row[0]) for row in tx.execute(f"SELECT DISTINCT person FROM {table}"))
-    for table in ("pairing", "links", "blocks", "page_people"):
-        for channel, sender in tx.execute(f"SELECT DISTINCT channel, sender FROM {table}"):
-            yield f"{channel}:{sender}"
-    yield from (f"{belongings.WEB}:{row[0]}" for row in tx.execute("SELECT name FROM page_people"))
+    for table in TABLES:
+        for owner in table.owner if not table.engine else ():
+            if name := _NAMED.get(owner):
+                rows = tx.execute(f"SELECT DISTINCT {name} FROM {table.name}")
+                yield from (str(row[0]) for row in rows)
     yield from speakers.accounts(tx)
 
 
@@ -231,22 +226,20 @@ def _is_theirs(found: Belongings, packed: str) -> bool:
 # --- rooms ----------------------------------------------------------------------------------------
 
 
-def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> int:
+def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> None:
     """Put a mark in the place of what somebody said in rooms, was answered, and is quoted with."""
     accounts = [name for name in found.names if ":" in name]
     by_key: dict[str, list[str]] = {}
     for session_id, key in speakers.rooms(tx):
         by_key.setdefault(key, []).append(session_id)
-    count = 0
     for key, ids in by_key.items():
         said = {id_: speakers.said_by(tx, id_, accounts) for id_ in ids}
         if not any(said.values()):
             continue
         wanted = _Wanted.of(entry for each in said.values() for _, entry in each)
         for id_ in ids:
-            count += _leave_room(tx, id_, {seq for seq, _ in said[id_]}, wanted, now)
+            _leave_room(tx, id_, {seq for seq, _ in said[id_]}, wanted, now)
         _leave_planned(tx, found, key)
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +267,9 @@ class _Wanted:
         return any(each in folded for each in self.words)
 
 
-def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted, now: int) -> int:
-    """Put marks into one conversation of a room; in how many places."""
-    count, begun, is_answer = 0, False, False
+def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted, now: int) -> None:
+    """Put marks into one conversation of a room."""
+    is_changed, begun, is_answer = False, False, False
     before: Entry | None = None
     for seq, entry in speakers.read(tx, session_id):
         begun = begun or seq in own
@@ -290,13 +283,12 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
         before = entry
         if left is not None:
             _put(tx, seq, entry, left, now)
-            count += 1
-    if count:
+            is_changed = True
+    if is_changed:
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
         store.set_mirror_bytes(tx, session_id, size)
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
         journal_records.drop(tx, "prompt", session_id)
-    return count
 
 
 def _goes(entry: Entry, begun: bool, is_answer: bool) -> bool:  # noqa: FBT001 - both are facts

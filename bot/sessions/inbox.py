@@ -284,16 +284,9 @@ def prune(tx: Transaction, before: int) -> None:
 
 
 def revived(body: str | bytes) -> Inbound:
-    """The message of its stored JSON; fields a newer version added are left out.
-
-    An older version put what was passed on into the words, in brackets: where there may be any of
-    it, none of the words count as the sender's.
-    """
+    """The message of its stored JSON; fields a newer version added are left out."""
     data = cast("dict[str, Any]", orjson.loads(body))
     plain = _known(Inbound, data)
-    words = data.get("text", "")
-    if "foreign" not in data and "[" in words and not words.startswith("/"):
-        plain |= {"text": "", "foreign": [{"kind": "unknown", "text": words}]}
     reply = plain.get("reply_to")
     plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
     plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))

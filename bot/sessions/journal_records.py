@@ -130,10 +130,7 @@ ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 
 _DROP = {
     "artifact": ("DELETE FROM artifacts WHERE id = ?",),
-    "prompt": (
-        "DELETE FROM prefixes WHERE session_id = ?",
-        "DELETE FROM snapshots WHERE session_id = ?",
-    ),
+    "prompt": ("DELETE FROM prefixes WHERE session_id = ?",),
 }
 # The texts that no session begins with any more.
 DROP_UNUSED = """DELETE FROM prefix_texts

@@ -16,7 +16,7 @@ import structlog
 
 from bot.errors import StorageError
 from bot.sessions import store, transcript_files
-from bot.sessions.transcript_files import OpenFiles, knows, path_of, set_aside
+from bot.sessions.transcript_files import OpenFiles, path_of, set_aside
 from bot.storage import Database, files
 
 GATHER_SECONDS = 0.05  # what many conversations add is written together
@@ -67,11 +67,7 @@ class Mirror:
             self._soon = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._wake.set)
 
     async def repair(self) -> int:
-        """Write again every file whose length is not what the database says; how many.
-
-        Files that are where earlier versions had them are brought to their place before.
-        """
-        await asyncio.to_thread(transcript_files.settle_all, self._folder)
+        """Write again every file whose length is not what the database says; how many."""
         wrong, after, place = 0, "", None
         found: Mapping[str, int] = {}
         while page := await self._database.read(
@@ -208,8 +204,8 @@ def _sync_all(folder: Path, opened: OpenFiles, names: Iterable[str]) -> bool:
 def _replace(path: Path, data: bytes) -> None:
     """Write the file beside and swap it in; lines the database does not know are set aside."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    if path.exists() and not knows(data, path.read_bytes()):
-        set_aside(path, path)
+    if path.exists() and not data.startswith(path.read_bytes()):
+        set_aside(path)
     beside = path.with_suffix(".jsonl.tmp")
     with open(beside, "wb", opener=files.opener) as file:
         file.write(data)

@@ -6,25 +6,32 @@ change of the clocks. A time that they skip is as long after the jump as it woul
 its beginning, and one that comes twice is the first, so each comes once. Minutes and hours go by
 what has gone by.
 
-Worked out here, because APScheduler's triggers have no end, count no weeks or months from a
+dateutil finds the days. APScheduler's triggers have no end, count no weeks or months from a
 beginning, and leave out what a change of the clocks skips.
 """
 
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
+from dateutil import rrule
+from dateutil.relativedelta import relativedelta
+
 MIN_MINUTES = 10  # between two times
 MIN_TASK_MINUTES = 60  # … of a task
 MAX_INTERVAL = 1_000
 MAX_RULE = 200  # characters
-_YEARS = 9  # within which every date comes again
+_PERIODS: Final = {  # and the most days of one
+    "DAILY": (relativedelta(days=1), 1),
+    "WEEKLY": (relativedelta(weeks=1), 7),
+    "MONTHLY": (relativedelta(months=1), 31),
+    "YEARLY": (relativedelta(years=1), 366),
+}
 _MARGIN = timedelta(days=2)  # more than any change of the clocks
 
 Frequency = Literal["MINUTELY", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY"]
@@ -266,83 +273,35 @@ class Series:
         return None if until is not None and wall > until else at
 
     def _walls(self, since: datetime) -> Iterator[datetime]:
-        """What the rule says of a wall clock, in order, from the period of `since` on."""
+        """What the rule says of a wall clock, in order, from about `since` on."""
         rule, begins = self.rule, self.begins
-        times = [
-            timedelta(hours=hour, minutes=minute)
-            for hour in rule.hours or (begins.hour,)
-            for minute in rule.minutes or (begins.minute,)
+        period, days = _PERIODS[rule.frequency]
+        passed = max(0, (since - begins).days) // (days * rule.interval) * rule.interval
+        start = begins.replace(second=0) + passed * period
+        # The calendar repeats every 400 years, and dateutil looks for a rule that never comes up
+        # to the year 9999: in its last 400 years that is soon.
+        ahead = (date.max.year - start.year) // 400 * 400
+        # dateutil wants a numbered day and one without a number both; RFC 5545 either.
+        has_numbers = any(n for n, _ in rule.weekdays)
+        weekdays = [
+            rrule.weekday(day, each)
+            for n, day in rule.weekdays
+            for each in ((n or None,) if n or not has_numbers else range(1, 6))
         ]
-        first = max(since, begins).date()
-        longer = {"MONTHLY": 1 + rule.interval // 12, "YEARLY": rule.interval}
-        reach = _YEARS * longer.get(rule.frequency, 1)
-        last_year = min(first.year + reach, date.max.year - 1)
-        number = self._periods_to(first) // rule.interval * rule.interval
-        while True:
-            year, days = self._period(number)
-            if year > last_year:
+        by_day = rule.frequency in {"DAILY", "WEEKLY"} or weekdays
+        for found in rrule.rrule(
+            getattr(rrule, rule.frequency),
+            start.replace(year=start.year + ahead),
+            rule.interval,
+            wkst=rrule.MO,
+            bymonth=rule.months or (begins.month if rule.frequency == "YEARLY" else None),
+            bymonthday=rule.days or (None if by_day else begins.day),
+            byweekday=weekdays or None,
+            byhour=rule.hours or None,
+            byminute=rule.minutes or None,
+        ):
+            wall = found.replace(year=found.year - ahead)
+            if rule.until is not None and wall > rule.until:
                 return
-            for day in days:
-                for time in times:
-                    wall = datetime.combine(day, datetime.min.time()) + time
-                    if rule.until is not None and wall > rule.until:
-                        return
-                    if wall >= begins:
-                        yield wall
-            number += rule.interval
-
-    def _periods_to(self, day: date) -> int:
-        """In which period after the first one a day lies."""
-        begins = self.begins.date()
-        match self.rule.frequency:
-            case "WEEKLY":
-                monday = begins - timedelta(days=begins.weekday())
-                return (day - monday).days // 7
-            case "MONTHLY":
-                return (day.year - begins.year) * 12 + day.month - begins.month
-            case "YEARLY":
-                return day.year - begins.year
-            case _:
-                return (day - begins).days
-
-    def _period(self, number: int) -> tuple[int, list[date]]:
-        """The year a period begins in, and its days."""
-        rule, begins = self.rule, self.begins.date()
-        if rule.frequency in {"MONTHLY", "YEARLY"}:
-            if rule.frequency == "MONTHLY":
-                month = begins.year * 12 + begins.month - 1 + number
-                year, months = month // 12, (month % 12 + 1,)
-                months = tuple(m for m in months if m in rule.months or not rule.months)
-            else:
-                year, months = begins.year + number, rule.months or (begins.month,)
-            if year >= date.max.year:
-                return year, []
-            return year, [day for month in months for day in self._in_month(year, month)]
-        length = 7 if rule.frequency == "WEEKLY" else 1
-        start = begins - timedelta(days=begins.weekday() if length == 7 else 0)
-        if (date.max - start).days <= (number + 1) * length:
-            return date.max.year, []
-        start += timedelta(days=number * length)
-        wanted = {weekday for _, weekday in rule.weekdays}
-        if length == 7 and not wanted:
-            wanted = {begins.weekday()}
-        days = (start + timedelta(days=ahead) for ahead in range(length))
-        return start.year, [
-            day
-            for day in days
-            if (not wanted or day.weekday() in wanted)
-            and (not rule.months or day.month in rule.months)
-        ]
-
-    def _in_month(self, year: int, month: int) -> Iterator[date]:
-        rule = self.rule
-        first, length = monthrange(year, month)
-        wanted = {day if day > 0 else length + 1 + day for day in rule.days}
-        if not rule.days and not rule.weekdays:
-            wanted = {self.begins.day}
-        for day in range(1, length + 1):
-            weekday = (first + day - 1) % 7
-            which = (0, (day - 1) // 7 + 1, -((length - day) // 7 + 1))
-            is_named = any((n, weekday) in rule.weekdays for n in which)
-            if (not wanted or day in wanted) and (not rule.weekdays or is_named):
-                yield date(year, month, day)
+            if wall >= begins:
+                yield wall

@@ -62,21 +62,6 @@ def is_known(tx: Transaction, key: str) -> bool:
     return bool(tx.execute(f"SELECT 1 {_ROOMS} AND s.key = ?", (key,)))
 
 
-def rename(tx: Transaction, key: str, other: str) -> None:
-    """Let what is known of a room be that of another key; what was chosen last counts."""
-    tx.execute(
-        "INSERT INTO rooms(key, activation, warned_at, changed_at) "
-        "SELECT ?, activation, warned_at, changed_at FROM rooms WHERE key = ? "
-        "ON CONFLICT(key) DO UPDATE SET activation = excluded.activation, "
-        "changed_at = excluded.changed_at WHERE rooms.changed_at < excluded.changed_at",
-        (other, key),
-    )
-    gone = tx.execute("DELETE FROM rooms WHERE key = ? RETURNING activation", (key,))
-    if gone and gone[0][0]:
-        journal_records.keep(tx, "rooms", key)
-        journal_records.keep(tx, "rooms", other)
-
-
 def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
     """Whether a room may be told now that it is none of ours; then not again for `every` ms."""
     # A time from further ahead was noted by a clock that was wrong.

@@ -32,7 +32,7 @@ class Snapshot:
     """The system prompt of a session, and its tools as JSON.
 
     Of the files in the prompt it has the names and about how many tokens each is: of those about
-    people in `remembered`, of the others in `own`. One kept by an earlier version has none.
+    people in `remembered`, of the others in `own`.
     """
 
     system: str
@@ -46,9 +46,8 @@ def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
     rows = tx.execute(
         "SELECT view, system.text, tools.text, sizes FROM prefixes "
         "JOIN prefix_texts AS system ON system.digest = prefixes.system "
-        "JOIN prefix_texts AS tools ON tools.digest = prefixes.tools WHERE session_id = ? "
-        "UNION ALL SELECT view, system, tools, sizes FROM snapshots WHERE session_id = ?",
-        (session_id, session_id),
+        "JOIN prefix_texts AS tools ON tools.digest = prefixes.tools WHERE session_id = ?",
+        (session_id,),
     )
     return {row[0]: Snapshot(row[1], row[2], *_SIZES.validate_json(row[3])) for row in rows}
 
@@ -59,10 +58,10 @@ def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
 
 
 def _names(tx: Transaction, where: str, values: Sequence[Value]) -> list[Name]:
-    of = "SELECT session_id, view FROM {} JOIN sessions ON id = session_id WHERE " + where
     rows = tx.execute(
-        f"{of.format('prefixes')} UNION {of.format('snapshots')} ORDER BY session_id, view",
-        (*values, *values),
+        "SELECT session_id, view FROM prefixes JOIN sessions ON id = session_id "
+        f"WHERE {where} ORDER BY session_id, view",
+        values,
     )
     return [(row[0], row[1]) for row in rows]
 
@@ -78,9 +77,6 @@ def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
                 rows = tx.execute("SELECT text FROM prefix_texts WHERE digest = ?", (digest,))
                 known[digest] = any(wanted in fulltext.folded(row[0]) for row in rows)
             if known[digest]:
-                found.append(name)
-        for (system,) in tx.execute(f"SELECT system FROM snapshots WHERE {_ONE}", name):
-            if wanted in fulltext.folded(system):
                 found.append(name)
     return found
 
@@ -107,7 +103,6 @@ def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
     for name in names:
         rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)
         digests.update(str(digest) for row in rows for digest in row)
-        tx.execute(f"DELETE FROM snapshots WHERE {_ONE}", name)
     for digest in sorted(digests):
         tx.execute(f"{journal_records.DROP_UNUSED} AND digest = ?", (digest,))
 
@@ -118,17 +113,13 @@ def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: i
     Together with the first turn that saw it, which changes the session's version.
     """
     sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
-    _keep(tx, (session_id, view), (snapshot.system, snapshot.tools), sizes, now)
-
-
-def _keep(tx: Transaction, name: Name, texts: tuple[str, str], sizes: str, at: int) -> None:
+    texts = (snapshot.system, snapshot.tools)
     digests = tuple(map(_digest, texts))
     by_digest = dict(zip(digests, texts, strict=True))
     is_new = tx.execute(
         "INSERT INTO prefixes(session_id, view, system, tools, sizes, made_at) "
-        f"SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM snapshots WHERE {_ONE}) "
-        "ON CONFLICT(session_id, view) DO NOTHING RETURNING 1",
-        (*name, *digests, sizes, at, *name),
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(session_id, view) DO NOTHING RETURNING 1",
+        (session_id, view, *digests, sizes, now),
     )
     if is_new:
         marks = ", ".join(["(?, ?)"] * len(by_digest))
@@ -136,19 +127,6 @@ def _keep(tx: Transaction, name: Name, texts: tuple[str, str], sizes: str, at: i
             f"INSERT INTO prefix_texts(digest, text) VALUES {marks} ON CONFLICT(digest) DO NOTHING",
             [value for item in by_digest.items() for value in item],
         )
-
-
-def share(tx: Transaction, limit: int) -> int:
-    """Store once what earlier programs stored for each session, some of it; how much there was."""
-    rows = tx.execute(
-        "SELECT session_id, view, system, tools, sizes, made_at FROM snapshots "
-        "ORDER BY session_id, view LIMIT ?",
-        (limit,),
-    )
-    for session_id, view, system, tools, sizes, at in rows:
-        tx.execute(f"DELETE FROM snapshots WHERE {_ONE}", (session_id, view))
-        _keep(tx, (session_id, view), (system, tools), sizes, at)
-    return len(rows)
 
 
 def _digest(text: str) -> str:

@@ -440,9 +440,14 @@ def _insert(
     )
     numbers: dict[str, int] = dict(rows)  # pyright: ignore[reportArgumentType]
     for new, id_ in zip(news, lines, strict=True):
-        if new.kind == "message" and new.text:
+        if is_indexed(new):
             tx.index_text(numbers[id_], new.text)
     return min(numbers.values())
+
+
+def is_indexed(entry: entries.NewEntry | entries.Entry) -> bool:
+    """True for what search finds by its words, unless it was forgotten."""
+    return entry.kind == "message" and bool(entry.text)
 
 
 def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Session | None:
@@ -585,25 +590,6 @@ def all_sessions(tx: Transaction) -> list[Session]:
     """Every session, newest first."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at DESC, id DESC")
     return [Session(*row) for row in rows]
-
-
-def of_key(tx: Transaction, key: str) -> list[Session]:
-    """Every session of a key, oldest first."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE key = ? ORDER BY started_at", (key,))
-    return [Session(*row) for row in rows]
-
-
-def rekey(tx: Transaction, session: Session) -> None:
-    """Store a session's other `key` and `previous`; its mirror then begins with another header."""
-    before = get(tx, session.id)
-    if before is None or (before.key, before.previous) == (session.key, session.previous):
-        return
-    added = len(header_of(session).encode()) - len(header_of(before).encode())
-    tx.execute(
-        "UPDATE sessions SET key = ?, previous = ?, mirror_bytes = mirror_bytes + ?, "
-        "version = version + 1 WHERE id = ?",
-        (session.key, session.previous, added, session.id),
-    )
 
 
 def pointers(tx: Transaction) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """Where the JSONL copy of each transcript is, and how it is written: for threads.
 
 There is a folder for each month, of the sessions that began in it, and one for what was imported.
-Earlier versions had all files in one folder. What is still there counts just the same, and is
-brought to its place by one change of its name: it is in the one or in the other, whatever happens.
 """
 
 from __future__ import annotations
@@ -11,14 +9,13 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
-from bot.sessions import entries, imported
+from bot.sessions import imported
 from bot.storage import Transaction, files
 
 SUFFIX = ".jsonl"
@@ -83,57 +80,25 @@ def everything(folder: Path) -> Iterator[Path]:
         yield from (path for path in place.iterdir() if not path.is_dir() or path.is_symlink())
 
 
-# --- where earlier versions had them --------------------------------------------------------------
-
-
-def settle(folder: Path, session_id: str) -> None:
-    """Bring the file of a session to its place, if it is where earlier versions had it.
+def distribute(folder: Path) -> None:
+    """Bring files that all lie in the folder itself, as a backup has them, to their places.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the disk does not take it; doing it again goes on.
     """
-    old, new = folder / f"{session_id}{SUFFIX}", path_of(folder, session_id)
-    if old == new or new.exists() or not old.is_file():
-        return
-    new.parent.mkdir(mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError):  # it was brought there just now
-        old.rename(new)
+    for path in [path for path in folder.iterdir() if path.is_file()]:
+        place = folder / place_of(path.name.partition(SUFFIX)[0])
+        place.mkdir(mode=0o700, exist_ok=True)
+        path.rename(place / path.name)
 
 
-def settle_all(folder: Path) -> int:
-    """Do so with every file there is, how many there were; one whose place is taken is set aside.
+def set_aside(path: Path) -> None:
+    """Give a file the next free name beside its own.
 
     Raises:
-        OSError: the disk does not take it; the next start goes on.
+        OSError: it cannot be renamed.
     """
-    count = 0
-    for each in found_in(folder):
-        new = path_of(folder, each.id)
-        if each.path == new:
-            continue
-        settle(folder, each.id)
-        with suppress(FileNotFoundError):
-            if each.path.is_file():  # its place is taken: by what was written anew
-                set_aside(each.path, new)
-        count += 1
-    for path in folder.glob(f"*{SUFFIX}.kept-*"):
-        new = path_of(folder, path.name.partition(SUFFIX)[0])
-        if new.parent != folder:
-            new.parent.mkdir(mode=0o700, exist_ok=True)
-            path.rename(free_name(new))
-    return count
-
-
-def set_aside(path: Path, instead: Path) -> None:
-    """Give a file the next free name beside another; one that this begins with goes.
-
-    Raises:
-        OSError: it cannot be read or renamed.
-    """
-    if path != instead and knows(instead.read_bytes(), path.read_bytes()):
-        path.unlink()
-        return
-    path.rename(free_name(instead))
+    path.rename(free_name(path))
 
 
 def free_name(path: Path) -> Path:
@@ -142,18 +107,6 @@ def free_name(path: Path) -> Path:
     while (kept := path.with_suffix(f"{SUFFIX}.kept-{number}")).exists():
         number += 1
     return kept
-
-
-def knows(data: bytes, there: bytes) -> bool:
-    """True when a file holds nothing else than `data` does; its session's key may be another."""
-    if data.startswith(there):
-        return True
-    (head, _, lines), (new_head, _, new_lines) = there.partition(b"\n"), data.partition(b"\n")
-    was, now = entries.parse_header(head), entries.parse_header(new_head)
-    if was is None or now is None or not new_lines.startswith(lines):
-        return False
-    changing = {"key": "", "previous": ""}
-    return {**was, **changing} == {**now, **changing}
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -230,7 +183,6 @@ class OpenFiles:
         try:
             file = files.opener(path, flags)
         except FileNotFoundError:
-            settle(self._folder, session_id)
             Path(path).parent.mkdir(mode=0o700, exist_ok=True)
             file = files.opener(path, flags | os.O_CREAT)
         status = os.fstat(file)

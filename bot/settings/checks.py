@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel
 
-from bot.channel import ChannelConfig, ChannelPlugin, reveal
+from bot.channel import ChannelConfig, ChannelPlugin, Rule, reveal
 from bot.config import ANTHROPIC, OFFLINE, OPENAI, SHORTEST_TOKEN, Config, is_loopback
 from bot.settings.fields import Key, env_name
 from bot.settings.problems import Problem, nearest, quoted, suggestion, word
@@ -23,9 +24,22 @@ KINDS = (ANTHROPIC, OPENAI)
 _KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
+BUILT_IN_TOOLS = (
+    "artifact_get",
+    "memory_get",
+    "memory_search",
+    "memory_write",
+    "schedule_message",
+    "transcript_search",
+    "web_fetch",
+    "web_search",
+)
 
-def problems(config: Config, kinds: Collection[str] = ()) -> Iterator[Problem]:
-    """Everything that stops the start; `kinds` of services come from other packages."""
+
+def problems(
+    config: Config, kinds: Collection[str] = (), *, has_other_tools: bool = False
+) -> Iterator[Problem]:
+    """Everything that stops the start; `kinds` of services, and tools, come from other packages."""
     yield from _services(config, (*KINDS, *kinds))
     yield from _timezones(config)
     yield from _people(config)
@@ -33,6 +47,9 @@ def problems(config: Config, kinds: Collection[str] = ()) -> Iterator[Problem]:
     yield from _folders(config)
     yield from _retention(config)
     yield from _web(config)
+    yield from _rules(config)
+    if not has_other_tools:
+        yield from unknown_tools(config)
 
 
 def warnings(config: Config) -> Iterator[Problem]:
@@ -247,6 +264,40 @@ def _web(config: Config) -> Iterator[Problem]:
     if web.search in {"brave", "tavily"} and not reveal(web.search_key):
         message = f'"{web.search}" needs a key: set CONFIDANT_TOOLS__WEB__SEARCH_KEY'
         yield Problem(search, message, needs=(search, ("tools", "web", "search_key")))
+
+
+def _rules(config: Config) -> Iterator[Problem]:
+    """Rules about channels that are not installed: they would never match."""
+    installed = list(type(config.channels).model_fields)
+    lists: list[tuple[Key, Sequence[Rule]]] = [
+        (("scope",), config.scope.rules),
+        (("send_policy",), config.send_policy.rules),
+        (("tools",), config.tools.rules),
+    ]
+    lists += [(("channels", n, "scope"), config.channels.get(n).scope.rules) for n in installed]
+    for table, rules in lists:
+        for index, rule in enumerate(rules):
+            if rule.channel and rule.channel.lower() not in installed:
+                hint = suggestion(rule.channel, installed)
+                message = f"no channel {quoted(rule.channel)} is installed{hint}"
+                yield Problem((*table, "rules", index, "channel"), message)
+
+
+def unknown_tools(config: Config) -> Iterator[Problem]:
+    """Rules about tools that are neither built in nor, by their names, of a configured server."""
+    servers = [f"{name}_" for name in config.tools.mcp]
+    for index, rule in enumerate(config.tools.rules):
+        for number, name in enumerate(rule.tools):
+            pattern = name.lower()
+            start = re.split(r"[*?[]", pattern)[0]
+            is_served = any(
+                pattern.startswith(each) or (start != pattern and each.startswith(start))
+                for each in servers
+            )
+            if not is_served and not fnmatch.filter(BUILT_IN_TOOLS, pattern):
+                hint = suggestion(name, [*BUILT_IN_TOOLS, *(f"{each}*" for each in servers)])
+                key = ("tools", "rules", index, "tools", number)
+                yield Problem(key, f"no tool is called {quoted(name)}{hint}")
 
 
 def _is_web_address(url: str) -> bool:

@@ -26,7 +26,13 @@ from bot.settings.fields import (
     shape_at,
     tables,
 )
-from bot.settings.plugins import config_model, installed_channels, model_kinds, plain_names
+from bot.settings.plugins import (
+    config_model,
+    has_tools,
+    installed_channels,
+    model_kinds,
+    plain_names,
+)
 from bot.settings.problems import (
     MAX_DEPTH,
     Problem,
@@ -118,6 +124,7 @@ class Sources:
         told = [
             *reading.warnings,
             *checks.warnings(config),
+            *(checks.unknown_tools(config) if has_tools() else ()),
             *checks.missing(config, self.plugins, origins),
         ]
         warnings = tuple(map(reading.told, told))
@@ -349,7 +356,7 @@ class _Reading:
         """
         config = self._validated()
         if config is not None:
-            found = checks.problems(config, model_kinds())
+            found = checks.problems(config, model_kinds(), has_other_tools=has_tools())
             self.problems += [each for each in found if self._is_news(each)]
         if self.problems or config is None:
             raise ConfigError(self._report())

@@ -16,6 +16,7 @@ from bot.settings.fields import Key, shape_at
 
 GROUP = "confidant.channels"
 MODELS_GROUP = "confidant.models"
+TOOLS_GROUP = "confidant.tools"
 
 # Variables with names of their own; a channel adds its own through `ChannelPlugin.env`.
 PLAIN_NAMES: Mapping[str, Key] = {
@@ -42,6 +43,11 @@ def installed_channels() -> dict[str, ChannelPlugin]:
 def model_kinds() -> dict[str, EntryPoint]:
     """The kinds of services that other packages bring, by name; nothing is loaded."""
     return {entry.name: entry for entry in entry_points(group=MODELS_GROUP)}
+
+
+def has_tools() -> bool:
+    """True when other packages bring tools; which ones, they say only once they are loaded."""
+    return bool(entry_points(group=TOOLS_GROUP))
 
 
 def _load(entry: EntryPoint) -> ChannelPlugin:

@@ -10,7 +10,6 @@ Before a newer version of the program changes the tables it keeps a copy, one of
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -92,11 +91,6 @@ def number_of(copy: Path) -> int:
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
-def notes_of(database: Path) -> Path:
-    """Where notes are copied to before an upgrade moves them."""
-    return database.parent / BEFORE_UPGRADE / "notes"
-
-
 def drop_old(database: Path, now: int) -> None:
     """Remove copies from before upgrades that were made long ago.
 
@@ -104,9 +98,9 @@ def drop_old(database: Path, now: int) -> None:
         StorageError: one cannot be removed; it is tried again.
     """
     with _told("A copy from before an upgrade could not be removed"):
-        for each in (*before_upgrades(database), notes_of(database)):
-            if each.exists() and each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for each in before_upgrades(database):
+            if each.stat().st_mtime * 1000 < now - KEPT_DAYS * DAY_MS:
+                each.unlink()
                 log.info("storage.copy_dropped", name=each.name)
 
 
@@ -234,7 +228,7 @@ def restore(database: Path, now: int) -> Path:
         StorageError: the disk does not take it; the damaged database is still there.
     """
     for backup in newest_first(database, now):
-        if is_sound(backup) and tables_of(backup)[0] <= schema.VERSION:
+        if is_sound(backup) and schema.BASELINE <= tables_of(backup)[0] <= schema.VERSION:
             break
     else:
         raise StorageCorrupt(
@@ -277,6 +271,7 @@ def usable_version(copy: Path) -> int:
             f"{copy} has tables of version {version}, made by a newer Confidant ({program}); this "
             f"is {__version__} and knows version {schema.VERSION}. Nothing was changed."
         )
+    schema.must_be_known(version, str(copy))
     return version
 
 
@@ -319,7 +314,9 @@ def _take_up(database: Path, copy: Path, word: str) -> Path | None:
     beside = database.with_suffix(".restoring")
     mark_read_back(database, due=True)
     with _told("The backup could not be restored"):
-        _duplicate(copy, beside)  # before anything is moved, so that a full disk changes nothing
+        # Before anything is moved, so that a full disk changes nothing.
+        with copy.open("rb") as source, files.made(beside) as target:
+            shutil.copyfileobj(source, target)
         suffix = _free_suffix(database, word)
         for part in ("", "-wal", "-shm"):
             replaced = database.with_name(database.name + part)
@@ -361,17 +358,6 @@ def _free_suffix(database: Path, word: str) -> str:
         number += 1
         suffix = f"{base}-{number}"
     return suffix
-
-
-def _duplicate(source: Path, target: Path) -> None:
-    try:
-        with source.open("rb") as reader, open(target, "wb", opener=files.opener) as writer:
-            shutil.copyfileobj(reader, writer)
-            writer.flush()
-            os.fsync(writer.fileno())
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
 
 
 def _remove_unfinished(database: Path, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """How the backups of everything are doing: when one was made, tested, and what went wrong.
 
-The schedule (`bot.archive.schedule`) writes it; whoever tells people of backups reads it here:
+The schedule (`bot.portability.schedule`) writes it; whoever tells people of backups reads it here:
 `state = await database.read(backup_state.read)`, then `state.troubles(config.backup, now)`.
 """
 
@@ -16,7 +16,6 @@ from bot.storage import Transaction
 from bot.storage.meta import keep, text_of
 
 KEY = "backups"
-CLAIM_MS = 5 * 60_000  # for which work counts as being done after its last sign of life
 RETRY_MS = {"made": 10 * 60_000, "tested": 6 * 3_600_000}  # after one that failed
 LATE = 2.0  # times the time between two, after which somebody should look
 _HOUR_MS = 3_600_000
@@ -41,7 +40,6 @@ class Record:
         failed_at: the last try, if it failed; else 0.
         failing_since: the first try that failed since one succeeded; else 0.
         failure: why, in a sentence; it names files, but nothing that people said.
-        claimed_at: the last sign of life of whoever is at it now; else 0.
     """
 
     at: int = 0
@@ -50,12 +48,9 @@ class Record:
     failed_at: int = 0
     failing_since: int = 0
     failure: str = ""
-    claimed_at: int = 0
 
     def is_due(self, now: int, every_ms: float, retry_ms: float) -> bool:
-        """True when it is to be done, and nobody is at it; also when a clock was set back."""
-        if self.claimed_at and 0 <= now - self.claimed_at < CLAIM_MS:
-            return False
+        """True when it is to be done; also when a clock was set back."""
         if self.failed_at and 0 <= now - self.failed_at < retry_ms:
             return False
         return not 0 < self.at <= now < self.at + every_ms
@@ -67,7 +62,7 @@ class Record:
     def failed(self, why: str, now: int) -> Record:
         """It did not."""
         since = self.failing_since or now
-        return replace(self, failed_at=now, failing_since=since, failure=why, claimed_at=0)
+        return replace(self, failed_at=now, failing_since=since, failure=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ class BackupState:
         return self.made if what == "made" else self.tested
 
     def is_due(self, what: What, config: BackupConfig, now: int) -> bool:
-        """True when it is to be done, and nobody is at it."""
+        """True when it is to be done."""
         every = _HOUR_MS * (config.every_hours if what == "made" else config.test_days * 24)
         if config.folder is None or not every or (what == "tested" and not self.made.at):
             return False
@@ -129,7 +124,11 @@ def read(tx: Transaction) -> BackupState:
     if text is None:
         return BackupState()
     said = cast("dict[str, Any]", orjson.loads(text))
-    made, tested = Record(**said["made"]), Record(**said["tested"])
+    known = Record.__dataclass_fields__
+    made, tested = (
+        Record(**{name: value for name, value in said[what].items() if name in known})
+        for what in ("made", "tested")
+    )
     return BackupState(said["bot"], made, tested, said.get("other_disk", ""))
 
 

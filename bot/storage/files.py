@@ -7,11 +7,11 @@ import os
 import shutil
 import stat
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 import structlog
 
@@ -47,6 +47,45 @@ def create(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     except FileExistsError:
         _mend(path.resolve())
+
+
+@contextmanager
+def made(path: Path, beside: str = "") -> Generator[BinaryIO]:
+    """A file that gets its name when all of it is on the disk, in the place of one that has it.
+
+    Until then it is called `beside`. Nothing is left of one that was not finished.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    unfinished = path.with_name(beside or f".{path.name}.partial")
+    try:
+        unfinished.unlink(missing_ok=True)
+        with open(unfinished, "x+b", opener=opener) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def put(path: Path, data: bytes, beside: str = "", changed_at: int = 0) -> None:
+    """Let a file have this content, or leave it as it is; see `made`. Its folder is made.
+
+    `changed_at` (ns) is told as the time of its change, unless it is 0.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with made(path, beside) as file:
+        file.write(data)
+        file.flush()
+        if changed_at:
+            os.utime(file.fileno(), ns=(changed_at, changed_at))
 
 
 def sync_folder(path: Path) -> None:

@@ -102,15 +102,9 @@ def match_query(query: str) -> str:
     return " OR ".join(f'"{phrase}"' for phrase in phrases(query))
 
 
-def tokenizer(connection: apsw.Connection, *, stems: bool = True) -> Callable[[str], list[str]]:
-    """FTS5's own tokenizer, so that Python sees the words as it does.
-
-    Without `stems` the same words come in the same places, but whole.
-    """
-    name, arguments = TOKENIZER
-    if not stems:
-        name, *arguments = arguments
-    call: Any = connection.fts5_tokenizer(name, arguments)
+def tokenizer(connection: apsw.Connection) -> Callable[[str], list[str]]:
+    """FTS5's own tokenizer, so that Python sees the words as it does."""
+    call: Any = connection.fts5_tokenizer(*TOKENIZER)
 
     def tokenize(text: str) -> list[str]:
         data = text.encode("utf-8", "replace")

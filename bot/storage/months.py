@@ -21,7 +21,6 @@ from typing import Final
 from bot.clock import DAY_MS, moment
 from bot.storage import Transaction
 
-SINCE: Final = 15  # the version of the tables that is laid out so
 ROOM: Final = 1 << 40  # numbers in a month; every number of 680 years is exact in JSON too
 AHEAD: Final = 1  # months that are made before they begin
 
@@ -153,7 +152,7 @@ END $$"""
 
 FUNCTIONS: Final = (_CHECK, _ADD, _LAY_OUT, _NEXT, _DUE, _DROP)
 
-# Before and after the tables of that version are laid out by month, which copies what they hold.
+# Before and after the empty tables are laid out by month.
 TABLES: Final = (
     "ALTER TABLE entries RENAME TO entries_whole",
     "ALTER TABLE entries_text RENAME TO entries_text_whole",
@@ -163,10 +162,7 @@ TABLES: Final = (
     "ALTER TABLE entries ALTER COLUMN seq SET DEFAULT nextval('entries_number')",
     _MONTHS,
 )
-FILLED: Final = (
-    "INSERT INTO entries SELECT * FROM entries_whole",
-    "INSERT INTO entries_text SELECT * FROM entries_text_whole",
-    "SELECT setval('entries_number', (SELECT coalesce(max(seq), 0) + 1 FROM entries), false)",
+KEYS: Final = (
     "DROP TABLE entries_whole, entries_text_whole",
     "ALTER TABLE entries ADD PRIMARY KEY (seq)",
     "CREATE INDEX entries_by_session ON entries(session_id, seq)",

@@ -25,7 +25,8 @@ _LOCK: Final = 0x636F6E6669  # one program migrates, the others wait
 _VERSIONS = (
     # Programs that know `compatible_from` may run on this version too.
     """CREATE TABLE IF NOT EXISTS schema_versions(
-        version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL, compatible_from BIGINT NOT NULL)""",
+        version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL, compatible_from BIGINT NOT NULL,
+        program TEXT COLLATE "C" NOT NULL DEFAULT '')""",
     # Tables beside those of every database: what made them, so that it is not done again.
     """CREATE TABLE IF NOT EXISTS schema_parts(
         name TEXT COLLATE "C" NOT NULL, digest TEXT NOT NULL, PRIMARY KEY(name, digest))""",
@@ -35,9 +36,6 @@ _VERSIONS = (
         id TEXT COLLATE "C" PRIMARY KEY, batch BIGINT NOT NULL,
         at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 20)""",
 )
-# Who made each; the first programs did not say.
-_PROGRAM = """ALTER TABLE schema_versions
-    ADD COLUMN IF NOT EXISTS program TEXT COLLATE "C" NOT NULL DEFAULT ''"""
 _FULLTEXT = (
     """CREATE TABLE entries_text(
         entry BIGINT NOT NULL, part BIGINT NOT NULL, words tsvector NOT NULL,
@@ -67,7 +65,7 @@ def migrate(tx: PostgresTransaction) -> None:
             _make(tx, statement)
     current = version(tx)
     once(tx, "fulltext", _FULLTEXT)
-    if current >= months.SINCE:
+    if current:
         _by_month(tx)
     if current < schema.VERSION:
         _step(tx, current)
@@ -84,12 +82,10 @@ def migrate(tx: PostgresTransaction) -> None:
 def _step(tx: PostgresTransaction, current: int) -> None:
     rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
     compatible_from = int(rows[0][0])
-    _make(tx, _PROGRAM)
-    for number in range(current + 1, schema.VERSION + 1):
-        step = schema.MIGRATIONS[number - 1]
+    for number, step in schema.steps(current):
         for statement in step:
             _make(tx, _spelled(statement))
-        if number == months.SINCE:
+        if number == schema.BASELINE:
             _by_month(tx)
         if not schema.is_additive(step):
             compatible_from = number
@@ -122,24 +118,20 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
 
 
 def _by_month(tx: PostgresTransaction) -> None:
-    """Have what was said in a partition a month, and keep what there is.
-
-    Programs that do not know of it can go on: to them the tables are what they were.
-    """
+    """Have what is said in a partition a month."""
     # The functions keep this path, so that nobody's own tables take the place of these.
     path = str(tx.execute("SELECT current_setting('search_path')")[0][0])
     tx.execute(
         "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
     )
     is_new = tx.execute("SELECT to_regclass('entry_months') IS NULL")[0][0]
-    found = months.stored(tx) if is_new else months.Stored()
     if is_new:
         for statement in months.TABLES:
             _make(tx, _spelled(statement))
     once(tx, "months", months.FUNCTIONS)
     if is_new:
-        months.lay_out(tx, found)
-        for statement in months.FILLED:
+        months.lay_out(tx, months.Stored())
+        for statement in months.KEYS:
             _make(tx, _spelled(statement))
     tx.execute("SELECT set_config('search_path', ?, true)", (path,))
 
@@ -276,13 +268,15 @@ def version(tx: PostgresTransaction) -> int:
     """The version of the tables; 0 while there are none.
 
     Raises:
-        StorageError: a newer version of the program made them, and this one cannot use them.
+        StorageError: a newer version of the program made them, or one from before the first
+            tables, and this one cannot use them.
     """
-    rows = tx.execute(  # the first programs noted no name
-        "SELECT version, compatible_from, coalesce(to_jsonb(found) ->> 'program', '') "
-        "FROM schema_versions AS found ORDER BY version DESC LIMIT 1"
+    rows = tx.execute(
+        "SELECT version, compatible_from, program FROM schema_versions "
+        "ORDER BY version DESC LIMIT 1"
     )
     current, compatible_from, program = rows[0] if rows else (0, 0, "")
+    schema.must_be_known(int(current), "The database")
     if compatible_from > schema.VERSION:
         raise errors.StorageError(
             f"The database has tables of version {current}, made by a newer Confidant ({program}); "

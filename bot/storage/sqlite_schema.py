@@ -15,8 +15,6 @@ from bot.storage.sqlite_sql import SqliteTransaction
 
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions(
     version BIGINT PRIMARY KEY, applied_at TEXT NOT NULL, program TEXT NOT NULL DEFAULT '')"""
-# Those of the first programs lack it.
-_PROGRAM = "ALTER TABLE schema_versions ADD COLUMN program TEXT NOT NULL DEFAULT ''"
 # 'text' is not stored again: the entries hold it, the index only points at them.
 FULLTEXT = f"""CREATE VIRTUAL TABLE IF NOT EXISTS entries_text USING fts5(
     text, content = '', contentless_delete = 1,
@@ -27,8 +25,8 @@ def migrate(tx: SqliteTransaction, database: Path, *, keeps: bool = True) -> Non
     """Bring the tables to the current version, in one transaction; with `keeps` after a copy.
 
     Raises:
-        StorageError: a newer version of the program made this file, or it cannot be copied;
-            nothing was changed.
+        StorageError: a newer version of the program made this file, or one from before the first
+            tables, or it cannot be copied; nothing was changed.
     """
     if _known(tx, database) == schema.VERSION:
         return
@@ -48,10 +46,8 @@ def migrate(tx: SqliteTransaction, database: Path, *, keeps: bool = True) -> Non
 
 def _step(tx: SqliteTransaction, current: int) -> None:
     tx.execute(_VERSIONS)
-    if not tx.execute("SELECT 1 FROM pragma_table_info('schema_versions') WHERE name = 'program'"):
-        tx.execute(_PROGRAM)
-    for version in range(current + 1, schema.VERSION + 1):
-        for statement in schema.MIGRATIONS[version - 1]:
+    for version, step in schema.steps(current):
+        for statement in step:
             tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
         tx.execute(
             "INSERT INTO schema_versions(version, applied_at, program) "
@@ -65,9 +61,10 @@ def _known(tx: SqliteTransaction, database: Path) -> int:
     """The version of the tables; 0 while there are none.
 
     Raises:
-        StorageError: it is newer than this program.
+        StorageError: it is newer than this program, or too old for it.
     """
     current, program = backup.version_of(tx)
+    schema.must_be_known(current, str(database.parent))
     if current <= schema.VERSION:
         return current
     copies = backup.before_upgrades(database)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
+from bot.agent.meter import Meter
 from bot.agent.models import Purpose, Usage
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
@@ -16,9 +18,14 @@ from bot.context import budget
 from bot.context.budget import Budget
 from bot.delivery.live import LiveSigns
 from bot.identity import Conversation, ConversationResolver
+from bot.money.allowance import Allowance, CappedModel
 from bot.money.counts import Spent
 from bot.sessions.store import Session
 from bot.upkeep import policy
+
+AT_ONCE = 8  # conversations that are saved, or compacted, at the same time
+
+Kind = Literal["flush", "compaction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +91,20 @@ class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
     def __init__(
-        self, cache: SessionCache, limits: LimitsResolver, resolver: ConversationResolver
+        self,
+        cache: SessionCache,
+        limits: LimitsResolver,
+        resolver: ConversationResolver,
+        allowance: Allowance,
     ) -> None:
         self.cache = cache
         self.limits = limits
         self.resolver = resolver
+        self.allowance = allowance
+        self._slots: Mapping[Kind, asyncio.Semaphore] = {
+            "flush": asyncio.Semaphore(AT_ONCE),
+            "compaction": asyncio.Semaphore(AT_ONCE),
+        }
 
     async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.
@@ -106,6 +122,22 @@ class ActiveSessions:
             StorageError: it cannot be read.
         """
         return await self.of(session.id, self.resolver.of(session.origin))
+
+    @asynccontextmanager
+    async def chore(self, kind: Kind, payer: Conversation) -> AsyncGenerator[None]:
+        """Wait until work may begin that `payer` is charged for.
+
+        Those who wait for another chore of their own take no place from others.
+        """
+        async with self.allowance.chore(payer), self._slots[kind]:
+            yield
+
+    async def for_chores(
+        self, limits: ModelLimits, payer: Conversation, meter: Meter
+    ) -> ModelLimits:
+        """The limits of the model that does chores, whose calls `payer` is charged for."""
+        chores = await self.limits.for_chores(limits)
+        return replace(chores, model=CappedModel(chores.model, self.allowance, payer, meter))
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.

@@ -16,6 +16,7 @@ from typing import Literal
 import structlog
 from cachetools import LRUCache
 
+from bot.agent.meter import Meter
 from bot.channel import Button
 from bot.clock import Clock
 from bot.config import Config, ContextConfig
@@ -143,6 +144,10 @@ class CompactionService:
         Raises:
             StorageError: the session cannot be read.
         """
+        async with self._sessions.chore("compaction", active.conversation):
+            return await self._run(active, why, focus)
+
+    async def _run(self, active: ActiveSession, why: Why, focus: str) -> Outcome:
         active = await self._sessions.now(active)
         cut = self.cut(active, why)
         if cut is None:
@@ -183,8 +188,8 @@ class CompactionService:
     async def _request(
         self, active: ActiveSession, cut: int, why: Why, focus: str
     ) -> SummaryRequest:
-        history = active.cached.history
-        limits = await self._sessions.limits.for_chores(active.limits)
+        history, meter = active.cached.history, Meter()
+        limits = await self._sessions.for_chores(active.limits, active.conversation, meter)
         return SummaryRequest(
             model=limits.model,
             model_name=limits.name,
@@ -196,6 +201,7 @@ class CompactionService:
             focus=focus,
             timeout=self._config.compaction.timeout,
             last_resort=why == "forced",
+            meter=meter,
         )
 
     async def _commit(

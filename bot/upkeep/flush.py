@@ -14,7 +14,7 @@ from datetime import datetime
 import structlog
 
 from bot.agent.meter import Meter
-from bot.agent.models import Model
+from bot.agent.models import Writer
 from bot.agent.replies import TOKENS
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
@@ -103,7 +103,7 @@ class FlushRequest:
     what it used, also when it fails or is ended.
     """
 
-    model: Model
+    model: Writer
     model_name: str
     messages: tuple[Message, ...]
     context: ToolContext
@@ -261,7 +261,9 @@ class FlushService:
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
         """Save what matters of a conversation that is over."""
         if self._config.enable_memory_flush and session.turns and session.sender:
-            await self.run(await self._sessions.resumed(session), quietly=quietly)
+            async with self._sessions.chore("flush", self._sessions.resolver.of(session.origin)):
+                active = await self._sessions.resumed(session)
+                await self._run(active, quietly=quietly, early=False)
 
     async def run(
         self, active: ActiveSession, *, quietly: bool = False, early: bool = False
@@ -272,6 +274,10 @@ class FlushService:
         when the conversation is over by then, nobody else will save what was said meanwhile. What
         is done `early`, or at an end that may be taken back, leaves much of the cycle to be saved.
         """
+        async with self._sessions.chore("flush", active.conversation):
+            await self._run(active, quietly=quietly, early=early)
+
+    async def _run(self, active: ActiveSession, *, quietly: bool, early: bool) -> None:
         while True:
             active = await self._sessions.now(active)
             if not active.is_theirs:
@@ -360,7 +366,8 @@ class FlushService:
         self, active: ActiveSession, lines: Sequence[Line], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
-        limits = await self._sessions.limits.for_chores(active.limits)
+        meter = Meter()
+        limits = await self._sessions.for_chores(active.limits, conversation, meter)
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,
@@ -375,6 +382,7 @@ class FlushService:
             language=conversation.language,
             max_tokens=limits.budget.output,
             timeout=self._config.memory_flush_timeout,
+            meter=meter,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from bot.agent.limits import LimitsResolver, ModelLimits
+from bot.agent.limits import ModelLimits
 from bot.agent.meter import Meter
 from bot.agent.models import Request, TextDelta
 from bot.clock import Clock
@@ -25,6 +25,7 @@ from bot.messages import Message, Text
 from bot.money.counts import Spent
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer
+from bot.upkeep.active_session import ActiveSessions
 
 MOST_TOKENS: Final = 2_000  # of an answer
 SECONDS: Final = 120.0  # for it
@@ -35,8 +36,8 @@ log = structlog.get_logger(__name__)
 class NightModel:
     """Shows a model entries of somebody's notes, and counts what that costs as theirs."""
 
-    def __init__(self, limits: LimitsResolver, committer: Committer, clock: Clock) -> None:
-        self._limits = limits
+    def __init__(self, sessions: ActiveSessions, committer: Committer, clock: Clock) -> None:
+        self._sessions = sessions
         self._committer = committer
         self._clock = clock
 
@@ -46,18 +47,20 @@ class NightModel:
         Raises:
             StorageError: what it used could not be counted.
         """
-        limits = await self._limits.for_chores(await self._limits.of(session.model))
+        meter = Meter()
+        chosen = await self._sessions.limits.of(session.model)
+        limits = await self._sessions.for_chores(chosen, conversation, meter)
         if limits.name == OFFLINE:
             return ""
-        meter = Meter()
 
         def spent() -> list[Spent]:
             who = conversation.person
             return [Spent(who, session.id, name, "night", u) for name, u in meter.used.items()]
 
-        async with self._committer.counting(self._clock, spent):
-            reply = await _asked(limits, conversation.language, listed, meter)
-        await self._committer.count(self._clock(), spent())
+        async with self._sessions.allowance.chore(conversation):
+            async with self._committer.counting(self._clock, spent):
+                reply = await _asked(limits, conversation.language, listed, meter)
+            await self._committer.count(self._clock(), spent())
         return reply
 
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from bot.agent.meter import Meter
-from bot.agent.models import Model, Reply, Request, TextDelta
+from bot.agent.models import Reply, Request, TextDelta, Writer
 from bot.agent.replies import is_silent
 from bot.context import excerpt, quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
+    LimitReached,
     ModelBadReply,
     ModelContextFull,
     ModelError,
@@ -94,7 +95,7 @@ class SummaryRequest:
     when it fails or is ended.
     """
 
-    model: Model
+    model: Writer
     model_name: str
     language: str
     messages: tuple[Message, ...]
@@ -132,7 +133,7 @@ class Summariser:
                 return Summary(await _Work(request).summary())
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
-            if request.last_resort:
+            if request.last_resort and not isinstance(error, LimitReached):
                 return Summary(plain_note(request.previous, len(request.messages)), plain=True)
             raise CompactionFailed from error
         except Exception as error:  # a mistake of ours must not cost the history either

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
@@ -18,14 +18,10 @@ from bot.config import Config, ContextConfig
 from bot.identity import Conversation
 from bot.sessions.store import Session
 from bot.upkeep import policy
-from bot.upkeep.active_session import ActiveSession, ActiveSessions
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, Kind
 from bot.upkeep.compaction import CompactionService, Outcome, Why
 from bot.upkeep.flush import FlushService
 from bot.upkeep.policy import Due
-
-AT_ONCE = 8  # conversations that are saved or compacted at the same time
-
-Kind = Literal["flush", "compaction"]
 
 log = structlog.get_logger(__name__)
 
@@ -45,11 +41,6 @@ class Upkeep:
         self._flushes = flushes
         self._compactions = compactions
         self._tasks: dict[tuple[str, Kind], asyncio.Task[Any]] = {}
-        # One for each kind: a compaction waits for the flush of its own session.
-        self._slots: dict[Kind, asyncio.Semaphore] = {
-            "flush": asyncio.Semaphore(AT_ONCE),
-            "compaction": asyncio.Semaphore(AT_ONCE),
-        }
 
     def configure(self, config: Config) -> None:
         """This counts for what is due from now on."""
@@ -148,16 +139,15 @@ class Upkeep:
         if running is not None:
             work.close()
             return running
-        task = asyncio.create_task(self._bounded(kind, work))
+        task = asyncio.create_task(self._unfenced(work))
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._finished(key, done))
         return task
 
-    async def _bounded(self, kind: Kind, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _unfenced(self, work: Coroutine[Any, Any, Any]) -> Any:
         fencing.put(None)  # it outlives the turn that began it
         try:
-            async with self._slots[kind]:
-                return await work
+            return await work
         finally:
             work.close()  # when it was cancelled before it began
 

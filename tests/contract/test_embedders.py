@@ -21,7 +21,6 @@ from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
 from bot.memory import embed
 from bot.memory.embed import Embedder, NoEmbedder, TextsRefused, remote
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.testing import HashEmbedder
@@ -53,11 +52,6 @@ def remote_of(api: EmbeddingsApi, pauses: Pauses | None = None, **options: Any) 
 
 
 @asynccontextmanager
-async def _local(_: Path) -> AsyncGenerator[Embedder]:
-    yield LocalEmbedder()
-
-
-@asynccontextmanager
 async def _multilingual(folder: Path) -> AsyncGenerator[Embedder]:
     yield MultilingualEmbedder(folder)
 
@@ -80,7 +74,6 @@ async def _remote_backwards(_: Path) -> AsyncGenerator[Embedder]:
 
 
 _MAKERS = {
-    "local": _local,
     "multilingual": _multilingual,
     "hash": _hash,
     "remote": _remote,
@@ -174,40 +167,25 @@ async def test_no_embedder_refuses_and_has_no_dimensions():
     await none.close()
 
 
-async def test_where_a_package_is_missing_another_stands_in_or_search_goes_by_words(
+async def test_where_its_package_is_missing_search_goes_by_words_and_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     config = EmbedderConfig()
     assert embed.missing(config) == ""
-    assert embed.make(config, tmp_path).provider == "local"
-    monkeypatch.setattr(embed, "NEEDS", {"local": ("not_for_this_python",)})
-    assert embed.missing(config) == ""
     assert embed.make(config, tmp_path).provider == "multilingual"
-    nothing = {"local": ("not_for_this_python",), "multilingual": ("not_here",)}
-    monkeypatch.setattr(embed, "NEEDS", nothing)
-    for provider, package in (("local", "not_for_this_python"), ("multilingual", "not_here")):
-        none = embed.make(EmbedderConfig(provider=provider), tmp_path)
-        assert none.provider == "none"
-        with pytest.raises(EmbedderError, match=f"{package} is not installed"):
-            await none.embed(TEXTS)
+    monkeypatch.setattr(embed, "PACKAGE", "not_here")
+    none = embed.make(config, tmp_path)
+    assert none.provider == "none"
+    with pytest.raises(EmbedderError, match="not_here is not installed"):
+        await none.embed(TEXTS)
     elsewhere = EmbedderConfig(provider="openai", model="m")
     assert embed.missing(elsewhere) == ""
     assert embed.make(elsewhere, tmp_path).provider == "openai"
 
 
-async def test_a_local_embedder_without_its_files_says_so(tmp_path: Path):
-    local = LocalEmbedder(tmp_path)
-    with pytest.raises(EmbedderError, match="cannot be read"):
-        await local.embed(TEXTS)
-    with pytest.raises(EmbedderError, match="cannot be read"):
-        local.word_vectors(["tea"])
-    await local.close()
-
-
 @pytest.mark.parametrize(
     ("provider", "kind"),
     [
-        ("local", LocalEmbedder),
         ("multilingual", MultilingualEmbedder),
         ("openai", RemoteEmbedder),
         ("none", NoEmbedder),
@@ -302,7 +280,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_the_t
         embedder = remote_of(api, pauses, timeout=0.05)
         with pytest.raises(EmbedderError, match="did not answer in time"):
             await embedder.embed(TEXTS)
-        assert len(api.bodies) == 1
+        assert len(api.bodies) <= 1  # a slow machine may not even have asked
         assert pauses.slept == []
         await embedder.close()
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
 from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
-from bot.errors import EmbedderError
 from bot.memory.embed import Embedder, NoEmbedder
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
@@ -32,27 +30,6 @@ from tests.support import FakeClock
 
 MAIN = ("main", "shared")
 PRIVATE = (*MAIN, "main#private")
-
-
-class FailingEmbedder(LocalEmbedder):
-    """An embedder whose server is gone."""
-
-    async def embed(self, texts: Any) -> Any:
-        raise EmbedderError("the server is gone")
-
-
-class NarrowEmbedder(LocalEmbedder):
-    """The same model, cut to fewer dimensions: another identity."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = "narrow"
-
-    async def embed(self, texts: Any) -> Any:
-        rows = (await super().embed(texts))[:, :64]
-        return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(
-            np.float32
-        )
 
 
 class Deaf:
@@ -168,24 +145,25 @@ async def test_words_are_found_in_every_script_with_where_they_stand(home: Home)
         assert "oolong" in hit.snippet
 
 
-async def test_meaning_finds_other_words_without_a_key(home: Home):
+async def test_meaning_finds_other_words_without_a_key(home: Home, embedder_cache: Path):
     await home.write("memory/health.md", "My daughter is allergic to peanuts\n")
     await home.write("memory/car.md", "The car is in the garage for new brakes\n")
-    async with home.index(LocalEmbedder()) as index:
+    async with home.index(MultilingualEmbedder(embedder_cache)) as index:
         answer = await index.search("which nuts can my child not eat", MAIN)
         assert (answer.mode, answer.degraded) == ("vector+keyword", ())
         assert paths(answer)[0] == "memory/health.md"
 
 
-@pytest.mark.parametrize("embedder", [NoEmbedder, LocalEmbedder])
+@pytest.mark.parametrize("by_meaning", [False, True])
 async def test_what_is_of_a_time_is_found_though_other_times_match_better(
-    home: Home, embedder: type[Embedder]
+    home: Home, embedder_cache: Path, *, by_meaning: bool
 ):
+    embedder = MultilingualEmbedder(embedder_cache) if by_meaning else NoEmbedder()
     for day in range(10, 30):
         await home.write(f"memory/2024-06-{day}.md", "- tea with Ada\n")
     wanted = "- whatever else, the kettle, biscuits and a cup of tea late at night\n"
     await home.write("memory/2025-05-10.md", wanted)
-    async with home.index(embedder(), max_results=2, candidate_multiplier=1) as index:
+    async with home.index(embedder, max_results=2, candidate_multiplier=1) as index:
         assert "memory/2025-05-10.md" not in paths(await index.search("tea with Ada", MAIN))
         for question in ("tea with Ada in May 2025", "tea in 05/2025", "2025年春天 tea with Ada"):
             found = (await index.search(question, MAIN)).hits
@@ -197,7 +175,7 @@ async def test_private_files_and_other_spaces_need_their_own_partition(home: Hom
     await home.write("people/eve/memory/x.md", "The canary is green\n")
     await home.write("shared/all.md", "The canary is public\n")
     await home.write("AGENTS.md", "The canary is a persona\n")
-    for embedder in (NoEmbedder(), LocalEmbedder()):
+    for embedder in (NoEmbedder(), HashEmbedder()):
         async with home.index(embedder) as index:
             assert paths(await index.search("canary", ("main",))) == []
             assert paths(await index.search("canary", MAIN)) == ["all.md"]
@@ -261,7 +239,7 @@ async def test_what_was_said_is_found_within_its_partition_only(home: Home):
 async def test_what_is_forgotten_leaves_no_trace_however_it_is_written(home: Home, words: str):
     await home.write("memory/a.md", "У дочери Аллергия на арахис\n")
     await home.write("memory/b.md", "другое\n")
-    async with home.index(LocalEmbedder()) as index:
+    async with home.index(HashEmbedder()) as index:
         said = [Document("talk:ada", "s.1", "Аллергия на арахис", 1)]
         await index.add_documents(said)
         assert await home.traces("арахис")
@@ -289,25 +267,25 @@ async def test_only_the_partitions_that_are_named_forget(home: Home):
 
 async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home: Home):
     await home.write("memory/a.md", "peanuts are out\n")
-    async with home.index(FailingEmbedder()) as index:
+    async with home.index(HashEmbedder(reason="the server is gone")) as index:
         answer = await index.search("peanuts", MAIN)
         assert paths(answer) == ["memory/a.md"]
         assert any("the server is gone" in why for why in answer.degraded)
         assert any("the server is gone" in why for why in (await index.status()).degraded)
-    async with home.index(LocalEmbedder()) as index:  # it is back, with what it had not made
+    async with home.index(HashEmbedder()) as index:  # it is back, with what it had not made
         assert (await index.search("nuts", MAIN)).mode == "vector+keyword"
         assert (await index.status()).degraded == ()
 
 
 async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home: Home):
     await home.write("memory/a.md", "peanuts are out\n")
-    async with home.index(LocalEmbedder()) as index:
+    async with home.index(HashEmbedder()) as index:
         await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
         before = index.generation
-        assert (await index.status()).dims == 256
-    async with home.index(NarrowEmbedder()) as index:
-        assert paths(await index.search("nuts", MAIN)) == ["memory/a.md"]
         assert (await index.status()).dims == 64
+    async with home.index(HashEmbedder(dims=48, model="narrow")) as index:
+        assert paths(await index.search("nuts", MAIN)) == ["memory/a.md"]
+        assert (await index.status()).dims == 48
         assert index.generation != before
         # What was said is carried over.
         assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
@@ -416,7 +394,7 @@ async def test_syncs_at_once_are_one_sync(home: Home):
 
 
 async def test_programs_that_index_at_once_store_each_note_once(home: Home):
-    async with home.index(LocalEmbedder()) as one, home.index(LocalEmbedder()) as two:
+    async with home.index(HashEmbedder()) as one, home.index(HashEmbedder()) as two:
         for number in range(12):
             await home.write(f"memory/n{number}.md", f"harbour number {number}\n")
         await asyncio.gather(one.sync("test"), two.sync("test"))
@@ -469,7 +447,7 @@ async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_to
     await shared.write("memory/health.md", "My daughter is allergic to peanuts\n")
     await shared.write("memory/car.md", "The car is in the garage for new brakes\n")
     query = "which nuts can my child not eat"
-    async with shared.index(LocalEmbedder()) as index:
+    async with shared.index(HashEmbedder()) as index:
         slowly = await index.search(query, MAIN)
         assert slowly.mode == "vector+keyword"
         assert "CREATE EXTENSION vector" in slowly.degraded[0]
@@ -509,4 +487,5 @@ async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared: Home)
             assert answer.hits == ()
             assert any("too long" in why for why in answer.degraded)
             connection.rollback()
+    async with shared.index() as index:
         assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]

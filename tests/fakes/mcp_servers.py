@@ -26,6 +26,11 @@ HANDS: dict[str, list[dict[str, Any]]] = {
     "hangs": [tool("wait")],  # never answers a call
     "floods": [tool("pour")],  # answers a call with a line that does not end
     "chatters": [tool("talk")],  # answers a call with notifications without end
+    # Whoever checks its result by its own schema never ends.
+    "backtracks": [
+        tool("riddle")
+        | {"outputSchema": OBJECT | {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}}
+    ],
     "mumbles": [tool("speak")],  # answers with what is no JSON, then properly
     "many": many(10_000),
     "odd": [
@@ -65,6 +70,8 @@ def by_hand(kind: str, version: str) -> None:
             case "tools/call":
                 _misbehave(kind, send)
                 result = {"content": [{"type": "text", "text": "done"}]}
+                if kind == "backtracks":
+                    result = {"content": [], "structuredContent": {"a": "a" * 60 + "!"}}
             case _:
                 send(id=asked["id"], error={"code": -32601, "message": "no such method"})
                 continue

@@ -20,6 +20,7 @@ class WordSearcher:
     workspace: Path
     synonyms: dict[str, str] = field(default_factory=dict[str, str])
     delay: float = 0.0
+    gate: asyncio.Event | None = None
     leaky: bool = False  # answer from every space, whatever was asked
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
@@ -27,6 +28,8 @@ class WordSearcher:
         self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any
     ) -> Findings:
         self.asked.append((query, tuple(partitions)))
+        if self.gate is not None:
+            await self.gate.wait()
         await asyncio.sleep(self.delay)
         words = {self.synonyms.get(word, word) for word in _words(query)}
         hits = [

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import json
 import os
-import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -145,43 +144,3 @@ class PushService:
         self.pushed.append(Pushed(request.path, dict(request.headers), body))
         status, headers = self.answers.pop(0) if self.answers else (201, {})
         return web.Response(status=status, headers=headers)
-
-
-class Registrar:
-    """Where Chromium registers before it gives an address; `asked` are the forms it sent.
-
-    It checks in with its maker once, and asks for a token for each page and each key.
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, str]] = []
-        self.url = ""
-
-    @property
-    def switches(self) -> list[str]:
-        """What has a Chromium register here; what is pushed to it comes over a line that is cut."""
-        return [
-            f"--gcm-checkin-url={self.url}/checkin",
-            f"--gcm-registration-url={self.url}/register",
-            "--gcm-mcs-endpoint=https://127.0.0.1:1",
-        ]
-
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[Registrar]:
-        app = web.Application()
-        app.add_routes(
-            [web.post("/checkin", self._check_in), web.post("/register", self._register)]
-        )
-        async with serving(app) as self.url:
-            yield self
-
-    async def _check_in(self, request: web.Request) -> web.Response:
-        """All is well (1), and the browser has a number (7) and a secret (8)."""
-        await request.read()
-        body = b"\x08\x01" + struct.pack("<BQBQ", 7 << 3 | 1, 71, 8 << 3 | 1, 72)
-        return web.Response(body=body, content_type="application/x-protobuf")
-
-    async def _register(self, request: web.Request) -> web.Response:
-        form = await request.post()
-        self.asked.append({name: str(value) for name, value in form.items()})
-        return web.Response(text=f"token=given-by-the-tests-{len(self.asked)}")

@@ -21,6 +21,7 @@ _OWN = (
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0); signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.execvpe(sys.argv[1], sys.argv[1:], os.environ)"
 )
+_TAKEN_AWAY = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r\x1b\[1A\x1b\[2K")  # a bar, at its end
 _COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -56,8 +57,8 @@ class Terminal:
     @property
     def lines(self) -> list[str]:
         """What stands on the screen: of what was painted over, the last."""
-        shown = self.raw.replace("\r\n", "\n").split("\n")
-        return [_COMMANDS.sub("", line.split("\r\x1b[K")[-1]) for line in shown]
+        shown = _TAKEN_AWAY.sub("", self.raw.replace("\r\n", "\n")).split("\n")
+        return [_COMMANDS.sub("", re.split(r"\r\x1b\[2?K", line)[-1]) for line in shown]
 
     def type(self, keys: str) -> None:
         """Press keys; "\\x03" is Ctrl-C."""

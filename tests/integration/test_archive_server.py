@@ -11,20 +11,20 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.archive import keeping, making, rehearsal, server
-from bot.archive.schedule import Backups
 from bot.cli.main import cli
 from bot.clock import Clock
 from bot.cluster import takeover
 from bot.errors import ConfidantError, StorageError
 from bot.identity.view import folder_name
 from bot.metrics import Metrics
-from bot.move.moving import Move, Told
-from bot.move.notes import Note, Rows
-from bot.move.places import Place
+from bot.portability import backup, restore
+from bot.portability.move import Move, Told
+from bot.portability.places import Note, Place, Rows
+from bot.portability.schedule import Backups, found
 from bot.storage import backup_state
 from bot.storage.postgres import PostgresDatabase
 from tests.fakes.postgres import a_database
+from tests.integration.test_backup_schedule import OneAtATime
 from tests.support import Engine, FakeClock, make_config, running
 
 pytestmark = [pytest.mark.usefixtures("logs_stay"), pytest.mark.slow]
@@ -136,7 +136,7 @@ async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tm
         assert "can be restored" in await ran(home, "restore", "--check", str(made), url=url)
     for number in range(2):
         archive = tmp_path / f"{number}.backup"
-        await rehearsal.rehearse(archive, tmp_path / "scratch", str)
+        await restore.rehearse(archive, tmp_path / "scratch", str)
     before = await shown(home, url)
     assert len(before) > 2
     # On an empty machine, from nothing but the file: a folder, and another server.
@@ -220,9 +220,7 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
         pass
 
     class Dying(Move):
-        def __init__(
-            self, source: Place, target: Place, clock: Clock, tell: Any, advance: Any
-        ) -> None:
+        def __init__(self, source: Place, target: Place, clock: Clock, *, advance: Any) -> None:
             def die(what: Told) -> None:
                 told.append(what.what)
                 if len(told) in {1, 12, 30}:
@@ -230,16 +228,16 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
 
             super().__init__(source, target, clock, die, advance)
 
-    monkeypatch.setattr(server, "Move", Dying)
+    monkeypatch.setattr(restore, "Move", Dying)
     config, _ = make_config(tmp_path / "n", storage=at(url))
     for _ in range(3):
         with pytest.raises(Killed):
-            await server.restore(another, url, config, str, clock=FakeClock())
+            await restore.to_server(another, url, config, str, clock=FakeClock())
         with pytest.raises(StorageError, match="`confidant restore`, again"):
             async with running(tmp_path / "n", storage=at(url)):
                 pass
         with pytest.raises(StorageError, match="from elsewhere"):
-            await server.restore(made, url, config, str, clock=FakeClock())
+            await restore.to_server(made, url, config, str, clock=FakeClock())
     assert "Everything is as it was" in await ran(tmp_path / "n", "restore", str(another), url=url)
     assert await shown(tmp_path / "n", url) == before
     assert not list((tmp_path / "n" / "backups").rglob("*"))[1:]
@@ -255,12 +253,12 @@ async def test_how_far_a_copy_is_is_told(tmp_path, url):
     def copying(done: int, total: int) -> None:
         steps.append((done, total))
 
-    done = await server.restore(made, url, config, str, clock=FakeClock(), copying=copying)
+    done = await restore.to_server(made, url, config, str, clock=FakeClock(), copying=copying)
     assert done is not None
     assert steps[-1][0] == steps[-1][1] > 10
     steps.clear()
     target = tmp_path / "y.backup"
-    await making.make(config, target, None, "", clock=FakeClock(), copying=copying)
+    await backup.make(config, target, None, "", clock=FakeClock(), copying=copying)
     assert steps[-1][0] == steps[-1][1] > 10
 
 
@@ -290,15 +288,18 @@ async def test_of_many_nodes_one_makes_it(tmp_path, url):
     database = await PostgresDatabase.open(url)
     await database.start(takeover.prepare)
     try:
-        nodes = [node(tmp_path / str(number), url, target, database) for number in range(3)]
+        turns = OneAtATime()
+        nodes = [node(tmp_path / str(number), url, target, database, turns) for number in range(3)]
         await asyncio.gather(*(each.look() for each in nodes))
         state = await database.read(backup_state.read)
-        (made,) = keeping.found(target, state.bot).values()
+        (made,) = found(target, state.bot).values()
         assert (state.made.archive, state.tested.archive) == (made.name, made.name)
     finally:
         await database.close()
 
 
-def node(home: Path, url: str, target: Path, database: PostgresDatabase) -> Backups:
+def node(
+    home: Path, url: str, target: Path, database: PostgresDatabase, turns: OneAtATime
+) -> Backups:
     config, _ = make_config(home, storage=at(url), backup={"folder": target})
-    return Backups(config, database, FakeClock(), Metrics(), lambda: "")
+    return Backups(config, database, turns, FakeClock(), metrics=Metrics(), settings=lambda: "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from bot.archive import keeping, making, rehearsal, restore, schedule
-from bot.archive.schedule import Backups
-from bot.archive.work import Stopped, in_thread
 from bot.clock import DAY_MS
 from bot.errors import ArchiveRefused
 from bot.metrics import Metrics
-from bot.sessions.transcript_files import everything
+from bot.portability import backup as making
+from bot.portability import restore, schedule
+from bot.portability.schedule import Backups
+from bot.portability.work import Stopped, in_thread
 from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
@@ -33,6 +32,19 @@ pytestmark = pytest.mark.usefixtures("logs_stay")
 WEEK = 7 * DAY_MS
 
 
+class OneAtATime:
+    """`bot.coordination.Coordination`, as far as many nodes take turns."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def owning(self, name: str) -> AsyncIterator[asyncio.Event]:
+        assert name == schedule.OWNED
+        async with self._lock:
+            yield asyncio.Event()
+
+
 class Kept:
     """A storage folder with conversations, and its backups; nobody talks."""
 
@@ -40,6 +52,7 @@ class Kept:
         self.home, self.target, self.clock = home, target, clock
         self.config, _ = make_config(home, backup={"folder": target, **rules})
         self.metrics: list[Metrics] = []
+        self.alone = OneAtATime()
         self.database: SqliteDatabase
 
     @asynccontextmanager
@@ -53,7 +66,11 @@ class Kept:
     def backups(self) -> Backups:
         """Those of another program."""
         self.metrics.append(Metrics())
-        return Backups(self.config, self.database, self.clock, self.metrics[-1], lambda: "[a]\n")
+        return Backups(
+            *(self.config, self.database, self.alone, self.clock),
+            metrics=self.metrics[-1],
+            settings=lambda: "[a]\n",
+        )
 
     async def state(self) -> BackupState:
         return await self.database.read(backup_state.read)
@@ -139,7 +156,7 @@ async def test_as_many_are_kept_as_configured(kept):
             await backups.look()
             found.clock.advance(hours=12)
         bot = (await found.state()).bot
-    made = keeping.found(found.target, bot)
+    made = schedule.found(found.target, bot)
     # The newest three, one of them being the newest of its week, and that of the week before.
     assert len(made) == 4
     newest = sorted(made, reverse=True)
@@ -157,7 +174,7 @@ async def test_what_is_made_by_itself_is_sealed_when_there_is_a_passphrase(kept)
     (made,) = found.files()
     assert made.read_bytes().startswith(b"identity.age")
     with pytest.raises(ArchiveRefused, match="passphrase"):
-        await rehearsal.rehearse(made, found.home, lambda: "another")
+        await restore.rehearse(made, found.home, lambda: "another")
 
 
 async def test_one_that_fails_is_told_of_and_tried_again(kept):
@@ -187,7 +204,7 @@ async def test_one_that_fails_is_told_of_and_tried_again(kept):
 
 async def test_where_the_other_disk_is_not_mounted_nothing_is_written_beside(kept, monkeypatch):
     found, is_mounted = kept(), True
-    monkeypatch.setattr(keeping, "is_other_disk", lambda _folder, _home: is_mounted)
+    monkeypatch.setattr(schedule, "is_other_disk", lambda _folder, _home: is_mounted)
     async with found.open() as backups:
         await backups.look()
         assert (await found.state()).other_disk == str(found.target)
@@ -209,8 +226,8 @@ async def test_where_the_other_disk_is_not_mounted_nothing_is_written_beside(kep
 
 
 def test_a_folder_of_the_same_disk_is_known(tmp_path):
-    assert not keeping.is_other_disk(tmp_path, tmp_path / "not" / "yet")
-    assert keeping.is_other_disk(Path("/dev"), tmp_path)
+    assert not schedule.is_other_disk(tmp_path, tmp_path / "not" / "yet")
+    assert schedule.is_other_disk(Path("/dev"), tmp_path)
 
 
 async def test_while_somebody_makes_one_by_hand_it_is_put_off(kept):
@@ -229,7 +246,7 @@ async def test_what_was_half_written_counts_for_nothing_and_goes(kept):
     async with found.open() as backups:
         await backups.look()
         made = found.files()[0].name
-        half = found.target / f".{made[:-13]}235959.backup{making.PARTIAL}"
+        half = found.target / f".{made[:-13]}235959.backup.partial"
         half.write_text("half")
         (found.home / "backups" / backup.STAGE / "confidant.db").write_text("half")
         found.clock.advance(days=1)
@@ -278,46 +295,6 @@ async def test_of_two_programs_one_makes_it(kept):
         assert found.counted("tested", "ok") == 1
 
 
-async def test_what_somebody_began_who_is_gone_is_begun_anew(kept):
-    found = kept()
-    async with found.open() as backups:
-        gone = BackupState("ab12", Record(claimed_at=found.clock()))
-        await found.database.write(lambda tx: backup_state.write(tx, gone, found.clock()))
-        found.clock.advance(minutes=4)
-        await backups.look()
-        assert found.files() == []
-        found.clock.advance(minutes=2)
-        await backups.look()
-        (made,) = found.files()
-        assert made.name.startswith("confidant-ab12-")
-        assert (await found.state()).made.claimed_at == 0
-
-
-async def test_who_is_at_it_gives_signs_of_life(kept, monkeypatch):
-    monkeypatch.setattr(schedule, "LOOK_SECONDS", 0.001)
-    found, may_end = kept(), threading.Event()
-    original = making.pack
-
-    def slow(*arguments: Any, **more: Any) -> Any:
-        assert may_end.wait(60)
-        return original(*arguments, **more)
-
-    monkeypatch.setattr(making, "pack", slow)
-    async with found.open() as backups:
-        began = found.clock()
-        looking = asyncio.create_task(backups.look())
-        while (await found.state()).made.claimed_at != began:
-            pass
-        found.clock.advance(minutes=7)
-        while (await found.state()).made.claimed_at == began:
-            pass
-        await found.backups().look()  # somebody else, who does not begin it too
-        may_end.set()
-        await looking
-        assert len(found.files()) == 1
-        assert found.counted("made", "ok") == 1
-
-
 async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
     home, target = tmp_path / "home", tmp_path / "usb"
     target.mkdir()
@@ -330,19 +307,29 @@ async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text("".join(f"- day {each}\n" for each in range(day + 1)))
         database = await SqliteDatabase.open(home / "confidant.db")
-        await Backups(config, database, clock, Metrics(), lambda: "[agent]\n").look()
+        await Backups(
+            *(config, database, OneAtATime(), clock),
+            metrics=Metrics(),
+            settings=lambda: "[agent]\n",
+        ).look()
         await database.close()
         clock.advance(days=1)
-    transcripts = {path.name: path.read_bytes() for path in everything(home / "sessions")}
+    transcripts = kept_in(home)
     shutil.rmtree(home)
     newest = max(target.iterdir())
     await restore.restore(newest, home, home / "workspace", str, clock=clock)
-    assert {path.name: path.read_bytes() for path in everything(home / "sessions")} == transcripts
     assert (home / "workspace" / "memory" / "sailing.md").read_text().endswith("- day 6\n")
     async with running(home, clock=clock) as engine:
         await engine.say("hello again")
         await engine.channel.wait_until(lambda _: "You said: hello again" in engine.sent_to("ada"))
+        await until(lambda: kept_in(home).keys() >= transcripts.keys())
+    for name, data in transcripts.items():
+        assert kept_in(home)[name].startswith(data)
     assert len(list(target.iterdir())) <= 4
+
+
+def kept_in(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "sessions").rglob("*.jsonl")}
 
 
 async def test_the_program_makes_them_by_itself_and_a_stop_leaves_nothing(
@@ -392,7 +379,9 @@ async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path):
         assert (await told(engine))["state"] == "ok"  # none was due yet
         database = await SqliteDatabase.open(tmp_path / "home" / "confidant.db")
         config, _ = make_config(tmp_path / "home", backup={"folder": target})
-        await Backups(config, database, engine.clock, Metrics(), lambda: "").look()
+        await Backups(
+            *(config, database, OneAtATime(), engine.clock), metrics=Metrics(), settings=str
+        ).look()
         await database.close()
         found = await told(engine)
         assert found["state"] == "degraded"
@@ -429,7 +418,7 @@ MOMENTS = st.sets(st.integers(0, 20 * WEEK), max_size=40)
 def test_the_newest_and_one_of_each_week_outlive_the_rest(
     made: set[int], now: int, kept: int, weeks: int
 ):
-    gone = keeping.outlived(made, now, kept, weeks)
+    gone = schedule.outlived(made, now, kept, weeks)
     past = {each for each in made if each <= now}
     assert gone <= past
     staying = past - gone
@@ -438,21 +427,21 @@ def test_the_newest_and_one_of_each_week_outlive_the_rest(
     last = sorted({each // WEEK for each in past})[-weeks:] if weeks else []
     for week in last:
         assert max(each for each in past if each // WEEK == week) in staying
-    assert keeping.outlived(made - gone, now, kept, weeks) == set()
+    assert schedule.outlived(made - gone, now, kept, weeks) == set()
 
 
 def test_a_name_tells_whose_it_is_and_when_it_was_made(tmp_path):
     clock = FakeClock()
     for name in (
-        keeping.name_of("a1", clock()),
-        keeping.name_of("a1", clock() - 1000),
-        keeping.name_of("b2", clock()),
+        schedule.name_of("a1", clock()),
+        schedule.name_of("a1", clock() - 1000),
+        schedule.name_of("b2", clock()),
         "confidant-a1-20261399-000000.backup",
         "confidant-a1-20261121-120000.backup.gz",
         ".confidant-a1-20261121-120000.backup",
     ):
         (tmp_path / name).touch()
-    assert keeping.found(tmp_path, "a1") == {
-        clock(): tmp_path / keeping.name_of("a1", clock()),
-        clock() - 1000: tmp_path / keeping.name_of("a1", clock() - 1000),
+    assert schedule.found(tmp_path, "a1") == {
+        clock(): tmp_path / schedule.name_of("a1", clock()),
+        clock() - 1000: tmp_path / schedule.name_of("a1", clock() - 1000),
     }

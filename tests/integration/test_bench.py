@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import stats
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 500  # seconds
 
@@ -52,7 +54,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
         ("memory", "120"),
         ("embedding", "--quick"),
         ("chinese",),
-        ("facts", "--mode", "vector", "--embedder", "multilingual"),
+        ("facts", "--mode", "vector"),
         ("offline", "--quick"),
         ("aging", "--quick"),
         ("pieces",),
@@ -75,7 +77,7 @@ def test_the_other_benchmarks_print_their_tables_and_nothing_else(tmp_path):
 @pytest.mark.slow
 def test_the_way_of_a_message_is_counted_and_listed_from_the_poll_to_the_reply(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "journey", "--messages", "1", "--list", "--out", tmp_path],
+        [sys.executable, "-m", "bench", "journey", "--messages", "3", "--list", "--out", tmp_path],
         check=False,
         cwd=ROOT,
         capture_output=True,
@@ -101,6 +103,9 @@ def test_the_way_of_a_message_is_counted_and_listed_from_the_poll_to_the_reply(t
         # Once at least, and not what all the messages before have cost.
         assert 1 <= figures[f"{what} worked out"] <= 10
     assert all((ROOT / file).is_file() for file in files)
+    passed = {("message", what): figures[what] for what in ("functions", "files")}
+    most = stats.limits((ROOT / stats.LIMITS).read_text("utf-8"))
+    assert stats.complaints(passed, most) == []
     # It begins where Telegram's answer is read, passes the engine, and the reply goes out.
     assert files[0].startswith("adapters/telegram/")
     way = [files.index(f) for f in ("bot/gateway/gateway.py", "bot/agent/turn.py")]

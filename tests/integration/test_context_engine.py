@@ -24,6 +24,7 @@ from bot.unit_of_work import Committer
 from tests.fakes import messages_api as api
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing
 from tests.fakes.text_store import TextStoreInMemory
+from tests.fakes.time_limits import TimeIsUp
 from tests.support import Engine, running, until
 
 FLUSH_FROM, FULL, HARD = 176_000, 180_000, 191_808  # of a window of 200 000
@@ -847,7 +848,7 @@ async def test_a_receipt_that_was_not_sent_is_sent_after_a_restart(
 
 @pytest.mark.parametrize("how", ["times out", "nonsense", "overflows", "refuses"])
 async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
-    tmp_path: Path, how: str
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ):
     answers: dict[str, Any] = {
         "times out": SUMMARY,
@@ -857,9 +858,8 @@ async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
     }
     brain = Brain(summary=answers[how])
     if how == "times out":
-        brain.held["summary"] = asyncio.Event()
-    compaction = {"timeout": 0.05 if how == "times out" else 180}
-    async with begun(tmp_path, brain, compaction=compaction) as engine:
+        brain.held["summary"] = TimeIsUp(monkeypatch)
+    async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
         (told,) = await reaching(engine, FULL + 1)
         assert told.text.startswith("I could not summarise the older part of this conversation.")

@@ -199,17 +199,6 @@ def test_a_damaged_index_is_built_anew_from_the_notes(data):
     assert "the bike is blue" in result.stdout
 
 
-def test_for_notes_in_chinese_the_embedder_that_knows_it_is_named(data, monkeypatch):
-    note = data / "workspace" / "memory" / "2026-05-01.md"
-    note.parent.mkdir(exist_ok=True)
-    note.write_text("- 女儿对花生过敏，备用钥匙放在门口花盆底下\n" * 40, "utf-8")
-    assert CliRunner().invoke(cli, ["memory", "index"]).exit_code == 0
-    for provider, is_told in (("none", False), ("local", True), ("multilingual", False)):
-        monkeypatch.setenv("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", provider)
-        assert ("memory.chinese" in serious(asked("doctor"))) is is_told
-        assert ('provider = "multilingual"' in said()) is is_told
-
-
 def test_notes_that_the_index_does_not_have_are_counted(data):
     folder = data / "workspace" / "memory"
     folder.mkdir(exist_ok=True)
@@ -224,7 +213,7 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     archive = tmp_path / "all.backup"
     assert CliRunner().invoke(cli, ["backup", str(archive)]).exit_code == 0
     (data / "workspace" / "MEMORY.md").write_text("- something later\n")
-    with interrupted("bot.archive.swap.finish_interrupted"):
+    with interrupted("bot.portability.swap.finish_interrupted"):
         CliRunner().invoke(cli, ["restore", str(archive)])
     found = asked("doctor", code=1)
     assert serious(found) == {"storage.restoring": "restore"}

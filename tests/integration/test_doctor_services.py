@@ -216,14 +216,14 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(folder))
     monkeypatch.setenv("CONFIDANT_MEMORY__EMBEDDER__PROVIDER", "none")
 
-    async def killed(_: object) -> None:
+    async def killed(*_: object) -> None:
         raise SystemExit(9)
 
     def typed(*words: str) -> Any:
         return CliRunner().invoke(cli, words, catch_exceptions=False)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bot.move.moving.Move._index", killed)
+        patch.setattr("bot.portability.move.Move._bring_notes", killed)
         await asyncio.to_thread(typed, "move", "--to", empty_postgres_url)
     monkeypatch.setenv("CONFIDANT_STORAGE__URL", empty_postgres_url)
     done = await asyncio.to_thread(typed, "doctor", "--json")

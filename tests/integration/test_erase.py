@@ -14,23 +14,23 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from bot.archive import keeping
 from bot.cli.main import cli
 from bot.clock import DAY_MS, to_the_minute
-from bot.move import tables
-from bot.sessions import belongings
-from bot.sessions.belongings import Belongings
+from bot.portability.rows import all_tables
+from bot.portability.schedule import name_of
 from bot.storage import backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.files import ERASING, DataDirLock
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction
+from bot.storage.tables import MOVED
 from tests.fakes.persons import ADA, BO, OPEN_ROOMS, holding, live, space_of
 from tests.support import NOON, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
+NOBODYS = {"rooms", "moved_chats", "meta", "ahead", "prefix_texts"}  # other rules hold for those
 NAMES = (ADA, "memory:ada", space_of("ada"))
 
 
@@ -130,7 +130,7 @@ def test_what_still_holds_them_is_listed(folder: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     state = BackupState(bot="abcd")
     asyncio.run(noted(folder, state))
-    made = elsewhere / keeping.name_of("abcd", NOON)
+    made = elsewhere / name_of("abcd", NOON)
     made.write_text("sealed")
     (folder / "confidant.db.damaged-20261101-101010").write_text("old")
     (folder / "before-restore-20261101-101010").mkdir()
@@ -258,8 +258,8 @@ def test_a_row_of_theirs_in_any_table_goes(folder: Path) -> None:
         "repeat": 900,
     }
     made = 0
-    for table in tables.known():
-        if table.name in belongings.NOBODYS | {"entries", "sessions", "conversations"}:
+    for table in all_tables():
+        if table.name in NOBODYS | {"entries", "sessions", "conversations"}:
             continue
         row = {name: theirs.get(name, ADA) for name in table.columns}
         if table.name in {"page_logins", "page_links"}:
@@ -281,10 +281,8 @@ def test_a_row_of_theirs_in_any_table_goes(folder: Path) -> None:
     assert not holding(folder, *NAMES, "ada-page", "discord:77")
 
 
-def test_every_table_is_somebodys_or_said_to_be_nobodys() -> None:
-    known = {table.name for table in tables.known()}
-    theirs = belongings.conditions(Belongings(("ada", "memory:ada"))).keys()
-    assert known == (theirs | belongings.NOBODYS) - {"journal", "schema_versions"}
+def test_what_is_nobodys_alone_is_said() -> None:
+    assert {table.name for table in MOVED if not table.owner} == NOBODYS
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bot.cli.main import cli
-from bot.move import places
-from bot.move.moving import Move
+from bot.portability import places
+from bot.portability.move import Move
 from tests.support import FakeClock, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("logs_stay")
 
 async def moved(folder: Path, url: str) -> None:
     async with (
-        places.old_folder(folder, folder / "workspace") as source,
+        places.folder(folder, folder / "workspace") as source,
         places.server(url, 2) as target,
     ):
         await Move(source, target, FakeClock(), lambda _: None).run()

@@ -16,7 +16,7 @@ from bot.storage import backup, files
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, FakeClock, running, until
 
-EMBEDDER = {"embedder": {"provider": "local"}}
+EMBEDDER = {"embedder": {"provider": "multilingual"}}
 
 
 @pytest.fixture(autouse=True)

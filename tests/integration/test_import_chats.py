@@ -289,7 +289,7 @@ def test_what_is_broken_in_one_conversation_is_told_and_the_rest_is_kept(folder,
     for number, (wrong, told) in enumerate(
         (
             ('"title": x"Talk c1"', "conversation 2 of conversations.json: it is damaged"),
-            ('"title": "Talk c1', "conversation 2 of conversations.json: the file ends in the"),
+            ('"title": "Talk c1', "conversation 2 of conversations.json: it is damaged"),
         )
     ):
         archive = exports.pack(

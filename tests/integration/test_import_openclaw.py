@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bot.cli.main import cli
 from bot.identity.view import MemoryView
 from bot.importing.openclaw import proposal
 from bot.sessions import search
@@ -390,12 +389,3 @@ def test_no_command_of_the_terminal_is_shown(folder, tmp_path):
     result = invoke(folder, "import", "openclaw", str(claw), "--dry-run")
     assert "\x1b" not in result.output
     assert "\x07" not in result.output
-
-
-def test_the_command_is_in_the_help():
-    assert {"openclaw", "chatgpt", "claude"} <= {
-        command.name
-        for group in cli.registered_groups
-        if group.name == "import"
-        for command in group.typer_instance.registered_commands  # type: ignore[union-attr]
-    }

@@ -11,7 +11,7 @@ from bot.identity.view import MemoryView
 from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving
 from bot.importing.storing import Owner
-from bot.person.whose import snapshot_of
+from bot.portability.whose import snapshot_of
 from bot.sessions import browsing, search
 from bot.storage import Transaction
 from tests.fakes import exports as made

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bot.agent.models import Usage
+from bot.agent.models import Reply, Request, Usage
 from bot.testing import ScriptedModel
-from tests.fakes.brain import Brain, query, settled
+from tests.fakes.brain import Brain, current, query, says, settled, writing
 from tests.integration.test_context_engine import LONG, ask, command
 from tests.integration.test_usage import PAID, replying, spending
 from tests.support import FakeClock, running, until
@@ -46,19 +47,50 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path:
         assert "remember the milk" in str(model.requests[-1].messages)  # kept, and in sight
 
 
-async def test_saving_goes_on_at_a_limit_so_that_nothing_is_forgotten(tmp_path: Path):
+async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path: Path):
+    """Savings of many conversations that wait at once, each of two calls."""
+    flush, held = writing("Ada has a boat in the harbour"), asyncio.Event()
+
+    def costly(request: Request) -> Reply:
+        wanted = flush(request)
+        reply = wanted if isinstance(wanted, Reply) else says(str(wanted))
+        return replace(reply, usage=Usage(10_000))
+
+    brain = Brain(chat=replying(Usage(100)), flush=costly)
+    limits = {"each": {"day_tokens": 25_000}}
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, limits=limits, context=context) as engine:
+        brain.held["flush"] = held
+        for _ in range(12):
+            await engine.ask("I have a boat in the harbour")
+            await engine.ask("/new")
+        held.set()
+        await settled()
+        assert len(brain.asked("flush")) == 3  # two make 20 000, one more may exceed it
+        assert "is used up" in await engine.ask("hello")
+        for _ in range(12):
+            await command(engine, "/new")
+            await command(engine, "/compact")
+        await settled()
+        ((used,),) = query(tmp_path, "SELECT sum(input_tokens) FROM usage_counts")
+        assert used <= 25_000 + 10_000
+        brain.held.clear()
+        await engine.ask("I have a boat in the harbour", sender="bob")
+        await command(engine, "/new", sender="bob")
+        await settled()
+        assert len(brain.asked("flush")) == 5  # nobody else is held up
+
+
+async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path: Path):
     brain = Brain(chat=replying(Usage(10_000, 10)))
     limits = {"each": {"day_tokens": 40_000}}
-    clock = FakeClock()
-    async with running(
-        tmp_path, model=brain, limits=limits, clock=clock, context={"enable_memory_flush": True}
-    ) as engine:
-        for _ in range(5):
+    async with running(tmp_path, model=brain, limits=limits) as engine:
+        for _ in range(4):
             await ask(engine, LONG)
-        assert len(brain.asked("chat")) == 4
-        await command(engine, "/new")
-        await until(lambda: bool(brain.asked("flush")))
+        await command(engine, "/compact")
         await settled()
+        assert brain.asked("summary") == []
+        assert current(tmp_path)["compaction"] is None
 
 
 async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_for_each_conversation(

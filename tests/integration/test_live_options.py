@@ -167,7 +167,7 @@ async def test_what_waits_for_a_start_stays_as_it_was(tmp_path: Path):
     async with running(tmp_path) as engine:
         config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
         counts = await engine.app.adopt(config)
-        assert (counts.memory.text_weight, counts.session.max_turns) == (0.75, 64)
+        assert (counts.memory.text_weight, counts.session.max_turns) == (0.5, 64)
         assert isinstance(counts.memory, Section)
 
 

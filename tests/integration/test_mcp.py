@@ -340,6 +340,12 @@ async def test_one_that_hangs_is_given_up_after_the_time_it_was_given():
         assert [log["seconds"] for log in logs if log["event"] == "tool.timeout"] == [1.5]
 
 
+async def test_a_result_is_not_checked_by_a_pattern_of_the_servers():
+    async with serving("backtracks") as found:
+        answer = await asyncio.wait_for(call(found, "riddle"), PATIENCE)
+        assert answer.text.endswith('{"a":"' + "a" * 60 + '!"}')
+
+
 @pytest.mark.parametrize("seconds", [0, 3_601, float("nan"), "soon"])
 def test_a_time_that_is_none_is_refused(seconds: object):
     with pytest.raises(ValidationError, match="timeout"):

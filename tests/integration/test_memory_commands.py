@@ -143,7 +143,7 @@ async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not
 ):
     furnish(tmp_path)
     monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: HashEmbedder())
-    sections = {"memory": {"embedder": {"provider": "local"}, **memory}}
+    sections = {"memory": {"embedder": {"provider": "multilingual"}, **memory}}
     await index(tmp_path, **sections)
     async with running(tmp_path, **sections) as engine:
         answer = await engine.ask("/memory")
@@ -156,7 +156,7 @@ async def test_memory_says_what_the_embedder_says_when_it_fails(
     furnish(tmp_path)
     embedder = HashEmbedder()
     monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: embedder)
-    sections = {"memory": {"embedder": {"provider": "local"}}}
+    sections = {"memory": {"embedder": {"provider": "multilingual"}}}
     await index(tmp_path, **sections)
     embedder.reason = "the server is gone"
     async with running(tmp_path, **sections) as engine:
@@ -225,12 +225,11 @@ async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
 async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    nothing = {"local": ("not_for_this_python",), "multilingual": ("not_here",)}
-    monkeypatch.setattr(embed, "NEEDS", nothing)
+    monkeypatch.setattr(embed, "PACKAGE", "not_here")
     furnish(tmp_path)
-    async with started(tmp_path, memory={"embedder": {"provider": "local"}}) as engine:
+    async with started(tmp_path, memory={"embedder": {"provider": "multilingual"}}) as engine:
         status = await engine.ask("/memory")
-        assert "Finding by meaning: off (the package not_for_this_python is not installed" in status
+        assert "Finding by meaning: off (the package not_here is not installed" in status
         assert "trouble" not in status
         assert "peanuts" in await engine.ask("/memory search peanuts")
 

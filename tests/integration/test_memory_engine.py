@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Request
+from bot.agent.tools.search import MAX_QUERY
 from bot.identity.view import folder_name
 from bot.messages import Text, ToolResult
 from bot.testing import ScriptedModel, calls
+from bot.tool_results import excerpt
 from tests.fakes.memory_search import WordSearcher
-from tests.support import Engine, FakeClock, running
+from tests.fakes.time_limits import TimeIsUp
+from tests.support import PATIENCE, Engine, FakeClock, running
 
 TODAY = "memory/2026-11-21.md"
 
@@ -431,14 +436,33 @@ async def test_the_first_conversation_of_all_recalls_nothing(tmp_path: Path):
         assert recalled(engine.model.requests[-1]) == ""
 
 
-async def test_a_slow_search_is_left_out(tmp_path: Path):
-    searcher = WordSearcher(tmp_path / "workspace", delay=30)
-    memory = {"recall_timeout": 0.2}
+async def test_a_slow_search_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    searcher = WordSearcher(tmp_path / "workspace", gate=TimeIsUp(monkeypatch))
+    memory = {"recall_timeout": PATIENCE}  # for all but the search
     async with running(tmp_path, searcher=searcher, memory=memory) as engine:
         await engine.ask("the cat is called Mo")
         await engine.ask("/new")
         await engine.ask("what is the cat called?")
         assert "the cat is called Mo" in recalled(engine.model.requests[-1])
+
+
+async def test_a_long_message_is_looked_for_by_few_words_and_off_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looked: list[tuple[int, bool]] = []
+
+    def noting(text: str, terms: Sequence[str], size: int) -> str:
+        is_loops = threading.current_thread() is threading.main_thread()
+        looked.append((len(terms), is_loops))
+        return excerpt(text, terms, size)
+
+    monkeypatch.setattr("bot.agent.recall.excerpt", noting)
+    async with running(tmp_path) as engine:
+        await engine.ask("the heron nests by the harbour")
+        await engine.ask("/new")
+        await engine.ask("heron " + " ".join(f"w{number}" for number in range(9_000)))
+    assert looked
+    assert all(count <= MAX_QUERY and not is_loops for count, is_loops in looked)
 
 
 async def test_a_search_that_breaks_is_left_out(tmp_path: Path):

@@ -685,8 +685,9 @@ def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, An
 
 async def test_the_engine_says_that_sqlite_vec_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(MemoryIndex.in_folder.__func__.__kwdefaults__, "extension", no_extension)
+    monkeypatch.setattr("bot.memory.embed.make", lambda *_given: HashEmbedder())
     furnish(tmp_path)
-    async with served(tmp_path, is_indexed=True, embedder={"provider": "local"}) as engine:
+    async with served(tmp_path, is_indexed=True, embedder={"provider": "multilingual"}) as engine:
         assert "allergic to peanuts" in await searched(engine)
         for words in await told(engine):
             assert "sqlite-vec cannot be loaded" in words
@@ -712,7 +713,7 @@ async def test_the_engine_says_that_the_embedding_server_fails_and_when_it_is_ba
 async def test_the_engine_answers_while_the_embedding_server_hangs_and_ends_in_time(tmp_path):
     furnish(tmp_path)
     async with embeddings_api.running(embeddings_api.never) as api:
-        memory = {"embedder": remote_to(api), "search_timeout": 0.3, "recall_timeout": 0.5}
+        memory = {"embedder": remote_to(api), "search_timeout": 2.0, "recall_timeout": 2.0}
         async with asyncio.timeout(30):
             async with served(tmp_path, **memory) as engine:
                 await api.asked.wait()

@@ -8,44 +8,20 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import apsw
-import numpy as np
 import pytest
 from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
-from bot.errors import EmbedderError
 from bot.memory.embed import NoEmbedder
-from bot.memory.embed.glosses import Glosses
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
+from bot.testing import HashEmbedder
 from tests.fakes import embeddings_api
 from tests.support import FakeClock
 
 MAIN = ("main", "shared")
 PRIVATE = (*MAIN, "main#private")
-
-
-class FailingEmbedder(LocalEmbedder):
-    """An embedder whose server is gone."""
-
-    async def embed(self, texts):
-        raise EmbedderError("the server is gone")
-
-
-class NarrowEmbedder(LocalEmbedder):
-    """The same model, cut to fewer dimensions: another identity."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = "narrow"
-
-    async def embed(self, texts):
-        rows = (await super().embed(texts))[:, :64]
-        return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)).astype(
-            np.float32
-        )
 
 
 @asynccontextmanager
@@ -80,29 +56,6 @@ def paths(answer) -> list[str]:
     return [hit.path for hit in answer.hits]
 
 
-async def test_words_are_found_in_every_script_with_where_they_stand(tmp_path, note):
-    note("memory/tea.md", "# Tea\n\nAda likes oolong at the café\n")
-    note("memory/家.md", "# 家\n\n女儿对花生过敏\n")
-    async with index_of(tmp_path) as index:
-        for query in ("oolong", "Oolong?", "cafe", "café"):
-            assert paths(await index.search(query, MAIN))[0] == "memory/tea.md"
-        for query in ("花生", "过敏", "女儿对什么过敏？"):
-            assert paths(await index.search(query, MAIN))[0] == "memory/家.md"
-        hit = (await index.search("oolong", MAIN)).hits[0]
-        assert hit.start_line <= 3 <= hit.end_line
-        assert "oolong" in hit.snippet
-        assert len(hit.snippet) <= 700
-
-
-async def test_meaning_finds_other_words_without_a_key(tmp_path, note):
-    note("memory/health.md", "My daughter is allergic to peanuts\n")
-    note("memory/car.md", "The car is in the garage for new brakes\n")
-    async with index_of(tmp_path, LocalEmbedder()) as index:
-        answer = await index.search("which nuts can my child not eat", MAIN)
-        assert answer.mode == "vector+keyword"
-        assert paths(answer)[0] == "memory/health.md"
-
-
 async def test_what_others_wrote_changes_nothing_of_what_is_found(tmp_path, note):
     lines = [f"The {word} is in the harbour\n" for word in ("ferry", "yacht", "canoe", "liner")]
     for number, line in enumerate(lines):
@@ -112,7 +65,7 @@ async def test_what_others_wrote_changes_nothing_of_what_is_found(tmp_path, note
     async def answers(index):
         return [await index.search(query, MAIN) for query in asked]
 
-    async with index_of(tmp_path, LocalEmbedder()) as index:
+    async with index_of(tmp_path, HashEmbedder()) as index:
         before = await answers(index)  # there is nothing else to look at
         for number, line in enumerate(lines):
             note(f"people/eve/memory/{number}.md", line * 3)
@@ -132,34 +85,6 @@ async def test_what_others_wrote_changes_nothing_of_what_is_found(tmp_path, note
         found = [hit for answer in await answers(index) for hit in answer.hits]
         assert len(found) > 0
         assert {hit.space for hit in found} == {"main"}
-
-
-async def test_private_files_and_other_spaces_need_their_own_partition(tmp_path, note):
-    note("MEMORY.md", "The canary is blue\n")
-    note("people/eve/memory/x.md", "The canary is green\n")
-    note("shared/all.md", "The canary is public\n")
-    note("AGENTS.md", "The canary is a persona\n")
-    async with index_of(tmp_path) as index:
-        assert paths(await index.search("canary", ("main",))) == []
-        assert paths(await index.search("canary", MAIN)) == ["all.md"]
-        private = await index.search("canary", PRIVATE)
-        assert sorted(hit.snippet.strip() for hit in private.hits) == [
-            "The canary is blue",
-            "The canary is public",
-        ]
-        assert (await index.search("canary", ())).hits == ()
-
-
-async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(tmp_path, note):
-    note("memory/a.md", "the old words\n")
-    async with index_of(tmp_path) as index:
-        note("memory/a.md", "entirely different\n")
-        index.noticed()
-        assert paths(await index.search("different", MAIN)) == ["memory/a.md"]
-        assert paths(await index.search("old", MAIN)) == []
-        (tmp_path / "workspace" / "memory" / "a.md").unlink()
-        await index.sync("test")
-        assert paths(await index.search("different", MAIN)) == []
 
 
 async def test_a_watched_file_is_indexed_by_itself(tmp_path, note, monkeypatch):
@@ -193,25 +118,6 @@ async def test_a_truncated_index_is_built_again(tmp_path, note):
         assert paths(await index.search("still", MAIN)) == ["memory/a.md"]
 
 
-async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(tmp_path, note):
-    note("memory/a.md", "peanuts are out\n")
-    async with index_of(tmp_path, FailingEmbedder()) as index:
-        answer = await index.search("peanuts", MAIN)
-        assert paths(answer) == ["memory/a.md"]
-        assert any("the server is gone" in why for why in answer.degraded)
-        assert any("the server is gone" in why for why in (await index.status()).degraded)
-
-
-async def test_another_embedder_means_another_index_and_no_mixed_vectors(tmp_path, note):
-    note("memory/a.md", "peanuts are out\n")
-    async with index_of(tmp_path, LocalEmbedder()) as index:
-        assert (await index.status()).dims == 256
-    async with index_of(tmp_path, NarrowEmbedder()) as index:
-        answer = await index.search("nuts", MAIN)
-        assert paths(answer) == ["memory/a.md"]
-        assert (await index.status()).dims == 64
-
-
 async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note, monkeypatch):
     note("memory/a.md", "My daughter is allergic to peanuts\n")
 
@@ -222,7 +128,7 @@ async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note,
         MemoryConfig(watch=False),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
-        LocalEmbedder(),
+        HashEmbedder(),
         FakeClock(),
         extension=missing,
     )
@@ -236,17 +142,6 @@ async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note,
         await memory.close()
 
 
-async def test_what_was_said_is_found_within_its_partition_only(tmp_path, note):
-    async with index_of(tmp_path) as index:
-        said = [Document("talk:ada", "s.1", "my canary is blue", 1)]
-        await index.add_documents(said)
-        assert [hit.path for hit in (await index.search("canary", ("talk:ada",))).hits] == ["s.1"]
-        assert (await index.search("canary", ("talk:eve",))).hits == ()
-        assert await index.document_ids() == {("talk:ada", "s.1")}
-        await index.remove_documents([("talk:ada", "s.1")])
-        assert (await index.search("canary", ("talk:ada",))).hits == ()
-
-
 async def test_odd_files_are_told_and_stop_nothing(tmp_path, note):
     note("memory/good.md", "findable words\n")
     (tmp_path / "workspace" / "memory" / "latin.md").write_bytes(b"caf\xe9 latin words\n")
@@ -257,13 +152,6 @@ async def test_odd_files_are_told_and_stop_nothing(tmp_path, note):
         assert all("link" not in path for path in status.spaces)
 
 
-async def test_syncs_at_once_are_one_sync(tmp_path, note):
-    note("memory/a.md", "words\n")
-    async with index_of(tmp_path) as index:
-        await asyncio.gather(*(index.sync("test") for _ in range(20)))
-        assert paths(await index.search("words", MAIN)) == ["memory/a.md"]
-
-
 async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_path):
     def missing(connection):
         raise ImportError
@@ -272,7 +160,7 @@ async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_p
         MemoryConfig(watch=False, text_weight=0.0),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
-        LocalEmbedder(),
+        HashEmbedder(),
         FakeClock(),
         extension=missing,  # signs are kept in memory, as those of many chunks are
     )
@@ -288,33 +176,6 @@ async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_p
             assert paths(await memory.search(said, ("talk:ada",))) == ["here"]
     finally:
         await memory.close()
-
-
-@pytest.mark.parametrize("words", ["АЛЛЕРГИЯ на арахис", "аллергия  на\nарахис"])
-async def test_what_is_forgotten_leaves_the_cache_too_however_it_is_written(tmp_path, note, words):
-    note("memory/a.md", "У дочери Аллергия на арахис\n")
-    note("memory/b.md", "другое\n")
-    async with index_of(tmp_path, LocalEmbedder()) as index:
-        forgotten = await index.forget(texts=[words], partitions=MAIN)
-        assert (forgotten.chunks, forgotten.cached) == (1, 1)
-
-
-async def test_a_search_goes_on_without_the_dictionary_when_that_cannot_be_read(
-    tmp_path, note, monkeypatch
-):
-    note("memory/a.md", "The daughter is allergic to peanuts\n")
-    async with index_of(tmp_path, LocalEmbedder()) as index:
-        with monkeypatch.context() as broken:
-            broken.setattr(Glosses, "installed", _no_dictionary)
-            note("memory/b.md", "peanuts 花生过敏\n")
-            await index.sync("test")
-            answer = await index.search("peanuts", MAIN)
-            assert set(paths(answer)) == {"memory/a.md", "memory/b.md"}
-            assert answer.mode == "vector+keyword"
-
-
-def _no_dictionary():
-    raise FileNotFoundError("it is not installed")
 
 
 # --- texts that the embedder refuses --------------------------------------------------------------

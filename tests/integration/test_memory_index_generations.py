@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
@@ -22,7 +21,6 @@ from tests.support import FakeClock
 
 # A workspace and its index as the version before kept it: a file for each generation, the second
 # left by a rebuild that was killed.
-ARCHIVE = Path(__file__).parents[1] / "data" / "index-files.tar.gz"
 MAIN = ("main", "shared", "main#private")
 
 
@@ -60,31 +58,6 @@ def tables(folder: Path) -> set[str]:
     """The numbers of the generations that have tables."""
     names = rows(folder, "SELECT name FROM sqlite_schema WHERE name GLOB 'chunks_[0-9]*'")
     return {str(name).removeprefix("chunks_") for (name,) in names}
-
-
-async def test_the_files_of_an_earlier_version_are_replaced_and_no_vector_is_asked_for(tmp_path):
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    assert (tmp_path / "index" / "index-000001.db").is_file()
-    embedder = HashEmbedder()
-    async with index_in(tmp_path, embedder) as index:
-        await index.sync("test")
-        assert embedder.asked == []
-        # What was said comes from the transcripts: whoever feeds it sees that it is another index.
-        assert index.generation
-        status = await index.status()
-        assert (status.files, status.vectors, status.degraded) == (3, 3, ())
-        for query, partitions, path in (
-            ("canary", MAIN, "MEMORY.md"),
-            ("peanuts", MAIN, "memory/a.md"),
-            ("oolong", ("people/ada",), "memory/b.md"),
-        ):
-            answer = await index.search(query, partitions, 1)
-            assert ([hit.path for hit in answer.hits], answer.mode) == ([path], "vector+keyword")
-        assert [*(tmp_path / "index").glob("index-*")] == []
-        assert await index.document_ids() == frozenset()
-        await index.add_documents([Document("talk:ada", "s1", "a heron was said", 1)])
-        assert embedder.asked == [("canary",), ("peanuts",), ("oolong",)]
 
 
 async def test_a_rebuild_that_was_interrupted_is_gone_on_with(tmp_path):

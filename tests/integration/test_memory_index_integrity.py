@@ -10,10 +10,10 @@ import pytest
 
 from bot.config import MemoryConfig
 from bot.memory.embed import NoEmbedder
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import Generation, live, load_vec, run
+from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
 from tests.support import FakeClock
 
@@ -137,7 +137,7 @@ def index_in(tmp_path, embedder=None) -> MemoryIndex:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(rounds(3, few=1)))
-@pytest.mark.parametrize("embedder", [NoEmbedder, LocalEmbedder])
+@pytest.mark.parametrize("embedder", [NoEmbedder, HashEmbedder])
 async def test_the_files_stay_whole_whatever_happens_at_once(tmp_path, embedder, seed):
     index = index_in(tmp_path, embedder())
     await index.start()

@@ -186,29 +186,6 @@ async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(
             assert "everybody else" not in hers
 
 
-async def test_the_owner_of_chinese_notes_hears_of_an_embedder_that_knows_the_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    memory = {"embedder": {"provider": "local"}}
-    async with house(tmp_path, monkeypatch, memory=memory) as it:
-        index, sync = it.engine.app.memory.index, it.engine.app.memory.index.sync
-        async with it.browser() as owner, it.browser("ada") as ada:
-            for text, hears in (
-                ("- the boats are in the harbour\n", False),
-                ("- 船在港口\n", True),
-            ):
-                it.write("memory/2026-11-21.md", text * 500)
-                it.write(f"{ADA}/memory/2026-11-21.md", text * 500)
-                index.noticed()
-                await sync("test")
-                page = await owner.seen("memory")
-                assert ("many of the notes are in Chinese" in page) == hears
-                assert ("provider = &#34;multilingual&#34;" in page) == hears
-                assert "multilingual" not in await ada.seen("memory")
-        async with it.browser(language="zh") as chinese:
-            assert "许多笔记是中文的" in await chinese.seen("memory")
-
-
 async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

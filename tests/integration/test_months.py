@@ -23,7 +23,7 @@ from bot.config import Config
 from bot.errors import StorageError
 from bot.sessions import artifacts, entries, forgetting, store
 from bot.sessions.entries import NewEntry
-from bot.storage import Transaction, months, postgres_schema
+from bot.storage import Transaction, months
 from bot.storage.months import ROOM, Stored
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_server import once
@@ -190,52 +190,6 @@ async def test_a_session_is_read_from_the_month_on_in_which_it_began(database, p
     touched = await database.read(look)
     assert {part(older[-1]), part(this)} <= touched
     assert not touched & {part(month) for month in older[:-1]}
-
-
-# --- a database from before -----------------------------------------------------------------------
-
-
-async def test_a_database_without_months_gets_them_and_keeps_everything(
-    empty_postgres_url, monkeypatch
-):
-    now = system_clock()
-    with monkeypatch.context() as patch:
-        parts = dict(postgres_schema._PARTS)
-        patch.setattr(months, "SINCE", 10_000)
-        patch.delitem(postgres_schema._PARTS, "months")
-        before = await PostgresDatabase.open(empty_postgres_url)
-        for _ in range(3):
-            await before.write(say)
-        run(empty_postgres_url, "UPDATE entries SET at = at - %s WHERE seq = 1", 400 * DAY)
-        lines = await before.read(lambda tx: tx.execute("SELECT * FROM entries ORDER BY seq"))
-        after = None
-        with monkeypatch.context() as newer:
-            newer.setattr(months, "SINCE", 15)
-            newer.setattr(postgres_schema, "_PARTS", parts)
-            after = await PostgresDatabase.open(empty_postgres_url)
-        # The older program goes on beside it.
-        assert await before.read(lambda tx: tx.execute("SELECT * FROM entries ORDER BY seq")) == (
-            lines
-        )
-        await before.write(say)
-        await after.write(say)
-        await before.close()
-        assert await after.read(said) == ["hello there"] * 5
-        assert len(await after.read(lambda tx: tx.search_text("hello", 9, [PLACE.key]))) == 5
-        await after.close()
-    assert len(partitions(empty_postgres_url)) == 2
-    assert part(months.name_of(now - 400 * DAY)) in partitions(empty_postgres_url)
-    assert [row[0] for row in run(empty_postgres_url, "SELECT seq FROM entries ORDER BY 1")] == [
-        *range(1, 6)
-    ]
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        run(
-            empty_postgres_url,
-            "INSERT INTO entries SELECT 9, id, session_id, kind, role, at, line "
-            "FROM entries WHERE seq = 5",
-        )
-    # A start after that finds nothing to do.
-    await (await PostgresDatabase.open(empty_postgres_url)).close()
 
 
 # --- months that go -------------------------------------------------------------------------------

@@ -25,9 +25,10 @@ from bot.channel import Address
 from bot.cli.main import cli
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy, StorageError
-from bot.move import places, tables
-from bot.move.moving import Move, Moved, Told
-from bot.move.places import Place
+from bot.portability import places
+from bot.portability.move import Move, Moved, Told
+from bot.portability.places import Place
+from bot.portability.rows import all_tables
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
 from bot.storage import Database, Transaction, months, schema
@@ -116,7 +117,7 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
             path.stat().st_mtime_ns,
         )
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "confidant.lock"
     }
 
 
@@ -129,7 +130,7 @@ def rows_of(folder: Path) -> dict[str, list[Any]]:
     connection = apsw.Connection(str(folder / "confidant.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         found: dict[str, list[Any]] = {}
-        for table in tables.known():
+        for table in all_tables():
             where = " WHERE key NOT LIKE 'move:%'" if table.name == "meta" else ""
             names = ", ".join(table.columns)
             found[table.name] = sorted(
@@ -153,7 +154,7 @@ async def moved(source: Any, target: Any, tell: Callable[[Told], None] = lambda 
 
 
 def old(folder: Path) -> Any:
-    return places.old_folder(folder, folder / "workspace")
+    return places.folder(folder, folder / "workspace")
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ async def test_everything_is_equal_there_and_back_and_the_old_folder_is_untouche
     assert done == Moved(was_done=False, others=1)
     assert contents(folder) == before
     assert [each.what for each in told] == [
-        *(table.name for table in tables.known()),
+        *(table.name for table in all_tables()),
         "words",
         "notes",
     ]
@@ -184,7 +185,7 @@ async def test_everything_is_equal_there_and_back_and_the_old_folder_is_untouche
     assert min(counts[name] for name in ("sessions", "entries", "inbox", "outbox", "notes")) > 1
     assert counts["forgotten"] > 0
     back = tmp_path / "back"
-    await moved(at(postgres_url), places.new_folder(back))
+    await moved(at(postgres_url), places.folder(back))
     assert notes_of(back) == notes_of(folder)
     here, there = rows_of(folder), rows_of(back)
     # What has no words has no row on a server, and is found nowhere.
@@ -214,7 +215,7 @@ async def test_new_rows_get_numbers_above_all_that_were_moved(folder, postgres_u
     await moved(old(folder), at(postgres_url))
     database = await PostgresDatabase.open(postgres_url)
     try:
-        for table in tables.known():
+        for table in all_tables():
             if table.serial:
                 found = await database.read(
                     lambda tx, table=table: tx.execute(
@@ -240,7 +241,7 @@ async def test_the_program_goes_on_where_it_was_and_answers_what_waits_once(
     home = tmp_path / "node"
     if back:
         home, storage = tmp_path / "back", {}
-        await moved(at(postgres_url), places.new_folder(home))
+        await moved(at(postgres_url), places.folder(home))
     for number in (1, 2):
         async with running(home, storage=storage, channels=CHANNELS) as engine:
             question = f"and now, {number}?"
@@ -281,7 +282,7 @@ async def test_what_is_moved_is_of_the_months_it_was_said_in_and_can_be_dropped(
     await database.close()
     # And back, where the transcripts of its files begin later too, and restore what is lost.
     back = tmp_path / "back"
-    await moved(at(postgres_url), places.new_folder(back))
+    await moved(at(postgres_url), places.folder(back))
     for lost in (False, False, True):
         if lost:
             for path in back.glob("confidant.db*"):
@@ -352,7 +353,7 @@ async def test_a_move_killed_anywhere_is_completed_by_the_same_move(
     kills = 0
     while True:
         if to_folder:
-            source, target = at(postgres_url), places.new_folder(where)
+            source, target = at(postgres_url), places.folder(where)
         else:
             source, target = old(folder), at(postgres_url)
         async with between(source, target) as (one, other):
@@ -374,7 +375,7 @@ async def test_a_move_killed_anywhere_is_completed_by_the_same_move(
                     pass
     assert kills > 3
     if not to_folder:
-        await moved(at(postgres_url), places.new_folder(where))
+        await moved(at(postgres_url), places.folder(where))
     assert notes_of(where) == notes_of(folder)
     here, there = rows_of(folder), rows_of(where)
     assert set(there.pop("words")) <= set(here.pop("words"))
@@ -390,7 +391,7 @@ async def test_nothing_runs_on_a_place_that_is_not_complete(folder, tmp_path, po
         async with running(tmp_path / "node", storage={"url": postgres_url}):
             pass
     with pytest.raises(StorageError, match="not complete"):
-        await moved(at(postgres_url), places.new_folder(tmp_path / "back"))
+        await moved(at(postgres_url), places.folder(tmp_path / "back"))
 
 
 async def test_what_changed_between_two_tries_is_moved_anew(folder, postgres_url):
@@ -425,13 +426,13 @@ async def test_a_place_that_holds_something_else_is_refused_and_unchanged(
         await engine.ask("hello")
     before = contents(other)
     with pytest.raises(StorageError, match="not empty"):
-        await moved(old(folder), places.new_folder(other))
+        await moved(old(folder), places.folder(other))
     assert {name: each for name, (each, _) in contents(other).items() if "lock" not in name} == {
         name: each for name, (each, _) in before.items() if "lock" not in name
     }
     (other / "confidant.db").unlink()
     with pytest.raises(StorageError, match="of its own"):
-        await moved(old(folder), places.new_folder(other))
+        await moved(old(folder), places.folder(other))
 
 
 async def test_another_source_does_not_go_on_with_a_move(folder, tmp_path, postgres_url):
@@ -446,30 +447,18 @@ async def test_another_source_does_not_go_on_with_a_move(folder, tmp_path, postg
 
 
 async def test_a_folder_on_which_a_program_runs_is_refused(folder, tmp_path, postgres_url):
-    with DataDirLock(folder), pytest.raises(StorageBusy, match="Stop it first"):
+    with DataDirLock(folder), pytest.raises(StorageBusy, match="already runs"):
         await moved(old(folder), at(postgres_url))
     with pytest.raises(StorageError, match="no database"):
         await moved(old(tmp_path / "none"), at(postgres_url))
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "words"), [(schema.VERSION + 1, "a newer"), (schema.VERSION - 1, "an older")]
-)
-async def test_a_folder_of_another_version_is_refused(folder, postgres_url, version, words):
+async def test_a_folder_of_a_newer_version_is_refused(folder, postgres_url):
     connection = apsw.Connection(str(folder / "confidant.db"))
-    if version > schema.VERSION:
-        connection.execute("INSERT INTO schema_versions VALUES (?, '', '')", (version,))
-    else:
-        connection.execute("DELETE FROM schema_versions WHERE version > ?", (version,))
+    connection.execute("INSERT INTO schema_versions VALUES (?, '', '')", (schema.VERSION + 1,))
     connection.close()
-    with pytest.raises(StorageError, match=words):
-        await moved(old(folder), at(postgres_url))
-
-
-async def test_a_folder_whose_program_was_killed_is_started_once_more_first(folder, postgres_url):
-    (folder / "confidant.db-wal").write_bytes(b"\0" * 100)
-    with pytest.raises(StorageError, match="Start `confidant run` once more"):
+    with pytest.raises(StorageError, match="a newer"):
         await moved(old(folder), at(postgres_url))
 
 
@@ -539,7 +528,7 @@ async def test_a_process_that_is_killed_is_gone_on_with(folder, tmp_path, postgr
     assert [orjson.loads(line)["what"] for line in out.splitlines()][-2:] == ["words", "notes"]
     assert b"CONFIDANT_STORAGE__URL=postgresql://" in err
     back = tmp_path / "back"
-    await moved(at(postgres_url), places.new_folder(back))
+    await moved(at(postgres_url), places.folder(back))
     assert notes_of(back) == notes_of(folder)
 
 
@@ -578,7 +567,7 @@ async def test_a_move_says_how_far_it_is_and_one_that_goes_on_never_goes_back(fo
         def hear(done: int, total: int) -> None:
             heard.append((done, total))
 
-        async with between(old(folder), places.new_folder(target)) as (one, other):
+        async with between(old(folder), places.folder(target)) as (one, other):
             dying = replace(other, database=Mortal(other.database, writes, after=True))
             with suppress(Killed):
                 await Move(one, dying, FakeClock(), lambda _: None, hear).run()

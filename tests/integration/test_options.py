@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp
 import apsw
 import pytest
-from aiohttp import web
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
@@ -25,17 +24,15 @@ from bot.app import App
 from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
-from bot.memory.embed.local import LocalEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index.schema import live
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
 from bot.storage.sqlite import SqliteDatabase
-from bot.testing import RecordingEngine, ScriptedModel, calls
+from bot.testing import HashEmbedder, RecordingEngine, ScriptedModel, calls
 from tests.fakes import embeddings_api, telegram_channel
 from tests.fakes.brain import Brain, current, writing
-from tests.fakes.embeddings_api import EmbeddingsApi
 from tests.fakes.memory_search import WordSearcher
 from tests.fakes.telegram import FakeTelegram
 from tests.integration.test_context_engine import (
@@ -51,7 +48,7 @@ from tests.integration.test_context_engine import (
     words_of,
 )
 from tests.integration.test_memory_index import MAIN, index_of, note, paths
-from tests.support import FakeClock, running, until
+from tests.support import PATIENCE, FakeClock, running, until
 
 __all__ = ["note"]
 
@@ -96,7 +93,7 @@ async def test_no_more_turns_run_at_once_than_configured(tmp_path: Path, options
 
 async def test_a_turn_that_takes_longer_than_configured_is_ended(tmp_path: Path):
     agent = {"timezone": "UTC", "turn_timeout": 0.05}
-    async with running(tmp_path, model=Together(seconds=1.0), agent=agent) as engine:
+    async with running(tmp_path, model=Together(seconds=PATIENCE), agent=agent) as engine:
         assert "took too long" in await engine.ask("hi")
 
 
@@ -355,13 +352,13 @@ async def test_memory_is_saved_before_a_compaction_as_configured(tmp_path: Path,
 
 @dataclass
 class Late(Brain):
-    """A model that takes a second for one purpose."""
+    """A model that takes far too long for one purpose."""
 
     late: str = ""
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         if request.purpose == self.late:
-            await asyncio.sleep(1)
+            await asyncio.sleep(PATIENCE)
         async for event in super().stream(request):
             yield event
 
@@ -384,9 +381,9 @@ async def test_a_saving_takes_no_longer_than_configured(tmp_path: Path):
 
 @dataclass
 class SlowSearcher(WordSearcher):
-    """A searcher that takes a second and notes that it was waited for."""
+    """A searcher that takes far too long and notes that it was waited for."""
 
-    delay: float = 1.0
+    delay: float = PATIENCE
     finished: int = 0
 
     async def search(
@@ -407,7 +404,7 @@ async def test_recalling_takes_no_longer_than_configured(tmp_path: Path):
         assert searcher.finished == 0
 
 
-class SlowEmbedder(LocalEmbedder):
+class SlowEmbedder(HashEmbedder):
     """An embedder that takes a second."""
 
     async def embed(self, texts):
@@ -423,11 +420,7 @@ async def test_a_search_takes_no_longer_than_configured(tmp_path: Path, note):
 
 
 async def test_a_server_for_vectors_is_waited_for_as_long_as_configured():
-    async def late(api: EmbeddingsApi, request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(1)
-        return await embeddings_api.vectors(api, request)
-
-    async with embeddings_api.running(late) as api:
+    async with embeddings_api.running(embeddings_api.never) as api:
         config = EmbedderConfig(provider="openai", model="m", base_url=api.base_url, timeout=0.05)
         embedder = RemoteEmbedder(config)
         with pytest.raises(EmbedderError, match="did not answer in time"):

@@ -48,7 +48,7 @@ async def in_the_page(owner: Browser, folder: Path) -> None:
 async def in_a_terminal(owner: Browser, folder: Path) -> None:
     config = folder / "terminal.toml"  # without the channel of tests
     config.write_text('[memory.embedder]\nprovider = "none"\n')
-    await asyncio.to_thread(cli.forget, WORDS, config, yes=True)
+    await asyncio.to_thread(cli.forget, WORDS.split(" "), config, yes=True)
 
 
 WAYS = [in_the_chat, in_the_page, in_a_terminal]

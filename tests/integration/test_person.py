@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_no_export_and_is_said(
     home = tmp_path / "home"
     asyncio.run(greet(home))
     with monkeypatch.context() as patch:
-        patch.setattr("bot.person.export.os.fsync", full)
+        patch.setattr("bot.storage.files.os.fsync", full)
         result = invoke(home, "export", "memory:ada", str(tmp_path / "x.zip"))
     assert "the disk is full. Nothing was changed." in str(result.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["home"]

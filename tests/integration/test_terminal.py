@@ -59,7 +59,8 @@ async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
             assert await seen.ends() == 0, seen.text
         assert last in seen.text
         assert not any(bar in line for line in seen.lines)  # nothing is left of it
-        assert re.search(rf"\r\x1b\[K{bar}  [█░]+  \d+ %  [\d.,]+", seen.raw), seen.raw
+        shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", seen.raw)
+        assert re.search(rf"{bar} [━╸╺]+ +\d+% +[\d.,]+", shown), seen.raw
         again = ("backup", "again.backup") if words[0] == "backup" else words
         async with terminal(PROGRAM, *again, "--quiet", folder=tmp_path, variables=here) as seen:
             assert await seen.ends() == 0, seen.text
@@ -74,12 +75,13 @@ def test_the_index_shows_how_far_it_is(tmp_path, monkeypatch):
         (folder / f"{number}.md").write_text(f"- note {number}\n" * 400)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bot.cli.memory.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("bot.cli.progress.has_terminal", lambda _: True)
-    done = CliRunner().invoke(cli, ["memory", "index"], env=environment(tmp_path))
+    here = environment(tmp_path, TTY_COMPATIBLE="1")
+    done = CliRunner().invoke(cli, ["memory", "index"], env=here)
     assert done.exit_code == 0, done.output
     assert "passages of 32 files." in done.stdout
-    assert re.search(r"\r\x1b\[KIndexing notes  .+  \d+ %  \d+ of 32 notes", done.stderr)
-    assert done.stderr.endswith("\r\x1b[K")
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", done.stderr)
+    assert re.search(r"Indexing notes [━╸╺]+ +\d+% +\d+/32 notes", shown)
+    assert done.stderr.endswith("\r\x1b[1A\x1b[2K")
 
 
 async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):

@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.tools import ToolContext
 from bot.messages import Message, ToolResult, ToolUse
+from bot.settings.checks import BUILT_IN_TOOLS
 from bot.testing import ScriptedModel
 from tests.support import Engine, running, until
 
@@ -131,6 +132,15 @@ async def test_who_is_answered_together_with_others_gets_nothing_that_they_may_n
         assert "lamp" in names(model.requests[0])
         assert names(model.requests[1]) == BUILT_IN
     assert lamp.calls == []
+
+
+async def test_rules_know_the_name_of_every_built_in_tool(tmp_path: Path):
+    web = {"fetch": True, "search": "searxng", "search_url": "http://127.0.0.1:9"}
+    owner = {"owner": ["memory:ada"]}
+    async with running(tmp_path, web=web, session=owner) as engine:
+        await engine.ask("hello")
+        offered = sorted(tool.name for tool in engine.model.requests[-1].tools)
+        assert offered == list(BUILT_IN_TOOLS)
 
 
 async def test_a_rule_can_take_a_built_in_tool_away(tmp_path: Path):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,10 +15,7 @@ from bot.errors import StorageBusy, StorageError
 from bot.storage import backup, schema
 from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.sqlite import _connect_and_migrate
-from tests.fakes.earlier import VERSIONS, Earlier, earlier
-from tests.support import PATIENCE, Engine, running
-
-_numbers = itertools.count(1)
+from tests.support import running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -108,96 +101,3 @@ def test_a_command_of_a_newer_version_changes_nothing_below_a_bot_that_runs(tmp_
         with DataDirLock(tmp_path):
             assert invoke(tmp_path, "sessions", "list").exit_code == 0
     assert changed(tmp_path)[1] == [f"confidant-version-{schema.VERSION}.db"]
-
-
-# --- every version there ever was ----------------------------------------------------------------
-
-# What each of these came with: from then on it is in the folders, and must be there afterwards.
-SINCE = {"forgotten": 2, "reminder": 4, "linked": 4, "zone": 17, "repeat": 21, "task": 22}
-UNSEEN = {3}  # of two steps that landed at once
-
-
-def test_there_is_a_folder_of_every_version():
-    """The one of today is made, by scripts/earlier_folders.py, with the step that ends it."""
-    assert {*VERSIONS} | {schema.VERSION} == {*range(1, schema.VERSION + 1)} - UNSEEN
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_a_folder_of_every_version_is_walked_forward(tmp_path, version):
-    old = earlier(version, tmp_path)
-    had = {name for name, since in SINCE.items() if version >= since}
-    assert had == {name for name in SINCE if came(old, name)}
-    entries = rows(old.database, "SELECT id, line FROM entries ORDER BY seq")
-    async with running(tmp_path) as engine:
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
-        assert engine.sent_to("ada") == ["You said: what waits?"]
-        assert "the second conversation is about rowing" in shown(engine)[0]
-        assert "zqforgotten" not in str(shown(engine))
-
-        async def ask(words: str, sender: str = "ada") -> str:
-            id_ = f"later-{next(_numbers)}"
-            return await engine.ask(words, sender=sender, message_id=id_)
-
-        async def find(query: str, words: str, sender: str = "ada") -> None:
-            async with asyncio.timeout(PATIENCE):  # what was said is indexed beside
-                while words not in await ask(f"/memory search {query}", sender):
-                    pass
-
-        await find("harbour code", "the harbour code is 4711")
-        assert "afraid of the boat" in await ask("/memory show MEMORY.md")
-        await find("bicycle", "the bicycle is green")
-        await find("trams", "bo likes trams", "bo")
-        assert ("zqforgotten is" in await ask("/memory search zqforgotten", "bo")) == (
-            "forgotten" not in had
-        )
-        assert ("water the plants" in (reminders := await ask("/reminders"))) == ("reminder" in had)
-        assert ("take the pills" in reminders) == ("repeat" in had)
-        assert ("sum up the day" in reminders) == ("task" in had)
-        assert ("Europe/Paris" in await ask("/timezone")) == ("zone" in had)
-        assert ("memory:ada" in await ask("/whoami", "cleo")) == ("linked" in had)
-        await ask("/undo")
-        await ask("and before?")
-        assert "the bicycle is green 水母" in shown(engine)[-1]
-    found = rows(old.database, "SELECT id, line FROM entries ORDER BY seq")
-    assert found[: len(entries)] == entries
-    assert columns(old.database) == columns_of_a_new_one(tmp_path / "new")
-    copies = {backup.number_of(path): path for path in backup.before_upgrades(old.database)}
-    if version < schema.VERSION:
-        assert rows(copies[version], "SELECT id, line FROM entries ORDER BY seq") == entries
-
-
-def came(old: Earlier, name: str) -> bool:
-    """True when a step of the story was understood by the program of then."""
-    known = ("Forgotten:", "I will", "Done:", "From now on")
-    return old.said.get(name, "").startswith(known)
-
-
-def shown(engine: Engine) -> list[list[str]]:
-    """What the model was asked with, each time."""
-    return [[message.text for message in request.messages] for request in engine.model.requests]
-
-
-def rows(database: Path, sql: str) -> list[tuple[Any, ...]]:
-    connection = apsw.Connection(str(database))
-    try:
-        return list(connection.execute(sql))
-    finally:
-        connection.close()
-
-
-def columns(database: Path) -> set[tuple[Any, ...]]:
-    """Every column, and every index as it was made."""
-    tables = rows(
-        database,
-        """SELECT found.name, has.name, has.type, has."notnull", has.dflt_value, has.pk
-            FROM sqlite_schema AS found, pragma_table_info(found.name) AS has
-            WHERE found.type = 'table'""",
-    )
-    indexes = rows(database, "SELECT name, sql FROM sqlite_schema WHERE type = 'index'")
-    return {*tables, *indexes}
-
-
-def columns_of_a_new_one(folder: Path) -> set[tuple[Any, ...]]:
-    _connect_and_migrate(folder / DATABASE_NAME).close()
-    return columns(folder / DATABASE_NAME)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.archive import making, restore, swap
 from bot.config import Config
+from bot.portability import backup, restore, swap
 from tests.proofs.dying import Counter, main
 from tests.support import FakeClock, make_config
 
@@ -29,7 +29,7 @@ async def work(words: list[str], counter: Counter) -> None:
         counter.step()
 
     if what == "backup":
-        await making.make(config, archive, None, "[agent]\n", clock=clock, advance=advance)
+        await backup.make(config, archive, None, "[agent]\n", clock=clock, advance=advance)
     elif what == "finish":
         swap.finish(config.storage.folder)
     else:

@@ -522,7 +522,7 @@ class World:
         for name in CHANNELS:
             channels.setdefault(name, {}).update(group_policy="open", groups=GROUPS)
         channels["memory"]["accounts"] = accounts
-        provider = "none" if setting.embedder == "none" else "local"
+        provider = "none" if setting.embedder == "none" else "multilingual"
         data = {
             "agent": {"timezone": "UTC"},
             "storage": {"dir": self.folder, "backup_hours": 0, "url": self.url or None},

@@ -14,8 +14,9 @@ from typing import Any
 import apsw
 import pytest
 
-from bot.archive import making, restore, swap
 from bot.errors import StorageError
+from bot.portability import backup as making
+from bot.portability import restore
 from bot.storage import backup
 from bot.storage.files import RESTORE_BEGUN, RESTORING
 from tests.proofs.archiving import config_of
@@ -109,11 +110,12 @@ def leftovers(base: Path) -> list[Path]:
 
 
 async def is_whole(base: Path, scratch: Path) -> bool:
-    await restore.unpack(base / "x.backup", str, lambda name: scratch / name)
+    await restore.unpack(base / "x.backup", str, scratch, scratch / "notes")
     return True
 
 
-async def test_a_backup_killed_anywhere_is_whole_or_not_there(archiving, first, tmp_path):
+@pytest.mark.parametrize("by", ["kill", "full disk"])
+async def test_a_backup_interrupted_anywhere_is_whole_or_not_there(archiving, first, tmp_path, by):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     base = copied(first, tmp_path / "base")
     (base / "x.backup").unlink()
@@ -122,8 +124,14 @@ async def test_a_backup_killed_anywhere_is_whole_or_not_there(archiving, first, 
     before, seen = state_of(base), {"none": 0, "whole": 0}
     for number in range(rounds(KILLS, few=12)):
         (base / "x.backup").unlink(missing_ok=True)
-        said = archiving.run("backup", base, point=chance.randint(1, points))
-        assert said == "killed" or said.isdecimal()
+        if by == "kill":
+            said = archiving.run("backup", base, point=chance.randint(1, points))
+            assert said == "killed" or said.isdecimal()
+        else:
+            said = archiving.run("backup", base, point=-chance.randint(1, points - 5))
+            assert said.startswith("refused: "), said
+            assert "disk is full" in said or "No space left" in said, said
+            assert leftovers(base) == []
         assert state_of(base) == before
         if (base / "x.backup").exists():
             seen["whole"] += await is_whole(base, tmp_path / f"{number}")
@@ -134,11 +142,13 @@ async def test_a_backup_killed_anywhere_is_whole_or_not_there(archiving, first, 
     assert await is_whole(base, tmp_path / "last")
     assert leftovers(base) == []
     assert seen["none"]
+    assert by == "kill" or not seen["whole"]
 
 
 @pytest.mark.parametrize("is_outside", [False, True])
-async def test_a_restore_killed_anywhere_leaves_the_old_or_the_new(
-    archiving, first, tmp_path, is_outside
+@pytest.mark.parametrize("by", ["kill", "full disk"])
+async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
+    archiving, first, tmp_path, is_outside, by
 ):
     chance = random.Random(SEED + is_outside)  # noqa: S311 - chance, not a secret
     whole = copied(first, tmp_path / "whole", is_outside=is_outside)
@@ -153,10 +163,11 @@ async def test_a_restore_killed_anywhere_leaves_the_old_or_the_new(
         # The steps that matter most are few, and last.
         last = chance.random() < 0.5
         point = chance.randint(points - 45 if last else 1, points)
-        said = archiving.run("restore", base, point=point)
-        assert said == "killed" or said.isdecimal()
+        said = archiving.run("restore", base, point=point if by == "kill" else -point)
+        assert said == "killed" or said.isdecimal() or said.startswith("refused: "), said
         if (base / "home" / RESTORING / RESTORE_BEGUN).exists():
             seen["begun"] += 1
+            assert by == "kill" or "--finish" in said
             with pytest.raises(StorageError, match="interrupted"):
                 async with running(base / "home", memory=of_notes(base)):
                     pass
@@ -168,6 +179,10 @@ async def test_a_restore_killed_anywhere_leaves_the_old_or_the_new(
             found = state_of(base)
             assert found in (old, new)
             seen["old" if found == old else "new"] += 1
+            if found == old and by == "full disk":
+                assert "Nothing was changed" in said or "cannot be used" in said, said
+                assert archiving.run("restore", base).isdecimal()
+                assert state_of(base) == new
         await goes_on(base)
         shutil.rmtree(base)
     assert seen["old"]
@@ -184,47 +199,3 @@ async def goes_on(base: Path) -> None:
         assert await engine.ask("hello again", sender="bo") == "You said: hello again"
         assert HIDDEN not in "".join(m.text for m in engine.model.requests[-1].messages)
     assert leftovers(base) == []
-
-
-async def test_where_the_disk_fills_up_there_is_no_backup_and_then_a_whole_one(
-    archiving, first, tmp_path
-):
-    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-    base = copied(first, tmp_path / "base")
-    (base / "x.backup").unlink()
-    points = int(archiving.run("backup", base))
-    before = state_of(base)
-    for _ in range(rounds(KILLS, few=12)):
-        (base / "x.backup").unlink(missing_ok=True)
-        said = archiving.run("backup", base, point=-chance.randint(1, points - 5))
-        assert said.startswith("refused: "), said
-        assert "disk is full" in said or "No space left" in said, said
-        assert not (base / "x.backup").exists()
-        assert leftovers(base) == []
-        assert state_of(base) == before
-    assert archiving.run("backup", base).isdecimal()
-    assert await is_whole(base, tmp_path / "last")
-
-
-async def test_where_the_disk_fills_up_nothing_is_restored_and_then_all(archiving, first, tmp_path):
-    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-    whole = copied(first, tmp_path / "whole")
-    old = state_of(whole)
-    points = int(archiving.run("restore", whole))
-    new = state_of(whole)
-    for number in range(rounds(KILLS, few=12)):
-        base = copied(first, tmp_path / f"{number}")
-        said = archiving.run("restore", base, point=-chance.randint(1, points))
-        if (base / "home" / RESTORING / RESTORE_BEGUN).exists():
-            assert "--finish" in said
-            swap.finish(base / "home")
-        if not said.isdecimal():
-            assert said.startswith("refused: "), said
-        found = state_of(base)
-        assert found in (old, new)
-        if found == old:
-            assert "Nothing was changed" in said or "cannot be used" in said, said
-            assert archiving.run("restore", base).isdecimal()
-        assert state_of(base) == new
-        await goes_on(base)
-        shutil.rmtree(base)

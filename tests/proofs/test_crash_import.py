@@ -22,7 +22,7 @@ from bot.errors import StorageError
 from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving, proposal
 from bot.importing.storing import Count, Owner
-from bot.person.whose import snapshot_of
+from bot.portability.whose import snapshot_of
 from bot.sessions.transcript_files import everything
 from bot.storage import Database, Transaction
 from tests.fakes import exports as made

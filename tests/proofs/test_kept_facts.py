@@ -23,7 +23,7 @@ from bot.agent.tools import ToolContext
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
-from bot.memory.embed.local import LocalEmbedder
+from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
@@ -299,7 +299,9 @@ async def found_in(index: MemoryIndex, partitions: Sequence[str]) -> set[str]:
     return found
 
 
-async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(tmp_path: Path):
+async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(
+    tmp_path: Path, embedder_cache: Path
+):
     assert len(FACTS) == len({fact.answer for fact in FACTS}) == 40
     messages = conversation()
     assert len(messages) == MESSAGES
@@ -310,7 +312,7 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(tmp_path: Pa
     await life.flush()
     await life.compact()
     config = MemoryConfig(watch=False)
-    embedder = LocalEmbedder()
+    embedder = MultilingualEmbedder(embedder_cache)
     index = MemoryIndex.in_folder(
         config, FolderNotes(workspace), tmp_path / "index", embedder, FakeClock()
     )
@@ -414,6 +416,7 @@ def plan(look_up: LookUp) -> tuple[list[str], list[Message]]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("built_in_embedder")
 @pytest.mark.parametrize("window", [16_000, 120_000])
 async def test_at_least_38_of_40_facts_are_known_in_a_new_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
@@ -436,7 +439,7 @@ async def test_at_least_38_of_40_facts_are_known_in_a_new_conversation(
         context={"enable_memory_flush": True},
         # What is found is judged here, not how soon: in time a search does without what it means.
         memory={
-            "embedder": {"provider": "local"},
+            "embedder": {"provider": "multilingual"},
             "search_timeout": PATIENCE,
             "recall_timeout": PATIENCE,
         },

@@ -39,9 +39,10 @@ async def test_rooms_that_have_a_memory_take_the_tour(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_with_the_local_embedder_and_everybody_linked_somehow(tmp_path: Path):
+@pytest.mark.usefixtures("built_in_embedder")
+async def test_with_the_built_in_embedder_and_everybody_linked_somehow(tmp_path: Path):
     links = (("ada", ("memory:ada", "nct:bob")), ("main", ("memory:bob", "other:eve")))
-    setting = Setting(owner=("memory:boss",), links=links, embedder="local")
+    setting = Setting(owner=("memory:boss",), links=links, embedder="multilingual")
     counts = await take_the_tour(tmp_path, setting)
     assert counts["rightly seen"] > 500
 

@@ -1,4 +1,4 @@
-"""Opens storage folders of earlier versions and dies on the way; see `tests.proofs.dying`."""
+"""Opens a storage folder of the first tables and dies on the way; see `tests.proofs.dying`."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bot.clock import DAY_MS
 from bot.config import BackupConfig
-from bot.storage import backup_state, schema
-from bot.storage.backup_state import CLAIM_MS, BackupState, Record, Trouble
+from bot.storage import backup_state, sqlite_schema
+from bot.storage.backup_state import BackupState, Record, Trouble
 from bot.storage.sqlite import SqliteTransaction
 from tests.support import NOON
 
@@ -77,24 +77,20 @@ def test_a_failure_keeps_what_succeeded_and_since_when_it_fails():
     assert twice.succeeded("b.backup", 8, NOON + 3) == Record(NOON + 3, "b.backup", 8)
 
 
-@given(at=MOMENTS, failed=MOMENTS, claimed=MOMENTS, now=MOMENTS, every=st.integers(1, 30))
-def test_it_is_always_due_again(at: int, failed: int, claimed: int, now: int, every: int):
-    record = Record(at, failed_at=failed, claimed_at=claimed)
+@given(at=MOMENTS, failed=MOMENTS, now=MOMENTS, every=st.integers(1, 30))
+def test_it_is_always_due_again(at: int, failed: int, now: int, every: int):
+    record = Record(at, failed_at=failed)
     period = every * HOUR
     # However the clock was set, it never takes longer than all that it waits for.
-    assert record.is_due(now + period + max(at, failed, claimed) + CLAIM_MS + HOUR, period, HOUR)
+    assert record.is_due(now + period + max(at, failed) + HOUR, period, HOUR)
     if 0 < at <= now < at + period:
-        assert not record.is_due(now, period, HOUR)
-    if claimed and 0 <= now - claimed < CLAIM_MS:
         assert not record.is_due(now, period, HOUR)
 
 
 def test_it_is_stored_as_it_is():
     connection = apsw.Connection(":memory:")
     tx = SqliteTransaction(connection)
-    for step in schema.MIGRATIONS:
-        for statement in step:
-            tx.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
+    sqlite_schema.migrate(tx, Path(), keeps=False)
     assert backup_state.read(tx) == BackupState()
     state = BackupState("ab", GOOD, GOOD.failed("the disk is full", NOON))
     backup_state.write(tx, state, NOON)

@@ -1,4 +1,4 @@
-"""What the benchmark of embedders makes of its measurements."""
+"""What the benchmark of the embedder makes of its measurements."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 
 from bench.embedding import LENGTHS, Cost, passages, report
 
-FAST = Cost("multilingual", 1.5, ((80, 2_000.4, 1_200.6), (300, 800.0, 400.0)), 2.04, 50.4)
+FAST = Cost(1.5, ((80, 2_000.4, 1_200.6), (300, 800.0, 400.0)), 2.04, 50.4)
 
 
 def test_each_figure_stands_by_what_it_is_of():
-    text = report([FAST])
-    assert "| `multilingual`, first text | 1.50 s |  |  |" in text
-    assert "| `multilingual`, passages of 80 characters | 2,000/s | 1,201/CPU s |  |" in text
-    assert "| `multilingual`, passages of 300 characters | 800/s | 400/CPU s | ≥ 300 |" in text
-    assert "| `multilingual`, a question | 2.0 ms |  |  |" in text
-    assert "| `multilingual`, memory | 50 MB |  | ≤ 70 |" in text
+    text = report(FAST)
+    assert "| first text | 1.50 s |  |  |" in text
+    assert "| passages of 80 characters | 2,000/s | 1,201/CPU s |  |" in text
+    assert "| passages of 300 characters | 800/s | 400/CPU s | ≥ 300 |" in text
+    assert "| a question | 2.0 ms |  |  |" in text
+    assert "| memory | 50 MB |  | ≤ 70 |" in text
 
 
 def test_a_goal_is_missed_by_being_slow_or_large():

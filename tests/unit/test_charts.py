@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.dashboard import charts
-from bot.dashboard.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Series
+from bot.dashboard.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Picture, Series
+from bot.dashboard.pages import _templates
 
 NUMBERS = st.one_of(
     st.none(),
@@ -30,8 +31,9 @@ def drawings(draw: st.DrawFn) -> Chart:
     return Chart(draw(NAMES), tuple(labels), tuple(series), str)
 
 
-def parsed(markup: str) -> ET.Element:
-    return ET.fromstring(markup)  # noqa: S314 - our own
+def drawn(picture: Picture) -> ET.Element:
+    module = _templates().get_template("charts.html").module
+    return ET.fromstring(module.plot(picture))  # noqa: S314 - our own
 
 
 def whole(value: float | None) -> float:
@@ -40,37 +42,33 @@ def whole(value: float | None) -> float:
 
 @given(drawings())
 def test_the_parts_of_a_bar_add_up_and_stay_within_the_plot(chart: Chart):
-    stacks = charts.stacks(chart)
-    sums = [sum(whole(each.values[at]) for each in chart.series) for at in range(len(stacks))]
+    places = charts.picture(chart, "bars", "Day").places
+    sums = [sum(whole(each.values[at]) for each in chart.series) for at in range(len(places))]
     most = charts.ceiling(max(sums, default=0))
-    for total, stack in zip(sums, stacks, strict=True):
-        height = sum(box.height for box in stack)
+    for total, place in zip(sums, places, strict=True):
+        height = sum(height for _, height in place.bars)
         assert height == pytest.approx((BOTTOM - TOP) * total / most, abs=0.06)
         edge = float(BOTTOM)
-        for box in stack:
-            assert box.height >= -1e-9
-            assert box.bottom == pytest.approx(edge)
-            edge = box.top
-            assert LEFT <= box.left <= box.right <= RIGHT
+        for top, high in place.bars:
+            assert high >= 0
+            assert top + high == pytest.approx(edge)
+            edge = top
         assert edge >= TOP - 0.06
 
 
 @given(drawings())
-def test_what_is_written_below_the_plot_is_not_in_it_and_never_over_another(chart: Chart):
-    ticks = charts.ticks(chart)
-    for each in ticks:
-        assert each.box.top > BOTTOM
-        assert each.box.bottom <= HEIGHT
-        assert 0 <= each.box.left <= each.box.right <= WIDTH
-    for first, second in itertools.pairwise(ticks):
-        assert first.box.right < second.box.left
+def test_dates_below_the_plot_are_within_the_picture_and_never_over_another(chart: Chart):
+    ticks = charts.picture(chart, "bars", "Day").ticks
+    for middle, _ in ticks:
+        assert LEFT <= middle <= WIDTH - 33
+    for (first, _), (second, _) in itertools.pairwise(ticks):
+        assert second - first >= 66
 
 
 @given(drawings(), st.sampled_from(["bars", "lines"]))
 def test_every_picture_is_well_formed_and_keeps_to_its_frame(chart: Chart, kind: str):
     picture = charts.picture(chart, kind, "Day")  # type: ignore[arg-type]
-    root = parsed(picture.drawn)
-    assert root.get("aria-label") == chart.title
+    root = drawn(picture)
     assert len(root.findall("g")) == len(chart.labels) == len(picture.rows)
     for each in root.iter():
         assert each.get("style") is None
@@ -78,8 +76,9 @@ def test_every_picture_is_well_formed_and_keeps_to_its_frame(chart: Chart, kind:
             number = float(each.get(name, "0"))
             assert math.isfinite(number)
             assert 0 <= number <= WIDTH
-    drawn = [float(dot.get("cy", "0")) for dot in root.iter("circle")]
-    assert all(TOP - 0.01 <= at <= BOTTOM for at in drawn)
+    for each in root.iter("circle"):
+        assert TOP - 0.01 <= float(each.get("cy", "0")) <= BOTTOM
+        assert LEFT <= float(each.get("cx", "0")) <= RIGHT
 
 
 @given(st.floats(0, charts.MOST))
@@ -96,38 +95,40 @@ def chart(*series: Series, labels: tuple[str, ...] = ("one", "two")) -> Chart:
     return Chart("Title", labels, series, lambda value: f"{value:,.0f} of them")
 
 
-@pytest.mark.parametrize("draw", [charts.bars, charts.lines])
-def test_names_are_text_and_every_number_is_said_exactly(draw):
+@pytest.mark.parametrize("kind", ["bars", "lines"])
+def test_names_are_text_and_every_number_is_said_exactly(kind):
     hostile = "<img src=x onerror=alert(1)>"
-    drawn = draw(
-        Chart(hostile, (hostile, '"&'), (Series(hostile, (1234567, None)),), "{:,}".format)
-    )
-    assert "<img" not in drawn
-    root = parsed(drawn)
+    series = (Series(hostile, (1234567, None)),)
+    root = drawn(charts.picture(Chart(hostile, (hostile, '"&'), series, "{:,}".format), kind, ""))
     titles = [each.text for each in root.iter("title")]
     assert titles == [f"{hostile}\n{hostile}: 1,234,567", '"&']
     assert root.get("aria-label") == hostile
 
 
-def test_nothing_at_all_is_an_empty_plot():
+@pytest.mark.parametrize("kind", ["bars", "lines"])
+def test_nothing_at_all_is_an_empty_plot(kind):
     none = chart(labels=())
     assert none.is_empty
     assert chart(Series("a", (0, None))).is_empty
     assert not chart(Series("a", (0, 1))).is_empty
-    for draw in (charts.bars, charts.lines):
-        assert "<g>" not in draw(none)
-        assert "0" in draw(none)
+    root = drawn(charts.picture(none, kind, ""))
+    assert root.findall("g") == []
+    assert "0" in [each.text for each in root.iter("text")]
 
 
 def test_a_line_has_a_gap_where_there_is_no_number():
-    (line,) = charts.points(chart(Series("a", (1, None, 0)), labels=("a", "b", "c")))
-    assert line[1] is None
-    assert line[0][1] == TOP
-    assert line[2][1] == BOTTOM
-    drawn = charts.lines(chart(Series("a", (1, None, 0)), labels=("a", "b", "c")))
-    path = parsed(drawn).find("path").get("d")
-    assert path.count("M") == 2
-    assert "L" not in path
+    series = Series("a", (1, None, 0, 0))
+    picture = charts.picture(chart(series, labels=("a", "b", "c", "d")), "lines", "")
+    assert [place.dots[0] for place in picture.places] == [TOP, None, BOTTOM, BOTTOM]
+    (path,) = picture.paths
+    assert (path.count("M"), path.count("L")) == (2, 1)
+
+
+def test_each_part_keeps_the_colour_of_its_series():
+    series = (Series("a", (0, 1)), Series("b", (2, 2)))
+    root = drawn(charts.picture(chart(*series), "bars", ""))
+    shown = [[each.get("class") for each in place.iter("rect")] for place in root.findall("g")]
+    assert shown == [["hit", "s1"], ["hit", "s0", "s1"]]
 
 
 def test_the_largest_have_a_colour_of_their_own_and_the_rest_share_one():
@@ -142,8 +143,12 @@ def test_a_table_has_what_the_picture_has():
     found = charts.picture(chart(Series("a", (1, None)), Series("b", (2000, 3))), "bars", "Day")
     assert found.head == ("Day", "a", "b")
     assert found.rows == (("one", "1 of them", "2,000 of them"), ("two", "–", "3 of them"))
-    assert [name for _, name in found.keys] == ["a", "b"]
-    assert found.keys[0][0] != found.keys[1][0]
+    assert found.keys == ("a", "b")
+
+
+def test_shares_are_cut_off_at_the_limit():
+    found = charts.shares([("a", 25), ("b", 50), ("c", 50)], 100, str)
+    assert found == [(0, 100, "a: 25"), (100, 200, "b: 50"), (300, 100, "c: 50")]
 
 
 @pytest.mark.parametrize(

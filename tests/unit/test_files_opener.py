@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import openpyxl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from bot.files.reading import FileReader
 from bot.files.sandbox import Unreadable
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
+from tests.documents import xlsx_of
 from tests.support import FakeClock
 
 
@@ -134,6 +136,13 @@ async def test_a_picture_that_ends_its_process_is_never_opened_again(opener):
     assert await first == "deadly"
     assert await refusal(pictures, largest()) == "deadly"
     assert await jpeg(pictures, "bo", picture())  # another process took its place
+
+
+async def test_a_workbook_that_takes_too_much_memory_says_so(opener):
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1048576"] = "first", "last"
+    with pytest.raises(Unreadable, match="memory"):
+        await FileReader(opener()).text("ada", xlsx_of(book))
 
 
 async def test_what_was_being_opened_when_the_program_ended_is_not_opened_after_its_start(

@@ -34,6 +34,7 @@ from bot.sessions import (
 from bot.sessions.entries import NewEntry
 from bot.sessions.links import Link
 from bot.sessions.recurrence import Series
+from bot.sessions.snapshots import Snapshot
 from bot.storage import Row, Transaction, journal, schema
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
@@ -72,7 +73,6 @@ SURVIVES = {
     "meta": "no: figures that are measured again, parts of messages under way",
     "inbox": "no: what waits for an answer; what was answered is in the transcript",
     "outbox": "no: what waits to be sent",
-    "snapshots": "no: made again for the next message",
     "prefixes": "no: made again for the next message",
     "prefix_texts": "no: made again for the next message",
     "artifacts": "no: long results; the transcript has their beginning",
@@ -523,11 +523,7 @@ async def test_a_result_that_was_forgotten_goes_from_an_older_database_too(tmp_p
             "INSERT INTO artifacts(id, session_id, tool, at, text) VALUES ('a', ?, 'x', 1, 'word')",
             (current(tx).id,),
         )
-        tx.execute(
-            "INSERT INTO snapshots(session_id, view, system, tools, made_at) "
-            "VALUES (?, '', 'word', '', 1)",
-            (current(tx).id,),
-        )
+        snapshots.keep(tx, current(tx).id, "", Snapshot("word", ""), 1)
 
     await database.write(put)
     await database.close()
@@ -546,7 +542,7 @@ async def test_a_result_that_was_forgotten_goes_from_an_older_database_too(tmp_p
     database = await opened(tmp_path)
     await read(database)
     left = await database.read(
-        lambda tx: tx.execute("SELECT id FROM artifacts UNION SELECT session_id FROM snapshots")
+        lambda tx: tx.execute("SELECT id FROM artifacts UNION SELECT session_id FROM prefixes")
     )
     assert left == []
     await database.close()

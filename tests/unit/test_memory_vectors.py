@@ -115,7 +115,7 @@ def test_numpy_takes_no_thread_of_its_own_unless_it_is_told_to(chosen: str, thre
     code = """
 import os, sys
 import bot.app, bot.testing
-import bot.memory.embed.sentence_encoder
+import bot.memory.embed.multilingual
 import numpy as np
 many = np.ones((600, 600), np.float32)
 many @ many

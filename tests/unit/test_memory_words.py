@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.memory import words
-from bot.memory.words import NEW_LINE, Likeness, Statistics
+from bot.memory.words import NEW_LINE, Statistics
 from bot.storage.fulltext import tokenizer
 
-_CONNECTION = apsw.Connection(":memory:")
-TOKENIZE = tokenizer(_CONNECTION)
-SPLIT = tokenizer(_CONNECTION, stems=False)
+TOKENIZE = tokenizer(apsw.Connection(":memory:"))
 
 TEXT = st.text(st.sampled_from("aB é\u0301'\"-*()^\n女儿对花生过敏のאבم\u200b\ue000\ue001𠮷🎉\x00"))
 
@@ -157,27 +155,3 @@ def test_a_rare_word_says_more_than_a_common_one_and_none_says_less_than_nothing
     assert known.idf(tea) > known.idf(the) > 0
     unknown = Statistics(100, 10.0, {})
     assert unknown.idf(tea) > known.idf(tea)
-
-
-KNOWN = {"child": (1, 0, 0), "daughter": (0.9, 0.4359, 0), "car": (0, 0, 1), "the": (1, 0, 0)}
-
-
-class Meanings:
-    """Two words of like meaning, one of another, and a common one."""
-
-    def word_vectors(self, texts):
-        return np.array([KNOWN.get(text, (0, 0, 0)) for text in texts], np.float32)
-
-
-def test_words_of_like_meaning_count_less_than_the_word_and_unlike_ones_nothing():
-    query = words.parse("child", TOKENIZE)
-    texts = words.prepare(
-        [(text, "daughter") for text in ("my child", "my daughter", "a car", "the", "")], TOKENIZE
-    )
-    found = words.match(texts, query, [1.0])
-    words.liken(found.units, texts, query, Likeness(Meanings(), SPLIT))
-    exact, like, unlike, common, nothing = found.units[:, 0].tolist()
-    assert exact == 1.0
-    assert 0.4 < like <= words.LIKE_WORTH
-    assert unlike == common == nothing == 0.0
-    assert found.counts[1].tolist() == [0.0]  # what is counted are the words themselves

@@ -45,6 +45,7 @@ from bot.memory.embed.remote import RemoteEmbedder
 from bot.messages import Message, Text
 from bot.testing import RecordingEngine
 from tests.fakes.text_store import TextStoreInMemory
+from tests.support import PATIENCE
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
 OWN = {
@@ -171,12 +172,12 @@ async def test_the_models_service_is_asked_as_configured():
     app.router.add_post("/{path:.*}", never)
     async with TestServer(app) as server:
         config = ServiceConfig(
-            base_url=str(server.make_url("/own")), api_key=SecretStr("k1"), timeout=0.2
+            base_url=str(server.make_url("/own")), api_key=SecretStr("k1"), timeout=2.0
         )
         model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
         request = Request("m", "", (Message("user", (Text("hello"),)),))
         answer = asyncio.create_task(anext(aiter(model.stream(request))))
-        await asyncio.wait({answer}, timeout=10)
+        await asyncio.wait({answer}, timeout=PATIENCE)
         await model.close()
         assert answer.done()
         assert isinstance(answer.exception(), ModelTimeout)

@@ -260,7 +260,7 @@ def _connect_and_migrate_in_memory() -> apsw.Connection:
     from bot.storage import schema
 
     connection = apsw.Connection(":memory:")
-    for statement in itertools.chain(*schema.MIGRATIONS):
+    for statement in itertools.chain(*(step for _, step in schema.steps(0))):
         connection.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
     return connection
 

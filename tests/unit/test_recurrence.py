@@ -1,4 +1,4 @@
-"""Rules and their times: against dateutil, over changes of the clock; hostile rules."""
+"""Rules and their times: against dateutil from the very beginning, over changes of the clock."""
 # ruff: noqa: DTZ001 - what stands on a wall clock has no time zone
 
 from __future__ import annotations
@@ -202,6 +202,20 @@ def test_months_without_the_day_are_left_out_and_the_last_day_is_in_each():
     assert [each[4:9] for each in walls(thirty_first, BERLIN, at, 3)] == ["01-31", "03-31", "05-31"]
     last = Series(parse("FREQ=MONTHLY;BYMONTHDAY=-1"), datetime(2026, 1, 31, 8))
     assert [each[4:9] for each in walls(last, BERLIN, at, 3)] == ["01-31", "02-28", "03-31"]
+
+
+def test_a_day_with_a_number_and_one_without_both_come():
+    either = Series(parse("FREQ=MONTHLY;BYDAY=MO,1TU"), datetime(2026, 6, 1, 8))
+    found = walls(either, BERLIN, datetime(2026, 6, 1, tzinfo=BERLIN), 6)
+    assert [each[4:9] for each in found] == [
+        *("06-01", "06-02", "06-08", "06-15", "06-22", "06-29"),
+    ]
+
+
+@pytest.mark.parametrize("day", ["30", "-30"])
+def test_a_rule_that_never_comes_is_given_up_soon(day):
+    never = Series(parse(f"FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY={day}"), datetime(2026, 1, 1, 8))
+    assert never.after(ms(datetime(2026, 6, 1, tzinfo=UTC)), BERLIN) is None
 
 
 def test_what_never_comes_or_is_over_has_no_next_time():

@@ -65,10 +65,6 @@ def end(tx: Transaction, session: Session) -> None:
     store.change(tx, session.id, ended_by="daily", ended_at=4)
 
 
-def rekey(tx: Transaction, session: Session) -> None:
-    store.rekey(tx, replace(session, key="agent:main:web:dm:eve"))
-
-
 def forget_prompt(tx: Transaction, session: Session) -> None:
     snapshots.remove(tx, snapshots.names_of(tx, [PLACE.key]))
 
@@ -95,7 +91,6 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "gone back to": (begin_another, go_back),
     "ended": (end,),
     "ended and taken up again": (end, go_back),
-    "another key": (rekey,),
     "a row restored": (restore_row,),
     "a model chosen": (a_choice(model="other"),),
     "notices chosen": (a_choice(notices="off"),),

@@ -82,6 +82,28 @@ SECRET = "4711:s3cr3t-t0ken"
             'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"',
         ),
         ("[[scope.rules]]\nchat = 'x'", 'confidant.toml:1: [scope.rules.1] needs "action"'),
+        *(
+            (
+                f"[[{table}.rules]]\naction = 'deny'\nchannel = 'pigeom'",
+                f'confidant.toml:3: {table}.rules.channel: no channel "pigeom" is installed; did you mean "pigeon"?',
+            )
+            for table in ("scope", "send_policy", "tools", "channels.pigeon.scope")
+        ),
+        *(
+            (
+                f"[[{table}.rules]]\naction = 'deny'\nchat_type = 'grup'",
+                f'confidant.toml:3: {table}.rules.chat_type: "grup" is not one of "", "direct", "group", "channel", "thread"; did you mean "group"?',
+            )
+            for table in ("scope", "send_policy", "tools")
+        ),
+        (
+            "[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
+            'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?',
+        ),
+        (
+            "[tools.mcp.files]\ncommand = 'x'\n[[tools.rules]]\naction = 'allow'\ntools = ['fles_*']",
+            'confidant.toml:5: tools.rules.tools: no tool is called "fles_*"; did you mean "files_*"?',
+        ),
         (
             "[session.reset.by_type.grup]\nmode = 'none'",
             'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in '
@@ -380,6 +402,14 @@ def test_secrets_are_never_repeated(tmp_path, toml, environ):
     told = "\n".join(problems(tmp_path, toml, environ))
     assert "s3cr3t" not in told
     assert "4711" not in told
+
+
+def test_a_rule_about_an_unknown_channel_is_refused_while_running_too(tmp_path):
+    sources = load(tmp_path, environ={"HOME": str(tmp_path)}).sources
+    assert sources is not None
+    rule = '[{"action": "deny", "channel": "pigeom"}]'
+    with pytest.raises(ConfigError, match='did you mean "pigeon"'):
+        sources.load(f"CONFIDANT_CHANNELS__PIGEON__SCOPE__RULES='{rule}'\n")
 
 
 def test_a_secret_file_of_something_else_is_refused_without_its_content(tmp_path):

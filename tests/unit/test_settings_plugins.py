@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from bot import settings
 from bot.channel import ChannelPlugin
 from bot.errors import ConfigError
-from tests.fakes.config_channels import CHANNELS, PigeonConfig
+from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
 
 
 @pytest.fixture
@@ -25,13 +26,13 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def install(folder: Path, package: str, name: str, code: str) -> None:
-    """Put a package with one channel into a folder, as an installer would."""
+def install(folder: Path, package: str, name: str, code: str, group: str = "channels") -> None:
+    """Put a package with one channel, or with tools, into a folder, as an installer would."""
     (folder / f"{package}.py").write_text(dedent(code))
     meta = folder / f"{package}-1.dist-info"
     meta.mkdir()
     (meta / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
-    (meta / "entry_points.txt").write_text(f"[confidant.channels]\n{name} = {package}:plugin\n")
+    (meta / "entry_points.txt").write_text(f"[confidant.{group}]\n{name} = {package}:plugin\n")
 
 
 GOOD = """
@@ -86,6 +87,20 @@ def test_two_packages_with_one_channel_are_told(packages):
     install(packages, "other_raven", "raven", GOOD)
     with pytest.raises(ConfigError, match='two packages bring a channel "raven"'):
         settings.installed_channels()
+
+
+def test_a_rule_may_name_what_servers_and_other_packages_bring(packages, tmp_path):
+    rules = "[[tools.rules]]\naction = 'deny'\ntools = ['Memory_*', 'files_read', 'fi*', '*']\n"
+    rules += "channel = 'PIGEON'\n"
+    server = "[tools.mcp.files]\ncommand = 'x'\n"
+    assert load(tmp_path, rules + server).warnings == ()
+    for said in ("files_read", "fi*"):
+        with pytest.raises(ConfigError, match=f'no tool is called "{re.escape(said)}"'):
+            load(tmp_path, rules)
+    install(packages, "some_tools", "tools", "", group="tools")
+    (warning, other) = load(tmp_path, rules).warnings  # its tools are known once it is loaded
+    assert 'no tool is called "files_read"' in warning
+    assert 'no tool is called "fi*"' in other
 
 
 def test_a_channel_whose_options_have_no_default_is_refused(tmp_path):

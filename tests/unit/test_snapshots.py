@@ -10,10 +10,6 @@ from bot.storage import Database, Transaction
 
 NOW = 1_795_262_400_000
 SAME = Snapshot("be kind " * 500, "[]", (("SOUL.md", 3),), (("MEMORY.md", 4),))
-OLD = (
-    "INSERT INTO snapshots(session_id, view, system, tools, sizes, made_at) "
-    'VALUES (?, ?, ?, ?, \'[[["SOUL.md",3]],[["MEMORY.md",4]]]\', 1)'
-)
 
 
 def place(name: str) -> Place:
@@ -52,34 +48,6 @@ async def test_a_text_is_stored_once_and_goes_with_the_last_that_begins_with_it(
     assert await database.read(texts) == []
 
 
-async def test_what_earlier_programs_stored_is_moved_and_says_the_same(each_database: Database):
-    database = each_database
-    ids = await database.write(lambda tx: [begin(tx, f"p{number}") for number in range(5)])
-
-    def old(tx: Transaction) -> None:
-        for id_ in ids:
-            tx.execute(OLD, (id_, "one", SAME.system, "[]"))
-
-    await database.write(old)
-    # The first that was kept counts, wherever it stands.
-    await database.write(lambda tx: snapshots.keep(tx, ids[0], "one", Snapshot("other", "[]"), 2))
-    before = [await database.read(lambda tx, id_=id_: snapshots.load(tx, id_)) for id_ in ids]
-    assert before == [{"one": SAME}] * 5
-    moved: list[int] = []
-    while (count := await database.write(lambda tx: snapshots.share(tx, 2))) > 0:
-        moved.append(count)
-        now = [await database.read(lambda tx, id_=id_: snapshots.load(tx, id_)) for id_ in ids]
-        assert now == before
-    assert moved == [2, 2, 1]
-    assert await database.read(texts) == ["[]", SAME.system]
-    # A program of before, on the same server, knows nothing of it and stores its own.
-    await database.write(
-        lambda tx: (tx.execute(OLD, (ids[0], "one", "its own", "[]")), snapshots.share(tx, 9))
-    )
-    assert await database.read(lambda tx: snapshots.load(tx, ids[0])) == {"one": SAME}
-    assert await database.read(texts) == ["[]", SAME.system]
-
-
 async def test_a_forgotten_word_goes_from_a_text_that_several_begin_with(each_database: Database):
     database = each_database
     ids = await database.write(lambda tx: [begin(tx, "ada"), begin(tx, "ada"), begin(tx, "bob")])
@@ -87,7 +55,7 @@ async def test_a_forgotten_word_goes_from_a_text_that_several_begin_with(each_da
 
     def keep(tx: Transaction) -> None:
         snapshots.keep(tx, ids[0], "one", known, 1)
-        tx.execute(OLD, (ids[1], "one", known.system, "[]"))
+        snapshots.keep(tx, ids[1], "one", known, 1)
         snapshots.keep(tx, ids[2], "one", SAME, 1)
 
     await database.write(keep)
@@ -99,5 +67,5 @@ async def test_a_forgotten_word_goes_from_a_text_that_several_begin_with(each_da
     gone = await forgetting.forget(database, view, "to peanuts", NOW)
     assert sorted(gone.prompts) == sorted(ids[:2])
     assert await database.read(texts) == ["[]", SAME.system]
-    left = "SELECT session_id FROM prefixes UNION ALL SELECT session_id FROM snapshots"
+    left = "SELECT session_id FROM prefixes"
     assert await database.read(lambda tx: tx.execute(left)) == [(ids[2],)]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,10 +19,9 @@ from bot import recovery, storage
 from bot.errors import StorageBusy, StorageClosed, StorageCorrupt, StorageError, StorageFull
 from bot.identity import Place
 from bot.recovery import open_database
-from bot.sessions import snapshots, store
+from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
-from bot.sessions.snapshots import Snapshot
 from bot.storage import Transaction, backup, insist, schema
 from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase
@@ -214,41 +213,7 @@ async def test_a_new_file_is_brought_to_the_current_version_and_opening_again_ch
     before = path.read_bytes()
     assert await reopened(path) == ["kept"]
     assert path.read_bytes() == before
-    assert versions(path) == list(range(1, schema.VERSION + 1))
-
-
-@pytest.mark.parametrize("steps", range(schema.VERSION))
-async def test_every_older_version_is_brought_to_the_current_one(tmp_path, monkeypatch, steps):
-    path = tmp_path / DATABASE_NAME
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:steps])
-        patch.setattr(schema, "VERSION", steps)
-        await (await SqliteDatabase.open(path)).close()
-    assert await reopened(path) == []
-    assert versions(path) == list(range(1, schema.VERSION + 1))
-
-
-async def test_a_prompt_kept_by_an_earlier_version_has_no_sizes_and_stays_the_same(
-    tmp_path, monkeypatch
-):
-    path = tmp_path / DATABASE_NAME
-    before = next(n for n, step in enumerate(schema.MIGRATIONS) if "ADD COLUMN sizes" in step[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:before])
-        patch.setattr(schema, "VERSION", before)
-        database = await SqliteDatabase.open(path)
-        row = (
-            "INSERT INTO snapshots(session_id, view, system, tools, made_at) VALUES (?, ?, ?, ?, 1)"
-        )
-        await database.write(lambda tx: tx.execute(row, ("s", "one", "about tea", "[]")))
-        await database.close()
-    database = await SqliteDatabase.open(path)
-    newer = Snapshot("and now", "[]", (("SOUL.md", 3),), (("MEMORY.md", 4), ("USER.md", 5)))
-    await database.write(lambda tx: snapshots.keep(tx, "s", "two", newer, 2))
-    await database.write(lambda tx: snapshots.keep(tx, "s", "one", newer, 2))
-    found = await database.read(lambda tx: snapshots.load(tx, "s"))
-    await database.close()
-    assert found == {"one": Snapshot("about tea", "[]"), "two": newer}
+    assert versions(path) == list(range(schema.BASELINE, schema.VERSION + 1))
 
 
 def next_version(monkeypatch: pytest.MonkeyPatch, *statements: str) -> int:
@@ -693,6 +658,17 @@ async def test_a_read_back_that_fails_is_done_at_the_next_start(tmp_path, monkey
     await database.close()
 
 
+def killed_at(name: Path) -> Callable[[Path, Path], None]:
+    """`Path.replace`, during which the program is killed when a file is to get this name."""
+
+    def replace(path: Path, target: Path) -> None:
+        if target == name:
+            raise KeyboardInterrupt
+        path.rename(target)
+
+    return replace
+
+
 async def test_a_restore_that_was_interrupted_is_finished_at_the_next_start(tmp_path, monkeypatch):
     path = tmp_path / DATABASE_NAME
     await filled(tmp_path, sessions=1)
@@ -705,7 +681,7 @@ async def test_a_restore_that_was_interrupted_is_finished_at_the_next_start(tmp_
     garble(path)
     with monkeypatch.context() as patch:
         # Killed after the damaged file was set aside, before the backup took its place.
-        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "replace", killed_at(path))
         with pytest.raises(KeyboardInterrupt):
             backup.restore(path, NOON + HOUR)
     assert not path.exists()

@@ -30,7 +30,7 @@ from bot.memory.search import Hit as Passage
 from bot.messages import Message, Text
 from bot.sessions.entries import Entry
 from bot.sessions.reminders import ReplyTarget
-from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
+from bot.tool_results import MAX_TERMS, NOT_INSTRUCTIONS, Canned, Quote, Quoted, excerpt, read
 from tests.fakes.memory_search import WordSearcher
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -269,6 +269,25 @@ def test_a_window_is_a_part_of_its_text(text: str, terms: list[str]):
     piece = excerpt(text, terms)
     assert len(piece) <= 700
     assert piece.removeprefix("…").removesuffix("…") in text or piece in text
+
+
+class Counting(str):  # noqa: SLOT000 - it counts
+    """A text that counts how often it is searched."""
+
+    searches = 0
+
+    def lower(self) -> Counting:
+        return self
+
+    def find(self, *args: Any) -> int:
+        self.searches += 1
+        return super().find(*args)
+
+
+def test_a_text_is_searched_for_a_bounded_number_of_words():
+    text = Counting("the heron nests by the harbour " * 2_000)
+    excerpt(text, [f"word{number}" for number in range(10_000)])
+    assert text.searches <= MAX_TERMS
 
 
 # --- memory_search, memory_get -------------------------------------------------------------------

@@ -36,90 +36,15 @@ def test_a_file_is_in_the_folder_of_its_month(tmp_path, session_id, place):
         assert path_of(tmp_path, session_id) == tmp_path / place / f"{session_id}.jsonl"
 
 
-def old_files(folder: Path) -> dict[str, bytes]:
-    """Files as earlier versions had them, by name."""
-    folder.mkdir()
-    named = {
-        f"{ID}.jsonl": b"one\n",
-        f"{ID}.jsonl.kept-1": b"aside\n",
-        "import-7.jsonl": b"two\n",
-        "s.jsonl": b"three\n",
-    }
-    for name, data in named.items():
-        (folder / name).write_bytes(data)
-    return named
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in transcript_files.everything(folder)
-    }
-
-
-def test_files_of_earlier_versions_are_brought_to_their_place_once(tmp_path):
-    folder = tmp_path / "sessions"
-    old_files(folder)
-    assert transcript_files.settle_all(folder) == 2
-    there = {
-        f"2026-11/{ID}.jsonl": b"one\n",
-        f"2026-11/{ID}.jsonl.kept-1": b"aside\n",
-        "imported/import-7.jsonl": b"two\n",
-        "s.jsonl": b"three\n",
-    }
-    assert contents(folder) == there
-    assert transcript_files.settle_all(folder) == 0
-    assert contents(folder) == there
-    assert {each.id for each in transcript_files.all_found(folder)} == {ID, "import-7", "s"}
-
-
-@pytest.mark.parametrize(("new", "kept"), [(b"one\nmore\n", 1), (b"other\n", 2)])
-def test_where_the_place_is_taken_nothing_is_lost_or_doubled(tmp_path, new, kept):
-    folder = tmp_path / "sessions"
-    old_files(folder)
-    path = path_of(folder, ID)
-    path.parent.mkdir()
-    path.write_bytes(new)
-    transcript_files.settle_all(folder)
-    assert path.read_bytes() == new
-    aside = sorted(each.read_bytes() for each in path.parent.glob("*.kept-*"))
-    assert aside == [b"aside\n", b"one\n"][:kept]  # what begins with all of it is enough
-
-
-def test_a_kill_while_files_are_moved_leaves_each_in_one_place(tmp_path, monkeypatch):
-    folder = tmp_path / "sessions"
-    whole = sorted(old_files(folder).values())
-    rename = Path.rename
-
-    def killed(path: Path, target: Path) -> Path:
-        monkeypatch.setattr(Path, "rename", rename)
-        rename(path, target)
-        raise KeyboardInterrupt
-
-    left = True
-    while left:
-        monkeypatch.setattr(Path, "rename", killed)
-        try:
-            transcript_files.settle_all(folder)
-            left = False
-        except KeyboardInterrupt:
-            assert sorted(contents(folder).values()) == whole
-        monkeypatch.setattr(Path, "rename", rename)
-    assert sorted(contents(folder).values()) == whole
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {"s.jsonl"}
-
-
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_few_files_are_open_at_once_and_the_one_of_an_earlier_version_goes_on(tmp_path):
+def test_few_files_are_open_at_once(tmp_path):
     folder = tmp_path / "sessions"
-    old_files(folder)
+    folder.mkdir()
     opened = OpenFiles(folder, most=3)
     before = open_files()
-    assert opened.append(ID, 4, b"more\n")
-    assert path_of(folder, ID).read_bytes() == b"one\nmore\n"
     for _ in range(2):
         for number in range(9):
             name = f"202611{number + 10}-x"

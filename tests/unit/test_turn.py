@@ -13,6 +13,7 @@ from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefus
 from bot.identity.view import MemoryView
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says
+from tests.fakes.time_limits import TimeIsUp
 
 ASKED = Message("user", (Text("hello"),))
 
@@ -94,9 +95,9 @@ async def test_every_failure_is_a_result_that_keeps_what_was_asked(answer, error
     assert result.messages[0] == ASKED
 
 
-async def test_a_model_that_takes_too_long_keeps_what_it_wrote():
-    model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
-    result = await turn(model, timeout=0.01).run()
+async def test_a_model_that_takes_too_long_keeps_what_it_wrote(monkeypatch):
+    model = ScriptedModel(script=lambda _: "one two", gate=TimeIsUp(monkeypatch))
+    result = await turn(model).run()
     assert type(result.error) is ModelTimeout
     assert result.reply == "one"
 

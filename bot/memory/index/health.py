@@ -8,12 +8,9 @@ from typing import Literal
 
 import apsw
 
-from bot.memory.embed import chinese
 from bot.memory.index import note_files, schema
 from bot.memory.index.store import known_of
 from bot.memory.note_store import NoteStore
-
-SAMPLE = 500  # chunks whose language is looked at, the newest
 
 State = Literal["none", "damaged", "other", "building", "ready"]
 
@@ -24,12 +21,10 @@ class Health:
 
     `state` is "other" for a file of another version, which is made anew, and "building" while no
     generation of it is whole. `behind` counts the notes that are not in it as they are now.
-    `chinese` is the share of Chinese characters in what it holds.
     """
 
     state: State
     behind: int = 0
-    chinese: float = 0.0
 
 
 def look(folder: Path, notes: NoteStore) -> Health:
@@ -72,8 +67,4 @@ def _look(connection: apsw.Connection, notes: NoteStore, *, has_vec: bool) -> He
     known = {name: each for (_, name), each in known_of(rows).items()}
     seen, gone = note_files.differences(notes, known, {})
     changed = [each for each in seen if note_files.note(each) is not None]
-    texts = schema.run(
-        connection, live.tables(f"SELECT body FROM chunks@ ORDER BY id DESC LIMIT {SAMPLE}")
-    )
-    share = chinese.share("".join(row[0] for row in texts))
-    return Health("ready", len(changed) + len(gone), share)
+    return Health("ready", len(changed) + len(gone))

@@ -87,7 +87,6 @@ class FileReader:
         self._deadline = float("inf")
         self._known: dict[int, _Signs] = {}
         self.tokenize = fulltext.tokenizer(self._connection)
-        self.split = fulltext.tokenizer(self._connection, stems=False)
         self._connection.set_progress_handler(self._is_late, _STEPS)
 
     def close(self) -> None:

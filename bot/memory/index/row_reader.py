@@ -52,7 +52,6 @@ class RowReader:
         self._deadline = float("inf")
         connection = apsw.Connection(":memory:")
         self.tokenize = tokenizer(connection)
-        self.split = tokenizer(connection, stems=False)
 
     @property
     def slow(self) -> str:

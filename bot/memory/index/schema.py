@@ -261,12 +261,6 @@ def claim(folder: Path) -> int | None:
     return file
 
 
-def remove_older(folder: Path) -> None:
-    """Remove what an earlier version kept here: a file for each generation."""
-    for path in folder.glob("index-[0-9]*.db*"):
-        path.unlink(missing_ok=True)
-
-
 def load_vec(connection: apsw.Connection) -> None:
     """Load sqlite-vec.
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, tzinfo
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import apsw
 import structlog
@@ -33,7 +33,6 @@ from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Findings, Hit, Mode
 from bot.memory.uses import Uses
 from bot.memory.vectors import Vectors
-from bot.memory.words import Likeness, WordVectors
 from bot.storage.fulltext import tokenizer
 
 T = TypeVar("T")
@@ -76,8 +75,6 @@ class Searches:
         self._zone = zone
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
-        can_tell_words = hasattr(embedder, "word_vectors")
-        self._word_vectors = cast("WordVectors", embedder) if can_tell_words else None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
@@ -197,16 +194,12 @@ class Searches:
                 if why or not live.dims:
                     degraded.append(why or "no note has a vector yet")
                     vector = None
-            like = None
-            if vector is not None:
-                if reader.slow:
-                    degraded.append(reader.slow)
-                if self._word_vectors is not None:
-                    like = Likeness(self._word_vectors, reader.split)
+            if vector is not None and reader.slow:
+                degraded.append(reader.slow)
             request = replace(request, vector=vector)
             most = min(MAX_CANDIDATES, request.limit * self._config.candidate_multiplier)
             found = reader.find(request, most, by_words=self._config.text_weight > 0)
-            hits = ranking.answer(found, request, self._config, reader.tokenize, like=like)
+            hits = ranking.answer(found, request, self._config, reader.tokenize)
         mode = self.mode(has_vector=vector is not None)
         return _findings(hits, mode, found, degraded, many=request.many)
 

@@ -140,8 +140,9 @@ def put_together(made: Draft, group: Sequence[Known]) -> None:
         made.add("same", (*kept, *gone), stays)
     for each in others:
         said, last = stays.claim.said, each.claim.confirmed or each.claim.said
-        is_news = said is not None and last is not None and last < said
-        if is_news and _rank(each) > _rank(stays) and not each.claim.is_own:
+        if said is None or last is None or last >= said:
+            continue
+        if _rank(each) > _rank(stays) and not each.claim.is_own:
             comment = _dated(each.claim.whose, each.claim.said or last, said)
             needs = (Need(stays.path, (stays.entry.digest,)),)
             made.add("kept", (edits.keeping(each.entry, comment, needs),), stays)

@@ -61,7 +61,7 @@ class Connection:
         async with AsyncExitStack() as stack, asyncio.timeout(CONNECT_TIMEOUT):
             transport = await self._transport(stack)
             dispatcher = JSONRPCDispatcher(*await stack.enter_async_context(transport))
-            session = ClientSession(dispatcher=dispatcher, message_handler=self._heard)
+            session = _Session(dispatcher=dispatcher, message_handler=self._heard)
             await stack.enter_async_context(session)
             await _greet(session)
             self._session, self._dispatcher = session, dispatcher
@@ -156,6 +156,17 @@ class Connection:
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.changed.set()
+
+
+class _Session(ClientSession):
+    """The SDK's session, without checking results against the schema that the server gave.
+
+    The SDK does so on the event loop, where one regular expression may take forever; a model reads
+    the results, and needs no schema.
+    """
+
+    async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
+        """Accept every result."""
 
 
 async def _greet(session: ClientSession) -> None:

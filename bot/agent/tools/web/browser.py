@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import hdrs
 from cachetools import TTLCache
 from yarl import URL
 
-from bot.agent.tools.web import download, robots
+from bot.agent.tools.web import download
 from bot.agent.tools.web.download import Download
-from bot.agent.tools.web.robots import Rules
 from bot.errors import ToolError
 from bot.net.addresses import Guard
 from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
+
+if TYPE_CHECKING:
+    from protego import Protego
 
 PROGRAM = "Confidant"  # what robots.txt may call it, in any case
 USER_AGENT = f"{PROGRAM}/{version('confidant-bot')} (reads pages that a person asks for)"
@@ -30,6 +34,8 @@ MOST_SITES = 500  # whose rules are kept …
 RULES_KEPT = 3_600.0  # … for so many seconds; RFC 9309, 2.4, allows a day
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SERVER_ERROR = 500
+LONGEST_ROBOTS = 500 * 1024  # bytes that are read of one (RFC 9309, 2.5: at least so many)
+_AGENT = re.compile(r"\s*user[-\s]*agent\b[\s:]*([\w*-]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class Browser:
         self._lookup = lookup or self._system
         self._limits = limits or Limits()
         self._places = asyncio.Semaphore(self._limits.at_once)
-        self._rules: TTLCache[URL, Rules] = TTLCache(MOST_SITES, RULES_KEPT, now)
+        self._rules: TTLCache[URL, Protego] = TTLCache(MOST_SITES, RULES_KEPT, now)
 
     async def open(self, address: str) -> Download:
         """What an address has.
@@ -151,28 +157,45 @@ class Browser:
         rules = self._rules.get(site)
         if rules is None:
             rules = self._rules[site] = await self._read_rules(visit, site)
-        if not rules.allow(url.raw_path_qs):
+        if not rules.can_fetch(str(url), PROGRAM):
             raise ToolError(
                 "the site asks programs not to read that page (robots.txt); the person can open it"
             )
 
-    async def _read_rules(self, visit: aiohttp.ClientSession, site: URL) -> Rules:
+    async def _read_rules(self, visit: aiohttp.ClientSession, site: URL) -> Protego:
         """The rules of a site: none where there are none, everything closed where it fails."""
         url, seen = site / "robots.txt", set[URL]()
         try:
-            while isinstance(found := await self._once(visit, url, robots.LONGEST), URL):
+            while isinstance(found := await self._once(visit, url, LONGEST_ROBOTS), URL):
                 seen.add(url)
                 if found in seen or len(seen) > self._limits.redirects:
-                    return Rules()  # RFC 9309, 2.3.1.2: as if there were none
+                    return read_robots("")  # RFC 9309, 2.3.1.2: as if there were none
                 url = found
         except _Status as error:
             if error.status >= _SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS:
                 raise ToolError(
                     "the site does not tell now what programs may read (robots.txt); it may later"
                 ) from None
-            return Rules()
+            return read_robots("")
         text = found.data.decode(errors="replace")
-        return await asyncio.to_thread(robots.parse, text, PROGRAM)
+        return await asyncio.to_thread(read_robots, text)
+
+
+def read_robots(text: str) -> Protego:
+    """The rules of a robots.txt, for `Protego.can_fetch`.
+
+    All programs but this one are read as one of another name: Protego keeps each rule of a group
+    once for each program that it names, which is far too much where a site names thousands.
+    """
+    from protego import Protego  # noqa: PLC0415 - not needed until the first page
+
+    def known(line: str) -> str:
+        found = _AGENT.match(line)
+        if found is None:
+            return line
+        return f"user-agent: {found[1] if found[1].lower() in {PROGRAM.lower(), '*'} else 'other'}"
+
+    return Protego.parse("\n".join(map(known, text.removeprefix("\ufeff").splitlines())))
 
 
 class _Status(ToolError):
