@@ -232,7 +232,7 @@ def test_hostile_texts_take_time_by_their_length(piece: str):
 
 
 async def test_of_our_conversations_most_of_what_matters_is_kept_and_no_secret(tmp_path: Path):
-    for file, recall in ((keeping.DATA, 0.88), (keeping.MORE, 0.88), (keeping.UNSEEN, 0.9)):
+    for file, recall in ((keeping.DATA, 0.88), (keeping.MORE, 0.8), (keeping.UNSEEN, 0.9)):
         with structlog.testing.capture_logs():
             careful = await keeping.outcomes(keeping.talks(file), "careful", tmp_path / file.stem)
             rubbish = await keeping.outcomes(keeping.talks(file), "rubbish", tmp_path / file.stem)
