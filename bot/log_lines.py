@@ -28,8 +28,8 @@ _SERIOUS = {"warning": "Warning", "error": "Error", "critical": "Error"}
 
 SENTENCES: Mapping[str, str] = {
     "aftercare.failed": "What comes after a reply failed ({what}: {error}). The reply was sent.",
-    "archive.database_unreadable": "The database that is there cannot be read ({error}), so what "
-    "was forgotten is only known from the journal.",
+    "archive.database_unreadable": "The database that is there cannot be used ({error}), so what "
+    "was forgotten since the backup may not be known.",
     "background.failed": "Something that runs beside the conversations failed ({error}). Start it "
     "again to have it back.",
     "channel.start.failed": "The channel {channel} could not be started.",
