@@ -67,7 +67,7 @@ async def of_folder(folder: Path, workspace: Path, then: Path, *, clock: Clock) 
     try:
         here: Database = await open_database(folder, clock)
     except StorageError as exc:  # it may be what a backup is restored for, or of a newer version
-        log.warning("archive.database_unusable", error=type(exc).__name__)
+        log.warning("archive.database_unreadable", error=type(exc).__name__)
         here = reader = ReadOnly()
         path = str(folder / DATABASE_NAME)
         connect = partial(apsw.Connection, path, flags=apsw.SQLITE_OPEN_READONLY)

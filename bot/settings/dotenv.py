@@ -60,27 +60,22 @@ def edited(
     """
     lines = {name: line_of(name, value) for name, value in changes.items() if value is not None}
     by_meaning = {same(name): name for name in changes}
-    meant = {
-        each: by_meaning.get(each if each in changes else same(each) or each)
-        for each in values(text)
-    }
-    meant |= {each: each for each in changes if each in meant}
     kept: list[str] = []
+    wanted = {name: value for name, value in changes.items() if value is not None}
     for binding in _bindings(text):
-        raw = binding.original.string
-        name = meant.get(binding.key) if binding.key is not None else None
-        if name is None:
-            kept.append(raw)
+        raw, key = binding.original.string, binding.key
+        name = None if key is None or key in changes else by_meaning.get(same(key) or key)
+        name = key if key in changes else name
+        if name is not None:
+            kept += raw[: len(raw) - len(raw.lstrip())], lines.pop(name, "")
             continue
-        kept.append(raw[: len(raw) - len(raw.lstrip())])
-        if name in lines:
-            kept.append(lines.pop(name))
+        kept.append(raw)
+        if key is not None and binding.value is not None:
+            wanted[key] = binding.value
     whole = "".join(kept)
     if whole and not whole.endswith("\n") and lines:
         whole += "\n"
     whole += "".join(lines.values())
-    wanted = {each: value for each, value in values(text).items() if meant.get(each) is None}
-    wanted |= {name: value for name, value in changes.items() if value is not None}
     if values(whole) != wanted or any(b.error for b in _bindings(whole)):
         raise ValueError("the file has lines that are not NAME=value: mend them first")
     return whole

@@ -186,7 +186,7 @@ async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
         await goes_on(base)
         shutil.rmtree(base)
     assert seen["old"]
-    assert seen["begun"]
+    assert seen["begun"] or by == "full disk"
 
 
 def of_notes(base: Path) -> dict[str, Any]:

@@ -25,53 +25,20 @@ class Group:
 
 
 # All of them are in `bot.settings.live`, so each counts at once.
-_USUAL: Final = (
-    Group(
-        "bot",
-        (
-            ("agent", "name"),
-            ("session", "owner_name"),
-            ("agent", "language"),
-            ("agent", "timezone"),
-        ),
-    ),
-    Group(
-        "models",
-        tuple(
-            ("agent", name)
-            for name in ("model", "fallback", "chores", "choices", "max_tokens", "max_steps")
-        ),
-    ),
-    Group(
-        "answers",
-        (
-            ("agent", "turn_timeout"),
-            ("session", "queue", "mode"),
-            ("session", "queue", "debounce"),
-        ),
-    ),
-    Group(
-        "reset", tuple(("session", "reset", name) for name in ("mode", "at_hour", "idle_minutes"))
-    ),
-    Group(
-        "window",
-        tuple(("context", name) for name in ("context_tokens", "notices", "notice_percent")),
-    ),
-    Group(
-        "memory",
-        (
-            ("context", "enable_memory_flush"),
-            *(
-                ("memory", name)
-                for name in ("max_injected_chars", "max_results", "citations", "retention_days")
-            ),
-        ),
-    ),
-    Group("in_all", tuple(("limits", "in_all", name) for name in _CAPS)),
-    Group(
-        "each",
-        (*(("limits", "each", name) for name in _CAPS), ("limits", "exempt_owner")),
-    ),
+_USUAL: Final = tuple(
+    Group(name, tuple(tuple(key.split(".")) for key in keys.split()))
+    for name, keys in {
+        "bot": "agent.name session.owner_name agent.language agent.timezone",
+        "models": "agent.model agent.fallback agent.chores agent.choices agent.max_tokens "
+        "agent.max_steps",
+        "answers": "agent.turn_timeout session.queue.mode session.queue.debounce",
+        "reset": "session.reset.mode session.reset.at_hour session.reset.idle_minutes",
+        "window": "context.context_tokens context.notices context.notice_percent",
+        "memory": "context.enable_memory_flush memory.max_injected_chars memory.max_results "
+        "memory.citations memory.retention_days",
+        "in_all": " ".join(f"limits.in_all.{cap}" for cap in _CAPS),
+        "each": " ".join((*(f"limits.each.{cap}" for cap in _CAPS), "limits.exempt_owner")),
+    }.items()
 )
 # Where there are months to drop: in a database that nodes share.
 _SHARED: Final = Group("months", (("storage", "keep_months"),))
