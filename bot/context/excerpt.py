@@ -24,7 +24,7 @@ _NUMBER = re.compile(
 _TELLING = re.compile(r"\w\D*\w\D*\w")  # more than one or two digits, as "in 20 minutes" has
 _NAME = re.compile(r"(?<=[\w,] )[A-ZÀ-Þ][^\W\d_]{2,}")
 _WORTH: Final[Mapping[Who, float]] = {
-    "summary": 1, "memory": 1, "person": 1, "other": 0.5, "result": 0.5, "failure": 0.5,
+    "summary": 2, "memory": 2, "person": 1, "other": 0.5, "result": 0.5, "failure": 0.5,
     "assistant": -1,
 }  # fmt: skip
 _LABELS: Final[Mapping[Who, str]] = {
@@ -109,7 +109,7 @@ def _candidates(said: Sequence[Said]) -> Iterator[tuple[frozenset[str], _Candida
             exact = [*_LINK.findall(sentence), *_NUMBER.findall(sentence)]
             score = _WORTH[each.who] + number / len(lines) + 2 * (number >= len(lines) - LAST)
             score += bool(exact) + any(map(_TELLING.search, exact)) + bool(_NAME.search(sentence))
-            score += 3 * (asks and id(each) in open_) - asks
+            score += 4 * (asks and id(each) in open_) - 2 * asks  # an answered one says little
             # What machines say in the same form again and again counts once.
             plain = frozenset(word for word in words if word.isalpha())
             key = plain if plain and each.who in _LABELS else words

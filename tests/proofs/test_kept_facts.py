@@ -2,8 +2,8 @@
 
 A fixed conversation of 300 messages with 40 facts in it, in English and Chinese, said by the
 person, agreed on with the assistant or answered by tools, goes through flushes by a model that
-saves what the person states, and compactions with no model at all. Then 40 questions in other words
-are asked.
+saves what the person states, and compactions, once with no model at all. Then 40 questions in other
+words are asked.
 """
 
 from __future__ import annotations
@@ -219,6 +219,13 @@ def saver(request: Request) -> Reply:
     return Reply(message, "tool_use" if isinstance(message.blocks[0], ToolUse) else "end")
 
 
+def summary(request: Request) -> Message:
+    """What a model sums up: the facts that anybody stated."""
+    words = "\n".join(each.text for each in request.said)
+    facts = sorted((f.said for f in FACTS if f.said in words), key=words.index)
+    return assistant("\n".join(f"- {each}" for each in facts)) if facts else chore(request)
+
+
 @dataclass
 class Life:
     """A conversation on its way, saved and compacted as an engine does it."""
@@ -367,7 +374,7 @@ class LookUp:
 
 @dataclass
 class Replaying(ScriptedModel):
-    """Says what the conversation has it say, then searches memory; extracts when it summarises."""
+    """Says what the conversation has it say, saves and sums up its facts, then searches memory."""
 
     planned: list[Message] = field(default_factory=list)
     found: str = ""
@@ -379,7 +386,7 @@ class Replaying(ScriptedModel):
         if request.purpose == "flush":
             message = saving(request)
         elif request.purpose != "chat":
-            message = chore(request)
+            message = summary(request)
         elif self.planned:
             message = self.planned.pop(0)
         else:
