@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
 
 from bot.memory.vectors import NDArray, np
 
@@ -58,7 +57,7 @@ class Pieces:
     def _found(self, texts: Sequence[str], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
         """Which piece begins where: (text, place, length - 1), -1 for none."""
         most = int(lengths.max())
-        characters = np.zeros((len(texts), most + self.longest), np.uint64)
+        characters = np.zeros((len(texts), most + self.longest), np.uint32)
         for row, text in enumerate(texts):
             characters[row, : len(text)] = np.frombuffer(
                 text.encode("utf-32-le", "replace"), np.uint32
@@ -113,9 +112,7 @@ def normalised(text: str) -> str:
     return SPACE + SPACE.join(words) if words else ""
 
 
-def hashed(
-    before: NDArray[np.uint64], following: NDArray[np.unsignedinteger[Any]]
-) -> NDArray[np.uint64]:
+def hashed(before: NDArray[np.uint64], following: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """The hash of some characters and one more."""
     mixed = (before + following + 1) * _FACTOR
     mixed ^= mixed >> _SHIFT
