@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.errors import NotVisible, ToolError
+from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import files as memory_files
+from bot.memory import folders, versions
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import (
@@ -23,6 +24,10 @@ from bot.memory.layout import (
     shown,
     space_folders,
 )
+from bot.memory.note_store import MAX_WRITE
+from bot.memory.versions import BURST_MS, Kind, Versions
+from bot.storage import Database
+from tests.support import FakeClock
 
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
 ADA = MemoryView("people/ada", ("agent:ada",), private=True)
@@ -451,3 +456,99 @@ def test_what_stands_where_in_a_space(space, private, files, folders):
             space_folders(view)
     else:
         assert space_folders(view) == folders
+
+
+def listed(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["memory.md", "Memory.md", "memory.MD"])
+def test_a_memory_md_becomes_the_memory_and_no_template_takes_its_place(tmp_path: Path, name: str):
+    (tmp_path / name).write_text("- sails a red boat\n")
+    assert folders.prepare(tmp_path) == 0
+    assert listed(tmp_path) == {"MEMORY.md"}
+    assert (tmp_path / "MEMORY.md").read_text() == "- sails a red boat\n"
+
+
+def test_a_memory_md_beside_a_memory_or_that_is_a_link_is_left(tmp_path: Path):
+    (tmp_path / "MEMORY.md").write_text("- new fact\n")
+    (tmp_path / "memory.md").write_text("- old fact\n")
+    folders.prepare(tmp_path)
+    assert (tmp_path / "MEMORY.md").read_text() == "- new fact\n"
+    (tmp_path / "MEMORY.md").unlink()
+    (tmp_path / "memory.md").unlink()
+    (tmp_path / "memory.md").symlink_to(tmp_path / "secret.txt")
+    folders.prepare(tmp_path)
+    assert (tmp_path / "memory.md").is_symlink()
+
+
+PATH = "memory/trip.md"
+
+
+async def kinds(database: Database) -> list[tuple[str, str]]:
+    """What is kept, the newest first: what came in its place, and what it says."""
+
+    def work(tx):
+        return [
+            (each.kind, versions.text_of(tx, "main", PATH, each.id))
+            for each in versions.listed(tx, "main", PATH)
+        ]
+
+    return await database.read(work)
+
+
+async def keep(kept: Versions, text: str, kind: Kind = "hand") -> None:
+    await kept.changed("main", PATH, text, await kept.numbers(), kind)
+
+
+async def test_changes_by_hand_in_a_burst_have_one_version(each_database: Database):
+    clock = FakeClock()
+    kept = Versions(each_database, clock)
+    for text in ("one", "two", "three"):
+        await keep(kept, text)
+        clock.advance(seconds=1)
+    assert await kinds(each_database) == [("hand", "one")]
+    clock.advance(seconds=BURST_MS / 1000)
+    await keep(kept, "four")
+    assert await kinds(each_database) == [("hand", "four"), ("hand", "one")]
+
+
+async def test_what_is_kept_already_is_not_kept_as_changed_by_hand_too(each_database: Database):
+    kept = Versions(each_database, FakeClock())
+    await keep(kept, "one", "bot")
+    await keep(kept, "two", "bot")
+    await keep(kept, "one")  # the index hears of it later
+    assert await kinds(each_database) == [("bot", "two"), ("bot", "one")]
+    await keep(kept, "other")
+    assert await kinds(each_database) == [("hand", "other"), ("bot", "two"), ("bot", "one")]
+
+
+@pytest.mark.parametrize("kind", ["hand", "bot"])
+async def test_what_was_forgotten_meanwhile_is_not_kept(each_database: Database, kind: Kind):
+    kept = Versions(each_database, FakeClock())
+    since = await kept.numbers()
+    await each_database.write(lambda tx: versions.forget(tx, "main", "peanuts"))
+    await kept.changed("main", PATH, "- peanuts", since, kind)
+    assert await kinds(each_database) == []
+    await kept.changed("people/ada", PATH, "- peanuts", since, kind)  # another space
+    rows = await each_database.read(lambda tx: tx.execute("SELECT space FROM note_versions"))
+    assert rows == [("people/ada",)]
+
+
+@pytest.mark.parametrize("text", ["", "x" * (MAX_WRITE + 1)])
+async def test_what_could_not_be_written_back_is_not_kept(each_database: Database, text: str):
+    await keep(Versions(each_database, FakeClock()), text)
+    assert await kinds(each_database) == []
+
+
+async def test_a_full_disk_keeps_no_change_from_being_made():
+    class Full:
+        async def read(self, _work):
+            raise StorageFull
+
+        write = read
+
+    kept = Versions(Full(), FakeClock())  # type: ignore[arg-type]
+    assert await kept.numbers() is None
+    await kept.changed("main", PATH, "one", {}, "bot")
+    await kept.changed("main", PATH, "one", None, "bot")
