@@ -43,10 +43,7 @@ ADA, EVE = ("telegram", "default", "1"), ("telegram", "default", "2")
 
 
 async def ask(
-    database: Database,
-    asker: approvals.Asker = ADA,
-    at: int = NOON,
-    session: str = "s",
+    database: Database, asker: approvals.Asker = ADA, at: int = NOON, session: str = "s"
 ) -> Question:
     return await database.write(
         lambda tx: approvals.ask(tx, asker, at, session_id=session, entry=f"{session}.2", call="t")
@@ -100,9 +97,7 @@ async def test_nothing_is_begun_that_was_not_answered(each_database: Database):
 
 
 @pytest.mark.parametrize(("later", "verdict"), [(VALID_MS, "allowed"), (VALID_MS + 1, "late")])
-async def test_what_was_allowed_long_ago_is_not_begun(
-    each_database: Database, later: int, verdict: str
-):
+async def test_what_was_allowed_long_ago_is_not_begun(each_database, later, verdict):
     question = await ask(each_database)
     await answer(each_database, question, is_allowed=True)
     assert await begin(each_database, question, NOON + later) == verdict
@@ -141,9 +136,7 @@ async def test_a_restored_database_has_no_questions(each_database: Database):
 
 
 @pytest.mark.parametrize("chat_type", ["direct", "group"])
-async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(
-    each_database: Database, chat_type: str
-):
+async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(each_database, chat_type):
     inbound = Inbound("telegram", "default", "9", chat_type, "1", "m7", "bake", NOON, thread="t1")
 
     def work(tx: Transaction) -> tuple[Letter, Question, list[tuple[str, str]]]:
@@ -216,7 +209,7 @@ def ruled(*, ask: bool | None) -> ToolRights:
     ],
 )
 async def test_the_person_is_asked_by_rule_and_before_what_changes_something(
-    rights: tuple[ToolRights, ...], *, changes: bool, asks: bool
+    rights, *, changes: bool, asks: bool
 ):
     lamp = Lamp(changes=changes)
     result = await Toolbox([lamp]).run(USE, replace(CONTEXT, rights=rights))
@@ -394,9 +387,7 @@ def gives(rule: dict[str, Any], name: str, inbound: Inbound, key: str) -> bool:
 
 
 @given(RULES, MESSAGES)
-async def test_nobody_uses_what_no_rule_gives_in_the_list_or_by_a_call(
-    rules: list[dict[str, Any]], inbound: Inbound
-):
+async def test_nobody_uses_what_no_rule_gives_in_the_list_or_by_a_call(rules, inbound):
     here = resolved(inbound, rules)
     tools = [Noting(name, built_in=True) for name in BUILT_IN] + [Noting(name) for name in OTHERS]
     toolbox = Toolbox(tools)
@@ -423,9 +414,7 @@ def test_before_what_changes_something_they_are_asked(*, changes: bool):
 
 
 @given(RULES, st.lists(MESSAGES, max_size=3), st.sampled_from([*BUILT_IN, *OTHERS]))
-def test_of_several_who_are_answered_together_all_must_have_it(
-    rules: list[dict[str, Any]], inbounds: list[Inbound], name: str
-):
+def test_of_several_who_are_answered_together_all_must_have_it(rules, inbounds, name):
     rights = tuple(resolved(inbound, rules).rights for inbound in inbounds)
     alone = [permission((each,), name, built_in=name in BUILT_IN).is_given for each in rights]
     together = permission(rights, name, built_in=name in BUILT_IN).is_given
@@ -455,9 +444,7 @@ ADA_SAYS = Inbound("memory", "default", "ada", "direct", "ada", "1", "hi", 0)
         (replace(ADA_SAYS, sender="ADA"), False),
     ],
 )
-def test_without_a_rule_only_the_owners_direct_chats_have_other_tools(
-    inbound: Inbound, *, has_it: bool
-):
+def test_without_a_rule_only_the_owners_direct_chats_have_other_tools(inbound, *, has_it: bool):
     rights = resolved(inbound, []).rights
     assert rights.of("web_fetch", built_in=False).is_given is has_it
     assert rights.of("memory_search", built_in=True).is_given
@@ -486,8 +473,7 @@ def test_the_first_rule_that_is_about_it_decides_and_has_a_number():
 
 
 @pytest.mark.parametrize(
-    ("option", "mine", "other"),
-    [("tools", ("web_*",), ("files_*",)), ("person", "bobby", "carl")],
+    ("option", "mine", "other"), [("tools", ("web_*",), ("files_*",)), ("person", "bobby", "carl")]
 )
 def test_a_rule_is_about_the_tools_and_the_person_it_names(option: str, mine: Any, other: Any):
     bob = replace(ADA_SAYS, channel="other", sender="bob", chat="bob")

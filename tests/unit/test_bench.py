@@ -20,19 +20,8 @@ from bench.cluster import goals as cluster_goals
 from bench.cluster import report as cluster_report
 from bench.embedding import LENGTHS, Cost, passages
 from bench.embedding import report as embedding_report
-from bench.journey import (
-    GOALS,
-    WORKED_OUT,
-    Journey,
-    Recorder,
-    Step,
-    common,
-    listing,
-    unknown,
-)
-from bench.journey import (
-    markdown as journey_markdown,
-)
+from bench.journey import GOALS, WORKED_OUT, Journey, Recorder, Step, common, listing, unknown
+from bench.journey import markdown as journey_markdown
 from bench.large import Costs
 from bench.large import report as large_report
 from bench.large_store import FIRST_CHAT, build
@@ -41,15 +30,7 @@ from bench.sizes import Found as Kept
 from bench.sizes import Size as Rows
 from bench.sizes import Words
 from bench.sizes import report as sizes_report
-from bench.table import (
-    Measured,
-    busy_note,
-    goals,
-    goals_markdown,
-    markdown,
-    medians,
-    percentile,
-)
+from bench.table import Measured, busy_note, goals, goals_markdown, markdown, medians, percentile
 from bot.clock import DAY_MS
 from bot.identity.routing import OWNER
 from bot.memory.search import Hit
@@ -266,11 +247,7 @@ def test_what_is_worked_out_twice_is_counted_twice(small, recorder):
     once = recorder.take()
     assert twice.of("small.second:resolve") == 2
     assert once.of("small.second:resolve") == 1
-    assert twice.calls == {
-        "small.first:twice": 1,
-        "small.second:resolve": 2,
-        "small.third:read": 2,
-    }
+    assert twice.calls == {"small.first:twice": 1, "small.second:resolve": 2, "small.third:read": 2}
 
 
 def test_functions_are_named_with_their_class_and_file_in_order_of_the_first_call(small, recorder):

@@ -18,9 +18,7 @@ from bot.dashboard.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Picture
 from bot.dashboard.pages import _templates
 
 NUMBERS = st.one_of(
-    st.none(),
-    st.integers(-5, 10**9),
-    st.floats(allow_nan=True, allow_infinity=True),
+    st.none(), st.integers(-5, 10**9), st.floats(allow_nan=True, allow_infinity=True)
 )
 NAMES = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), max_size=30)
 

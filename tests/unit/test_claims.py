@@ -103,26 +103,20 @@ def test_the_name_of_a_day_s_note_tells_the_day_of_what_has_none_of_its_own():
 
 
 @given(told, days, days, lives)
-def test_what_a_claim_counts_only_falls_as_time_goes_by(
-    claim: Claim, one: date, other: date, half_lives: HalfLives
-):
+def test_what_a_claim_counts_only_falls_as_time_goes_by(claim, one, other, half_lives):
     first, later = sorted((one, other))
     before, after = (claims.strength(claim, day, half_lives) for day in (first, later))
     assert 0.0 <= after <= before <= 1.0
 
 
 @given(told, days, days, lives)
-def test_what_the_person_said_never_fades(
-    claim: Claim, one: date, other: date, half_lives: HalfLives
-):
+def test_what_the_person_said_never_fades(claim, one, other, half_lives):
     own = replace(claim, is_over=False, whose="owner" if one < other else "hand")
     assert claims.strength(own, max(one, other), half_lives) == 1.0
 
 
 @given(told, days, lives)
-def test_confirming_and_using_restore_what_was_concluded(
-    claim: Claim, today: date, half_lives: HalfLives
-):
+def test_confirming_and_using_restore_what_was_concluded(claim, today, half_lives):
     for whose in ("agent", "imported"):
         faded = replace(claim, whose=whose, is_over=False)
         for borne in (replace(faded, confirmed=today), replace(faded, used=today)):
@@ -132,7 +126,7 @@ def test_confirming_and_using_restore_what_was_concluded(
 
 @given(told, days, maybe, maybe, lives)
 def test_what_came_from_elsewhere_is_no_stronger_for_being_said_again(
-    claim: Claim, today: date, confirmed: date | None, used: date | None, half_lives: HalfLives
+    claim, today, confirmed, used, half_lives
 ):
     once = replace(claim, whose="untrusted", confirmed=None, used=None)
     again = replace(once, confirmed=confirmed, used=used)
@@ -183,9 +177,7 @@ def test_only_the_person_s_own_words_confirm():
         ("a <!-- agent -->", None),
     ],
 )
-def test_confirming_changes_the_comment_of_that_entry_and_nothing_else(
-    before: str, after: str | None
-):
+def test_confirming_changes_the_comment_of_that_entry_and_nothing_else(before, after):
     text = f"# x\n\n{before}\n  more <!-- agent -->\n- b <!-- agent -->\n"
     expected = text if after is None else text.replace(before, after, 1)
     assert claims.confirmed(text, 3, DAY) == expected
@@ -244,9 +236,7 @@ async def test_the_last_day_counts_and_each_space_has_its_own(each_database: Dat
         ("Nora", "Nora is at home", False),  # one word may stand anywhere
     ],
 )
-def test_an_answer_uses_a_claim_when_it_has_most_of_its_words(
-    claim: str, answer: str, *, is_used: bool
-):
+def test_an_answer_uses_a_claim_when_it_has_most_of_its_words(claim, answer, *, is_used: bool):
     (each,) = claims.of_note("x.md", f"- {claim} <!-- agent -->\n")
     assert uses.says(wording.words(answer), each) == is_used
 

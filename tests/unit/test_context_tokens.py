@@ -15,15 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.calibration import (
-    HIGH,
-    LEAST,
-    LOW,
-    MOST_MODELS,
-    START,
-    Calibration,
-    from_json,
-)
+from bot.context.calibration import HIGH, LEAST, LOW, MOST_MODELS, START, Calibration, from_json
 from bot.context.tokens import EXACT, KNOWN, TokenCounter, counter, estimate, weight
 
 TEXTS = st.text(alphabet=st.characters(), max_size=300)

@@ -104,9 +104,7 @@ def test_an_open_address_with_a_token_that_can_be_guessed_is_refused(host: str) 
     Guard(DashboardConfig.model_validate({"host": "127.0.0.1", "token": "x"}), ignore)
 
 
-async def test_who_guesses_slows_those_of_the_same_network_and_nobody_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_guesses_slows_those_of_the_same_network_and_nobody_else(monkeypatch) -> None:
     asked: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -230,9 +228,7 @@ def test_no_flood_of_addresses_makes_ones_own_failures_be_forgotten() -> None:
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.integers(1, 1000))
-def test_more_failures_never_wait_less_and_nobody_waits_long(
-    some: float, more: float, free: int
-) -> None:
+def test_more_failures_never_wait_less_and_nobody_waits_long(some, more, free) -> None:
     few, many = delay_of(some, free), delay_of(some + more, free)
     assert 0 <= few <= many <= LONGEST_DELAY
     assert (few == 0) == (some < free)

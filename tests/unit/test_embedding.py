@@ -73,9 +73,7 @@ def passages(count: int, characters: int) -> list[str]:
 
 
 @pytest.mark.parametrize("characters", [1, 80, 700])
-async def test_a_text_says_the_same_whatever_it_is_asked_with(
-    embedder_cache: Path, characters: int
-):
+async def test_a_text_says_the_same_whatever_it_is_asked_with(embedder_cache, characters):
     """Its row does not depend on how many texts there are, their order or what is beside it."""
     texts = [*passages(40, characters), *TEXTS[:-1], "the same", "the same"]
     embedder = MultilingualEmbedder(embedder_cache)
@@ -116,9 +114,7 @@ async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache
     await embedder.close()
 
 
-async def test_a_question_waits_for_no_notes_and_no_thread_stays(
-    embedder_cache: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_question_waits_for_no_notes_and_no_thread_stays(embedder_cache, monkeypatch):
     embed, gate, at_work = SentenceEncoder.embed, threading.Event(), set[str]()
 
     def slow(self: SentenceEncoder, texts: list[str]) -> Any:
@@ -157,7 +153,7 @@ async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: 
 
 
 async def test_its_table_is_kept_private_and_made_anew_when_it_is_not_whole(
-    tmp_path: Path, embedder_cache: Path
+    tmp_path, embedder_cache
 ):
     table = tmp_path / "index" / TABLE
     first = MultilingualEmbedder(embedder_cache)

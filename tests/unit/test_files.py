@@ -172,10 +172,7 @@ def test_cells_that_share_their_texts_are_read(options):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (
-            BOOK.read_bytes(),
-            OLD,
-        ),
+        (BOOK.read_bytes(), OLD),
         (xlsb_of("茶 tea"), "[sheet 1 of 1: Binary]\n| 茶 tea |\n"),
         (ods_of("茶 tea"), "[sheet 1 of 1: Open]\n| 茶 tea |\n"),
     ],

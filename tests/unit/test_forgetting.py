@@ -284,7 +284,7 @@ async def test_who_comes_while_it_lasts_waits_and_hears_nothing_of_it(workspace:
 
 
 async def test_a_write_that_was_let_through_is_on_disk_when_words_are_removed(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
+    workspace, monkeypatch
 ):
     notes = Notes(FolderNotes(workspace))
     writing, gate = threading.Event(), threading.Event()
@@ -377,9 +377,7 @@ def guard(*said: Said, today: date = TODAY) -> Guard:
         ("Brother Otto is in hospital", "unsaid"),  # nor is the message before
     ],
 )
-def test_an_entry_is_kept_in_the_persons_words_or_refused_for_a_reason(
-    text: str, reason: str | None
-):
+def test_an_entry_is_kept_in_the_persons_words_or_refused_for_a_reason(text, reason):
     assert guard().judge(text) == reason
     assert reason is None or reason in TOLD
 
@@ -484,9 +482,7 @@ TALK = st.lists(st.builds(Said, st.sampled_from(["person", "assistant", "other"]
 
 
 @given(ANYTHING, TALK, ANYTHING, ANYTHING)
-def test_any_text_is_judged_the_same_each_time_and_never_kept_twice(
-    text: str, said: list[Said], rules: str, known: str
-):
+def test_any_text_is_judged_the_same_each_time_and_never_kept_twice(text, said, rules, known):
     judging = Guard(tuple(said), TODAY, (rules,), (known,))
     reason = judging.judge(text)
     assert reason == Guard(tuple(said), TODAY, (rules,), (known,)).judge(text)

@@ -304,10 +304,7 @@ ROOM = "agent:main:telegram:group:-1001"
         ("agent:other:telegram:group:-1001", Owner(room=ROOM)),
         ("agent:main:telegram:group:-1001:topic:9", Owner(room=f"{ROOM}:topic:9")),
         ("agent:main:discord:channel:5", Owner(room="agent:main:discord:channel:5")),
-        (
-            "agent:main:nextcloud-talk:room:abc",
-            Owner(room="agent:main:nextcloud_talk:group:abc"),
-        ),
+        ("agent:main:nextcloud-talk:room:abc", Owner(room="agent:main:nextcloud_talk:group:abc")),
         ("agent:main:direct:42", None),
         ("agent:main:cron:weather:run:1", None),
         ("agent:main:subagent:1f", None),

@@ -58,9 +58,7 @@ def test_waits_grow_until_something_succeeds() -> None:
 # --- storing -------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_offered_until_it_is_stored(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_message_is_offered_until_it_is_stored(engine, supervisor) -> None:
     engine.failures = 3
     assert await supervisor.receive(SAID)
     assert engine.received == [SAID]
@@ -70,9 +68,7 @@ async def test_a_message_is_offered_until_it_is_stored(
     assert engine.reports[-1] == (Health.UP, "")
 
 
-async def test_it_is_well_again_only_when_nothing_waits(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_it_is_well_again_only_when_nothing_waits(engine, supervisor) -> None:
     stuck, tried = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -90,9 +86,7 @@ async def test_it_is_well_again_only_when_nothing_waits(
     assert engine.health[KEY] == (Health.UP, "")
 
 
-async def test_a_message_that_is_too_much_for_us_is_dropped_and_counted(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_message_that_is_too_much_for_us_is_dropped_and_counted(engine, supervisor) -> None:
     tries: list[int] = []
 
     async def fault() -> None:
@@ -115,9 +109,7 @@ async def test_a_stop_ends_a_message_that_cannot_be_stored(engine: Watched) -> N
     assert engine.health[KEY][0] is Health.DEGRADED
 
 
-async def test_what_is_its_own_is_read_until_the_storage_gives_it(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_what_is_its_own_is_read_until_the_storage_gives_it(engine, supervisor) -> None:
     tries: list[int] = []
 
     async def read() -> str:
@@ -133,9 +125,7 @@ async def test_what_is_its_own_is_read_until_the_storage_gives_it(
 # --- tasks and waits -----------------------------------------------------------------------------
 
 
-async def test_a_stop_waits_for_what_is_being_stored(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_stop_waits_for_what_is_being_stored(engine, supervisor) -> None:
     begun, may = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -153,9 +143,7 @@ async def test_a_stop_waits_for_what_is_being_stored(
     assert engine.received == [SAID]
 
 
-async def test_nothing_outlives_a_stop(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_outlives_a_stop(supervisor, monkeypatch) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.GRACE", 0.001)
     never, ended = asyncio.Event(), list[str]()
 
@@ -199,9 +187,7 @@ async def test_a_call_ends_with_whoever_waits_for_it(supervisor: Supervisor) -> 
 # --- connecting ----------------------------------------------------------------------------------
 
 
-async def test_a_connection_is_made_again_after_each_failure(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_connection_is_made_again_after_each_failure(engine, supervisor) -> None:
     errors: list[Exception] = [OSError("down"), ValueError("secret"), OSError("down")]
     seen: list[str] = []
 
@@ -228,7 +214,7 @@ async def test_a_connection_is_made_again_after_each_failure(
 
 
 async def test_a_platform_that_is_not_there_is_told_of_without_a_word_of_the_channel(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     errors = [ConnectionRefusedError("secret"), TimeoutError("secret")]
 
@@ -283,7 +269,7 @@ class Listening:
 
 
 async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     listening = Listening(supervisor)
     supervisor.spawn(supervisor.listen(listening.serve, begin=listening.begin, end=listening.end))
@@ -306,7 +292,7 @@ async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
 
 
 async def test_what_is_being_stored_is_stored_before_another_node_listens(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     begun, may = asyncio.Event(), asyncio.Event()
 
@@ -327,7 +313,7 @@ async def test_what_is_being_stored_is_stored_before_another_node_listens(
 
 
 async def test_who_waits_for_an_account_says_so_and_can_stop(
-    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    engine, supervisor, monkeypatch
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
     engine.take_away()
@@ -340,7 +326,7 @@ async def test_who_waits_for_an_account_says_so_and_can_stop(
 
 
 async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     listening = Listening(supervisor)
     task = supervisor.spawn(supervisor.listen(listening.serve))
@@ -353,7 +339,7 @@ async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
 
 
 async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
-    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    engine, supervisor, monkeypatch
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
     seen, beside = list[str](), supervisor.spawn(supervisor.happened(asyncio.Event()))
@@ -377,9 +363,7 @@ async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
     assert not beside.done()
 
 
-async def test_what_a_work_of_one_node_fails_with_is_told(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_what_a_work_of_one_node_fails_with_is_told(engine, supervisor) -> None:
     async def work() -> None:
         raise OSError("down")
 
@@ -391,9 +375,7 @@ async def test_what_a_work_of_one_node_fails_with_is_told(
 # --- health --------------------------------------------------------------------------------------
 
 
-async def test_the_worst_is_told_and_only_when_it_changes(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_the_worst_is_told_and_only_when_it_changes(engine, supervisor) -> None:
     supervisor.trouble("rights", Health.UP, "It may not read along.")
     supervisor.trouble("sending", Health.DEGRADED, "It is slow.")
     supervisor.trouble("receiving", Health.DOWN, "It is gone.")
@@ -513,9 +495,7 @@ async def test_a_chat_is_read_from_the_earliest_message(platform: Platform) -> N
     assert platform.readings == [("a", 3)]
 
 
-async def test_what_finds_no_room_is_read_from_the_history(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_finds_no_room_is_read_from_the_history(platform, monkeypatch) -> None:
     monkeypatch.setattr("bot.channel.kit.intake.MAX_LANE", 3)
     for number in range(1, 10):
         platform.say("a", number)
@@ -527,9 +507,7 @@ async def test_what_finds_no_room_is_read_from_the_history(
     assert platform.engine.drops == {"overflow": 6}
 
 
-async def test_all_chats_together_have_an_end(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_chats_together_have_an_end(platform, monkeypatch) -> None:
     monkeypatch.setattr("bot.channel.kit.intake.MAX_WAITING", 10)
     for chat in range(100):
         platform.say(f"{chat}", 1)
@@ -579,8 +557,7 @@ def test_nothing_is_an_error(parent: json_access.Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "value"),
-    [(b'{"a": "\xff"}', {"a": "\ufffd"}), (b'"\\ud83d"', "\ud83d"), ("[1]", [1])],
+    ("raw", "value"), [(b'{"a": "\xff"}', {"a": "\ufffd"}), (b'"\\ud83d"', "\ud83d"), ("[1]", [1])]
 )
 def test_broken_texts_are_read_all_the_same(raw: bytes | str, value: object) -> None:
     assert json_access.parse_json(raw) == value

@@ -126,9 +126,7 @@ async def test_who_has_the_account_tells_nobody(sides: tuple[Side, Side], asked:
     assert owner.node.told == []
 
 
-async def test_a_node_without_the_account_shows_nothing_for_others(
-    sides: tuple[Side, Side], asked: str
-):
+async def test_a_node_without_the_account_shows_nothing_for_others(sides, asked):
     turn, owner = sides
     await turn.node.give(NAME)
     body = '{"chat":"ada","thread":"","draft":"1","text":"late"}'
@@ -136,9 +134,7 @@ async def test_a_node_without_the_account_shows_nothing_for_others(
     assert not owner.live._tasks
 
 
-async def test_of_many_states_the_newest_is_shown_and_the_end_always(
-    sides: tuple[Side, Side], asked: str
-):
+async def test_of_many_states_the_newest_is_shown_and_the_end_always(sides, asked):
     turn, owner = sides
     for number in range(50):
         await turn.live.draft(ADA, asked, "word " * number + ".")
@@ -149,9 +145,7 @@ async def test_of_many_states_the_newest_is_shown_and_the_end_always(
     assert owner.channel.board.seen[-1:] in ([], [""])
 
 
-async def test_a_state_that_comes_after_the_reply_does_not_bring_the_draft_back(
-    sides: tuple[Side, Side], asked: str
-):
+async def test_a_state_that_comes_after_the_reply_does_not_bring_the_draft_back(sides, asked):
     turn, owner = sides
     await turn.live.draft(ADA, asked, "half a")
     await until(lambda: owner.channel.board.seen == ["half a"])
@@ -162,9 +156,7 @@ async def test_a_state_that_comes_after_the_reply_does_not_bring_the_draft_back(
     assert owner.channel.board.seen == ["half a"]
 
 
-async def test_what_is_heard_again_long_after_the_reply_shows_nothing(
-    sides: tuple[Side, Side], database: SqliteDatabase, asked: str
-):
+async def test_what_is_heard_again_long_after_the_reply_shows_nothing(sides, database, asked):
     turn, owner = sides
     await database.write(lambda tx: inbox.done(tx, [int(asked)], 2))
     await turn.live.draft(ADA, asked, "half a")
@@ -181,7 +173,7 @@ async def test_what_cannot_be_told_holds_nothing_up(sides: tuple[Side, Side], as
 
 
 async def test_a_draft_is_told_at_a_calm_pace_and_no_longer_than_it_can_show(
-    sides: tuple[Side, Side], asked: str, monkeypatch: pytest.MonkeyPatch
+    sides, asked, monkeypatch
 ):
     turn, _ = sides
     monkeypatch.setattr(live, "DRAFT_SECONDS", 3600.0)
@@ -193,9 +185,7 @@ async def test_a_draft_is_told_at_a_calm_pace_and_no_longer_than_it_can_show(
     await asyncio.gather(drafting, return_exceptions=True)
 
 
-async def test_what_a_model_thinks_goes_where_the_account_is_at_a_calm_pace(
-    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_a_model_thinks_goes_where_the_account_is_at_a_calm_pace(sides, monkeypatch):
     turn, owner = sides
     begun = Activity("7.thinking", "thinking", "begun")
     await turn.live.activity(ADA, begun)
@@ -394,9 +384,7 @@ async def test_whoever_waits_for_a_draft_waits_for_its_first_moment_too_and_not_
     assert later.seen == []
 
 
-async def test_typing_ends_although_its_lane_is_cancelled_while_it_ends(
-    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
-):
+async def test_typing_ends_although_its_lane_is_cancelled_while_it_ends(database, monkeypatch):
     monkeypatch.setattr(turns, "TYPING_DELAY", 0)
     channel = InMemoryChannel()
     live = LiveSigns(database, {"memory": channel}, Alone(database))

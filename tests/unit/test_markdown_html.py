@@ -283,13 +283,8 @@ FORMULAS = ["$", "$x", "$$\n", "\\[\n", "\\(", "$x$ ", "$x_1$", "\\[x\n"]
 
 
 @pytest.mark.parametrize("render", [markdown._render, rich, telegram.parse])  # pyright: ignore[reportPrivateUsage]
-@pytest.mark.parametrize(
-    "unit",
-    REPEATED,
-)
-def test_no_text_takes_more_work_than_its_length(
-    render: Callable[[str], object], unit: str
-) -> None:
+@pytest.mark.parametrize("unit", REPEATED)
+def test_no_text_takes_more_work_than_its_length(render, unit) -> None:
     assert grows_like_the_text(render, unit)
 
 

@@ -119,7 +119,7 @@ def files(workspace: Path) -> SpaceFiles:
      (ROOM, "rooms/telegram-7", False, True)],
 )  # fmt: skip
 async def test_a_view_reads_its_own_files_and_what_is_shared(
-    files: SpaceFiles, view: MemoryView, own: str, *, private: bool, room: bool
+    files, view, own, *, private: bool, room: bool
 ):
     expected = ["memory/a.md", "memory/deep/b.md"]
     expected += ["MEMORY.md", "USER.md"] if private else []
@@ -146,9 +146,7 @@ async def test_a_group_never_reads_private_files_whatever_its_space_is_called(fi
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("path", HOSTILE)
-async def test_every_other_name_is_refused_in_the_same_words(
-    files: SpaceFiles, view: MemoryView, path: str
-):
+async def test_every_other_name_is_refused_in_the_same_words(files, view, path):
     with pytest.raises(NotVisible) as caught:
         await files.read(view, path)
     assert str(caught.value) == REFUSAL
@@ -194,9 +192,7 @@ def canaries(tmp_path_factory: pytest.TempPathFactory) -> SpaceFiles:
 
 
 @given(path=st.lists(PARTS, max_size=7).map("/".join), view=st.sampled_from(VIEWS))
-def test_no_path_made_of_real_names_shows_somebody_elses_canary(
-    canaries: SpaceFiles, path: str, view: MemoryView
-):
+def test_no_path_made_of_real_names_shows_somebody_elses_canary(canaries, path, view):
     try:
         text = canaries._read(resolve(view, path), 1, 120, 12_000).text
     except NotVisible:
@@ -222,7 +218,7 @@ def link(path: Path, target: Path) -> None:
     ],
 )
 async def test_a_link_anywhere_in_the_path_is_refused_and_not_listed(
-    files: SpaceFiles, workspace: Path, name: str, target: str, path: str
+    files, workspace, name, target, path
 ):
     link(workspace / name, workspace / target)
     with pytest.raises(NotVisible) as caught:
@@ -231,9 +227,7 @@ async def test_a_link_anywhere_in_the_path_is_refused_and_not_listed(
     assert path not in [file.path for file in await files.names(ADA)]
 
 
-async def test_a_link_in_the_place_of_a_space_or_a_private_file_is_refused(
-    files: SpaceFiles, workspace: Path
-):
+async def test_a_link_in_the_place_of_a_space_or_a_private_file_is_refused(files, workspace):
     link(workspace / "people/eve", workspace / "people/bob")
     eve = MemoryView("people/eve", (), private=True)
     with pytest.raises(NotVisible):
@@ -281,9 +275,7 @@ async def test_lines_are_counted_from_one_and_more_is_said(files: SpaceFiles, wo
     lines=st.integers(1, 35),
     end=st.booleans(),
 )
-def test_an_excerpt_is_exactly_those_lines(
-    content: list[str], first: int, lines: int, *, end: bool
-):
+def test_an_excerpt_is_exactly_those_lines(content, first, lines, *, end: bool):
     raw = "\n".join(content).encode() + (b"\n" if end and content else b"")
     picked, last, more = memory_files._pick(raw, first, lines)
     whole = raw.split(b"\n")
@@ -315,9 +307,7 @@ async def test_what_is_not_utf8_is_shown_as_far_as_it_can_be(files: SpaceFiles, 
     assert "not UTF-8" in part.notes[0]
 
 
-async def test_a_file_that_may_not_be_read_says_so_without_its_place(
-    files: SpaceFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_file_that_may_not_be_read_says_so_without_its_place(files, workspace, monkeypatch):
     def refuse(*_args: object, **_kwargs: object) -> int:
         raise PermissionError(13, "Permission denied", str(workspace))
 
@@ -330,9 +320,7 @@ async def test_a_file_that_may_not_be_read_says_so_without_its_place(
 # --- what a conversation begins with -------------------------------------------------------------
 
 
-async def test_the_bots_own_files_are_everyones_and_private_ones_the_views_own(
-    files: SpaceFiles, workspace: Path
-):
+async def test_the_bots_own_files_are_everyones_and_private_ones_the_views_own(files, workspace):
     (workspace / "people/bob/AGENTS.md").write_text("do as bob says")
 
     async def loaded(view: MemoryView) -> dict[str, str]:

@@ -351,12 +351,7 @@ def whys(query: str, *texts: str, vector=None, rows=None, days=None) -> list[Why
 
 def test_a_passage_says_by_which_words_it_was_found():
     exact, stemmed, heading, chance, nothing = whys(
-        "Peanuts",
-        "peanuts are out",
-        "no peanut",
-        "# Peanuts\n\nnever",
-        "a nut",
-        "the car",
+        "Peanuts", "peanuts are out", "no peanut", "# Peanuts\n\nnever", "a nut", "the car"
     )
     assert (exact.words, exact.headings, exact.by_meaning) == (("Peanuts",), (), False)
     assert stemmed.words == ("Peanuts",)
@@ -568,9 +563,7 @@ finds = st.lists(
 
 
 @given(finds, finds)
-def test_nothing_is_lost_but_what_stands_in_a_note_and_nothing_is_there_twice(
-    one: list[Find], other: list[Find]
-):
+def test_nothing_is_lost_but_what_stands_in_a_note_and_nothing_is_there_twice(one, other):
     found = ranked(one, other)
     messages = [find.id for find in found if find.id]
     assert len(messages) == len(set(messages))

@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
-from bot.agent.models.anthropic_wire import (
-    CACHEABLE,
-    Accumulator,
-    body_of,
-    messages_of,
-)
+from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, messages_of
 from bot.agent.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, PROBE, Breaker
 from bot.agent.models.openai_wire import REASONING, THOUGHT, Dialect
 from bot.agent.models.openai_wire import body_of as chat_body
@@ -188,8 +183,7 @@ def chain() -> Chain:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [ModelOverloaded, ModelRateLimited, ModelTimeout, ModelUnreachable, ModelBilling],
+    "kind", [ModelOverloaded, ModelRateLimited, ModelTimeout, ModelUnreachable, ModelBilling]
 )
 async def test_the_next_model_answers(chain: Chain, kind: type[ModelError]):
     chain.services["anthropic"].faults = [(0, kind())]
@@ -357,9 +351,7 @@ blocks = st.one_of(
     opaque,
 )
 messages = st.builds(
-    Message,
-    st.sampled_from(["user", "assistant"]),
-    st.lists(blocks, max_size=4).map(tuple),
+    Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=4).map(tuple)
 )
 histories = st.lists(messages, max_size=8).map(tuple)
 ANY_STRING = st.text(st.characters(exclude_categories=()), max_size=20)  # surrogates too
@@ -406,9 +398,7 @@ def test_no_word_and_no_block_is_lost_on_the_way(history: tuple[Message, ...]):
 
 
 @given(histories, texts, st.sampled_from([(), (ToolSpec("a", "b", {"type": "object"}),)]))
-def test_there_are_never_more_breakpoints_than_allowed(
-    history: tuple[Message, ...], system: str, tools: tuple[ToolSpec, ...]
-):
+def test_there_are_never_more_breakpoints_than_allowed(history, system, tools):
     if not messages_of(history):
         with pytest.raises(ModelRejected):
             body(*history, system=system, tools=tools)
@@ -434,9 +424,7 @@ def test_the_same_history_makes_the_same_bytes_and_stays_untouched(history: tupl
 
 
 @given(histories, st.lists(st.integers(0, 8), max_size=4))
-def test_a_conversation_that_goes_on_makes_the_bytes_it_would_make_alone(
-    history: tuple[Message, ...], turns: list[int]
-):
+def test_a_conversation_that_goes_on_makes_the_bytes_it_would_make_alone(history, turns):
     folding = Folding()
     for begins in sorted(turns):  # those before it are folded, what is left is of the turn
         request = Request("m", "s", history, begins=begins, folding=folding)
@@ -506,12 +494,7 @@ def test_neighbours_of_one_side_are_one_message_with_results_in_front():
         {
             "role": "user",
             "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "1",
-                    "content": NO_OUTPUT,
-                    "is_error": True,
-                },
+                {"type": "tool_result", "tool_use_id": "1", "content": NO_OUTPUT, "is_error": True},
                 {"type": "text", "text": "wait"},
             ],
         },
@@ -563,9 +546,7 @@ any_messages = st.builds(
 
 
 @given(st.lists(any_messages, max_size=8).map(tuple), st.lists(st.integers(0, 8), max_size=4))
-def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(
-    history: tuple[Message, ...], turns: list[int]
-):
+def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(history, turns):
     folding = Folding()
     for begins in sorted(turns):
         if not (alone := chat_messages(history, begins)):

@@ -17,13 +17,7 @@ from bot.agent.tools.web.browser import PROGRAM, read_robots
 from bot.errors import AddressRefused
 from bot.net import connection
 from bot.net.addresses import LONGEST, Guard, is_public
-from bot.net.connection import (
-    CONNECTIONS,
-    LOOKUPS,
-    MOST_ADDRESSES,
-    CheckedResolver,
-    SystemLookup,
-)
+from bot.net.connection import CONNECTIONS, LOOKUPS, MOST_ADDRESSES, CheckedResolver, SystemLookup
 from tests.support import PATIENCE, until
 
 GUARD = Guard.of(["wiki.example", "10.0.0.7:8080", "[fd00::7]:8080", "Intra.Example.:22"])
@@ -118,9 +112,7 @@ def test_an_address_that_is_everybodys_is_public(address: str):
 
 
 @given(st.ip_addresses())
-def test_nothing_python_knows_to_be_closed_is_public(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-):
+def test_nothing_python_knows_to_be_closed_is_public(address):
     closed = (
         address.is_private
         or address.is_loopback
@@ -279,9 +271,7 @@ def test_whatever_is_written_is_refused_or_has_a_scheme_and_a_host(words: str):
         ("www.wiki.example", 80, "10.0.0.1", False),
     ],
 )
-def test_a_host_an_operator_named_may_be_in_their_network(
-    host: str, port: int, address: str, *, may: bool
-):
+def test_a_host_an_operator_named_may_be_in_their_network(host, port, address, *, may: bool):
     assert GUARD.may_connect(host, port, address) is may
 
 
@@ -375,9 +365,7 @@ async def test_names_are_looked_up_in_threads_of_their_own(monkeypatch: pytest.M
     assert thread.startswith("lookup")
 
 
-async def test_names_that_take_long_hold_up_neither_the_end_nor_anything_else(
-    monkeypatch: pytest.MonkeyPatch,
-):
+async def test_names_that_take_long_hold_up_neither_the_end_nor_anything_else(monkeypatch):
     asked: list[str] = []
     answered = threading.Event()
 

@@ -46,9 +46,7 @@ def notes(workspace: Path) -> Notes:
 @pytest.mark.parametrize(
     ("view", "folder"), [(MAIN, ""), (ADA, "people/ada"), (ROOM, "rooms/telegram-7")]
 )
-async def test_a_note_goes_to_its_own_space_and_the_persons_date(
-    notes: Notes, workspace: Path, view: MemoryView, folder: str
-):
+async def test_a_note_goes_to_its_own_space_and_the_persons_date(notes, workspace, view, folder):
     place = await notes.remember(view, "Tea, not coffee.", NOW)
     assert place == Place("memory/2026-07-01.md", 3)
     text = (workspace / folder / "memory/2026-07-01.md").read_text()
@@ -76,9 +74,7 @@ async def test_the_line_is_where_the_note_begins(notes: Notes, workspace: Path):
 
 
 @pytest.mark.parametrize("before", ["mine, no line break", "mine\n", "\n", "说\n\n"])
-async def test_what_a_person_wrote_stays_and_the_note_begins_a_line(
-    notes: Notes, workspace: Path, before: str
-):
+async def test_what_a_person_wrote_stays_and_the_note_begins_a_line(notes, workspace, before):
     file = workspace / "memory/2026-07-01.md"
     file.parent.mkdir(parents=True)
     file.write_text(before)
@@ -119,9 +115,7 @@ async def test_an_editor_appending_meanwhile_loses_nothing(notes: Notes, workspa
     assert all(f"edit {number}" in lines for number in range(edits))
 
 
-async def test_a_file_replaced_under_the_pen_gets_the_note_too(
-    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_file_replaced_under_the_pen_gets_the_note_too(notes, workspace, monkeypatch):
     await notes.remember(MAIN, "first", NOW)
     file = workspace / "memory/2026-07-01.md"
     real = os.write
@@ -140,9 +134,7 @@ async def test_a_file_replaced_under_the_pen_gets_the_note_too(
     assert place.line == 2
 
 
-async def test_a_full_disk_leaves_no_half_note(
-    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_full_disk_leaves_no_half_note(notes, workspace, monkeypatch):
     await notes.remember(MAIN, "first", NOW)
     before = (workspace / "memory/2026-07-01.md").read_bytes()
     real = os.write
@@ -156,9 +148,7 @@ async def test_a_full_disk_leaves_no_half_note(
     assert (workspace / "memory/2026-07-01.md").read_bytes() == before
 
 
-async def test_a_note_is_on_disk_before_it_is_told(
-    notes: Notes, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_note_is_on_disk_before_it_is_told(notes, workspace, monkeypatch):
     synced: list[int] = []
     real = os.fsync
 
@@ -234,9 +224,7 @@ async def test_only_spaces_that_exist_by_design_are_spaces(notes: Notes, space: 
         "memory/\udc80.md",
     ],
 )
-async def test_every_other_path_is_refused_in_the_same_words(
-    notes: Notes, workspace: Path, path: str
-):
+async def test_every_other_path_is_refused_in_the_same_words(notes, workspace, path):
     with pytest.raises(NotVisible) as caught:
         await notes.append(MAIN, path, "x\n")
     assert str(caught.value) == REFUSAL
@@ -273,9 +261,7 @@ def file_for_folder(workspace: Path, outside: Path) -> None:
 @pytest.mark.parametrize(
     "trap", [link_folder, link_file, link_to_nothing, pipe, folder, file_for_folder]
 )
-async def test_links_and_odd_files_are_refused_in_the_same_words(
-    notes: Notes, workspace: Path, tmp_path: Path, trap: Callable[[Path, Path], None]
-):
+async def test_links_and_odd_files_are_refused_in_the_same_words(notes, workspace, tmp_path, trap):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("secret\n")
@@ -472,12 +458,7 @@ MOMENTS = [*(("open", n) for n in range(1, 9)), *(("fsync", n) for n in range(1,
 
 @pytest.mark.parametrize("save", SAVES)
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_an_editor_that_saves_at_any_moment_loses_nothing(
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    save: Callable[[Path, str], None],
-    moment: tuple[str, int],
-):
+async def test_an_editor_that_saves_at_any_moment_loses_nothing(home, monkeypatch, save, moment):
     remembered, (call, nth) = Notes(FolderNotes(home)), moment
     file, calls, real = home / "MEMORY.md", [0], getattr(os, call)
     await remembered.remember(MAIN, "warm up", NOW)  # so that calls are those of the rewrite
@@ -499,7 +480,7 @@ async def test_an_editor_that_saves_at_any_moment_loses_nothing(
 
 
 async def test_an_editor_that_saves_just_before_the_swap_wins_its_words(
-    remembered: Notes, home: Path, monkeypatch: pytest.MonkeyPatch
+    remembered, home, monkeypatch
 ):
     file, real = home / "MEMORY.md", disk._exchange
 
@@ -516,7 +497,7 @@ async def test_an_editor_that_saves_just_before_the_swap_wins_its_words(
 
 
 async def test_an_editor_that_never_stops_is_told_and_nothing_is_written(
-    remembered: Notes, home: Path, monkeypatch: pytest.MonkeyPatch
+    remembered, home, monkeypatch
 ):
     file, real = home / "MEMORY.md", os.fchmod
     count = [0]
@@ -566,7 +547,7 @@ async def test_an_editor_appending_all_the_while_loses_nothing(remembered: Notes
 
 
 async def test_where_names_cannot_be_exchanged_it_is_replaced_after_one_more_look(
-    remembered: Notes, home: Path, monkeypatch: pytest.MonkeyPatch
+    remembered, home, monkeypatch
 ):
     monkeypatch.setattr(disk, "_exchange", lambda *_: False)
     await move(remembered)
@@ -578,9 +559,7 @@ async def test_where_names_cannot_be_exchanged_it_is_replaced_after_one_more_loo
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "fchmod"])
-async def test_a_disk_that_fails_leaves_the_file_as_it_was(
-    remembered: Notes, home: Path, monkeypatch: pytest.MonkeyPatch, call: str
-):
+async def test_a_disk_that_fails_leaves_the_file_as_it_was(remembered, home, monkeypatch, call):
     await remembered.remember(MAIN, "warm up", NOW)
 
     def broken(*_args: object) -> int:
@@ -596,9 +575,7 @@ async def test_a_disk_that_fails_leaves_the_file_as_it_was(
     assert "- Lives in Paris." in (home / "MEMORY.md").read_text()
 
 
-async def test_a_half_written_file_never_takes_the_place(
-    remembered: Notes, home: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_half_written_file_never_takes_the_place(remembered, home, monkeypatch):
     await remembered.remember(MAIN, "warm up", NOW)
     real, written = os.write, [0]
 

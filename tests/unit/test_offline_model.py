@@ -158,7 +158,7 @@ def noted(*lines: tuple[str, float, float] | str, match: float | None = None) ->
     ],
 )
 async def test_it_says_what_it_keeps_and_leaves_the_tick_to_the_engine(
-    tmp_path: Path, language: str, told: str, kept: str
+    tmp_path, language, told, kept
 ):
     answer = await talk(tmp_path, language=language).say(told)
     assert answer == says(language, "stored", text=kept)
@@ -186,9 +186,7 @@ async def test_where_it_may_not_or_cannot_it_says_so(tmp_path: Path):
         ("remind me in 2 hours to go", "schedule_message", "I could not set a reminder."),
     ],
 )
-async def test_it_confirms_nothing_the_tool_did_not(
-    wish: str, tool: str, head: str, result: str | ToolValue
-):
+async def test_it_confirms_nothing_the_tool_did_not(wish, tool, head, result):
     assert (await after(asking(wish, tool, now=NOW), result)).startswith(head)
 
 
@@ -234,9 +232,7 @@ async def test_what_it_cannot_set_is_answered_with_how_to_say_it(text: str, why:
         ("zh", "你还记得我女儿对什么过敏吗？", "我女儿对花生过敏"),
     ],
 )
-async def test_it_quotes_what_was_said_with_its_date(
-    tmp_path: Path, language: str, asked: str, past: str
-):
+async def test_it_quotes_what_was_said_with_its_date(tmp_path, language, asked, past):
     answer = await talk(tmp_path, past, "天气很好 weather", language=language).say(asked)
     line = says(language, "said_user", date="2026-07-01 14:03", text=past)
     assert answer == f"{says(language, 'found')}\n\n- {line}"
@@ -310,9 +306,7 @@ async def test_a_line_of_notes_comes_with_its_place_where_files_may_be_named(*, 
         ("tea?", [noted(*(f"- tea {n}" for n in range(9)))], ["- tea 0", "- tea 1", "- tea 2"]),
     ],
 )
-def test_the_three_best_lines_are_quoted_each_once(
-    question: str, quotes: list[Quote], first: list[str]
-):
+def test_the_three_best_lines_are_quoted_each_once(question, quotes, first):
     found = [line for _, line in best_lines(question, question, quotes)]
     assert [line[: len(part)] for line, part in zip(found, first, strict=True)] == first
 
@@ -351,9 +345,7 @@ async def test_whoever_asks_for_the_conversation_before_is_told_its_end(language
     ("language", "asked"),
     [("en", "What did I tell you in Discord about tea?"), ("zh", "我在 Discord 里说过什么茶？")],
 )
-async def test_what_was_said_elsewhere_is_not_found_and_it_says_how_it_would_be(
-    language: str, asked: str
-):
+async def test_what_was_said_elsewhere_is_not_found_and_it_says_how_it_would_be(language, asked):
     view = replace(CONTEXT.view, people=("telegram:1",))
     context = replace(CONTEXT, view=view, memory=TurnMemory(words=(asked,)))
     tools = [TranscriptSearch(FakeTranscripts(), Elsewhere(("telegram", "discord")))]
@@ -428,9 +420,7 @@ async def test_every_message_that_is_answered_gets_its_answer(tmp_path: Path):
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-async def test_it_explains_itself_once_and_is_short_later_but_for_who_asks(
-    tmp_path: Path, language: str
-):
+async def test_it_explains_itself_once_and_is_short_later_but_for_who_asks(tmp_path, language):
     talking = talk(tmp_path, language=language)
     whole = "\n\n".join(says(language, key) for key in INTRODUCTION)
     # What the engine puts beside the words is not what the person said.
@@ -629,7 +619,7 @@ OTHERS_SAY = st.sampled_from(["he", "she said", "you", "I do not", "memories", "
 
 @given(AHEAD, FORMS, st.sampled_from(["call mum", "喝水", "drink 2 glasses"]), OTHERS_SAY)
 def test_the_time_that_was_written_is_read_and_only_of_who_asks_for_themselves(
-    ahead: timedelta, form: str, what: str, who: str
+    ahead, form, what, who
 ):
     now = FRIDAY.replace(second=0)
     at = (now.astimezone(UTC) + ahead).astimezone(BERLIN)

@@ -193,9 +193,7 @@ async def test_what_is_parked_is_kept_and_tried_again_only_when_it_may(database:
     assert await database.read(outbox.waiting_again) == 1
 
 
-async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(
-    database: Database,
-):
+async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(database):
     for number, place in enumerate(PLACES):
         await add(database, f"to {number}", place)
     gone, kept = await add(database, "sent"), await add(database, "parked")
@@ -218,9 +216,7 @@ async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(
     assert await database.write(lambda tx: outbox.move(tx, ADA, "10")) == 0
 
 
-async def test_what_is_old_and_over_is_dropped_and_nothing_that_may_still_go_out(
-    database: Database,
-):
+async def test_what_is_old_and_over_is_dropped_and_nothing_that_may_still_go_out(database):
     letters = [await add(database, text) for text in ("sent", "late", "given up", "again", "waits")]
 
     def work(tx) -> None:

@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
 from bot.context import tokens
-from bot.context.persona import (
-    FILE_CAP,
-    Persona,
-    PersonaFile,
-    assemble,
-    capped,
-    is_blank,
-    spared,
-)
+from bot.context.persona import FILE_CAP, Persona, PersonaFile, assemble, capped, is_blank, spared
 from bot.context.prompt import (
     MAX_QUOTE,
     answered,

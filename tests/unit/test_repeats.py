@@ -656,7 +656,7 @@ def test_a_day_with_a_number_and_one_without_both_come():
     either = Series(parse("FREQ=MONTHLY;BYDAY=MO,1TU"), datetime(2026, 6, 1, 8))
     found = walls(either, BERLIN, datetime(2026, 6, 1, tzinfo=BERLIN), 6)
     assert [each[4:9] for each in found] == [
-        *("06-01", "06-02", "06-08", "06-15", "06-22", "06-29"),
+        *("06-01", "06-02", "06-08", "06-15", "06-22", "06-29")
     ]
 
 

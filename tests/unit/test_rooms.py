@@ -12,14 +12,7 @@ from pydantic import ValidationError
 from adapters.discord import DiscordConfig
 from bot.agent.replies import confirmation, without_confirmations
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
-from bot.gateway.admission import (
-    MAX_CHARS,
-    MAX_HEARD,
-    MAX_ROOMS,
-    MAX_TEXT,
-    Overheard,
-    read_books,
-)
+from bot.gateway.admission import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard, read_books
 from bot.identity import Books
 from bot.identity.message import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
 from bot.memory.notes import Place

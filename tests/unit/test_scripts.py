@@ -285,9 +285,7 @@ def noted(root: Path, module: str, *codes: int | None) -> None:
     path.write_text(json.dumps({"exit_code_by_key": names}))
 
 
-def test_each_module_has_its_line_and_each_mutant_left_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_each_module_has_its_line_and_each_mutant_left_its_name(tmp_path, capsys):
     noted(tmp_path, "bot/one.py", *[KILLED] * 6, SURVIVED, TIMEOUT, UNTESTED, CRASHED, WAITS)
     noted(tmp_path, "bot/none.py", WAITS)
     noted(tmp_path, "bot/two.py", *[KILLED] * 10)
@@ -307,16 +305,12 @@ def test_each_module_has_its_line_and_each_mutant_left_its_name(
     ("others", "code"),
     [([KILLED], 0), ([SURVIVED], 0), ([SURVIVED] * 2, 1), ([TIMEOUT] * 2, 1), ([WAITS] * 9, 0)],
 )
-def test_it_fails_below_nine_of_ten_and_what_never_ends_is_none_of_them(
-    tmp_path: Path, others: list[int | None], code: int
-):
+def test_it_fails_below_nine_of_ten_and_what_never_ends_is_none_of_them(tmp_path, others, code):
     noted(tmp_path, "bot/one.py", *[KILLED] * 9, *others)
     assert mutants.main([], tmp_path, NO_RECORD) == code
 
 
-def test_a_part_is_chosen_at_random_and_the_same_each_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_part_is_chosen_at_random_and_the_same_each_time(tmp_path, capsys):
     noted(tmp_path, "bot/one.py", *[WAITS] * 50)
     noted(tmp_path, "bot/two.py", *[KILLED] * 48, *[WAITS] * 2)
 
@@ -382,7 +376,7 @@ class Guard:
 
 
 def test_sql_and_names_of_headers_say_the_same_in_other_letters_and_nothing_else_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path, capsys
 ):
     keep = [f"one.x_keep__mutmut_{number}" for number in range(1, 4)]
     ask = [f"one.xǁGuardǁask__mutmut_{number}" for number in range(1, 8)]
@@ -415,9 +409,7 @@ def test_a_part_is_made_of_whole_functions(tmp_path: Path, capsys: pytest.Captur
     assert len({mutants.function_of(name) for name in chosen}) == 2
 
 
-def test_a_function_whose_tests_notice_less_than_before_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_function_whose_tests_notice_less_than_before_is_named(tmp_path, capsys):
     record = tmp_path / "mutants.json"
     record.write_text(json.dumps({"note": "a part", "functions": {"bot/gone.py": {"f": "1/2"}}}))
     functions(tmp_path, ask=[KILLED] * 10 + [SURVIVED], keep=[KILLED] * 9, _drop=[KILLED, WAITS])

@@ -462,17 +462,7 @@ def test_spans_are_in_order_and_within_the_limit(text, limit):
     assert not text[at:].strip()
 
 
-@pytest.mark.parametrize(
-    "sign",
-    [
-        "👩‍👩‍👧‍👦",
-        "👍🏽",
-        "❤️",
-        "🇩🇪",
-        "é",
-        "🏴‍☠️",
-    ],
-)
+@pytest.mark.parametrize("sign", ["👩‍👩‍👧‍👦", "👍🏽", "❤️", "🇩🇪", "é", "🏴‍☠️"])
 @pytest.mark.parametrize("shift", range(12))
 def test_a_cut_falls_between_visible_characters(sign, shift):
     text = "x" * shift + sign * 400
@@ -512,13 +502,7 @@ def test_parts_of_an_album_belong_together():
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        part("x", "b"),
-        part("x"),
-        part("x", "a", sender="8"),
-        part("x", "a", thread="3"),
-    ],
+    "other", [part("x", "b"), part("x"), part("x", "a", sender="8"), part("x", "a", thread="3")]
 )
 def test_what_is_of_another_album_or_person_or_topic_does_not_join_it(other):
     assert not continues([part("", "a")], other)

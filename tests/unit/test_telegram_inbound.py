@@ -107,10 +107,7 @@ def test_the_mention_stays_while_the_bots_name_is_unknown():
         ),
         ({"video": {"file_id": "v", "file_name": "x.mp4"}}, Media("video", "x.mp4", ref="v")),
         ({"video_note": {"file_id": "n"}}, Media("video", ref="n")),
-        (
-            {"animation": {"file_id": "g"}, "document": {"file_id": "g"}},
-            Media("video", ref="g"),
-        ),
+        ({"animation": {"file_id": "g"}, "document": {"file_id": "g"}}, Media("video", ref="g")),
         (
             {"document": {"file_id": "d", "file_name": "a.pdf", "mime_type": "application/pdf"}},
             Media("document", "a.pdf", "application/pdf", ref="d"),

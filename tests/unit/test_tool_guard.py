@@ -74,9 +74,7 @@ class Kept:
         (1_000_000, 400_000),  # … and never more
     ],
 )
-async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(
-    window: int, limit: int
-):
+async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(window, limit):
     kept = Kept()
     here = context("s", window=window)
     fits = "x" * limit

@@ -162,9 +162,7 @@ async def test_what_was_only_asked_makes_room_for_what_else_there_is(tmp_path: P
     assert [limit for _, (limit,) in index.asked] == ["2", "6"]
 
 
-async def test_all_of_a_list_is_quoted_and_of_anything_else_as_much_as_was_asked_for(
-    tmp_path: Path,
-):
+async def test_all_of_a_list_is_quoted_and_of_anything_else_as_much_as_was_asked_for(tmp_path):
     class Index(WordSearcher):
         async def search(
             self, query: str, partitions: Sequence[str], limit: int | None, /, **_when: Any

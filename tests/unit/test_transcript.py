@@ -371,9 +371,7 @@ class CountedReads:
         return await self._database.read(work)
 
 
-async def test_what_is_too_old_is_walked_past_once_however_much_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_is_too_old_is_walked_past_once_however_much_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(transcripts, "WALK", 4)
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     counted, index, now = CountedReads(database), SlowIndex(), [NOW]
@@ -405,9 +403,7 @@ async def test_what_is_too_old_is_walked_past_once_however_much_it_is(
     await database.close()
 
 
-async def test_where_numbers_are_others_nothing_is_walked_past(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_where_numbers_are_others_nothing_is_walked_past(tmp_path, monkeypatch):
     monkeypatch.setattr(transcripts, "WALK", 4)
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     index = SlowIndex()

@@ -322,10 +322,7 @@ async def test_what_another_node_said_is_read_although_this_one_knows_a_newer_ro
 
 
 @pytest.mark.parametrize("comes_between", [False, True])
-async def test_a_turn_keeps_what_it_knows_unless_another_node_came_between(
-    slow: Slow,
-    comes_between: bool,  # noqa: FBT001 - pytest gives it
-):
+async def test_a_turn_keeps_what_it_knows_unless_another_node_came_between(slow, comes_between):
     slow.gate.set()
     cache: Any = SessionCache(slow, is_shared=True)  # pyright: ignore[reportArgumentType]
     session = await slow.database.write(begin)

@@ -142,7 +142,7 @@ def same(found: Used) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("most_kept", [days.MOST_KEPT, 1])
 async def test_what_is_kept_says_the_same_as_what_is_asked_anew(
-    each_database: Database, monkeypatch: pytest.MonkeyPatch, most_kept: int
+    each_database, monkeypatch, most_kept
 ):
     monkeypatch.setattr(days, "MOST_KEPT", most_kept)
     asked, now = UsageDays(UTC, PRICES), NOON
@@ -394,9 +394,7 @@ def standing(limit: Limit, what: dict[str, Usage]) -> Standing:
 
 
 @given(st.lists(st.tuples(all_limits, used), max_size=5))
-def test_a_turn_is_refused_exactly_when_a_limit_is_used_up(
-    found: list[tuple[Limit, dict[str, Usage]]],
-):
+def test_a_turn_is_refused_exactly_when_a_limit_is_used_up(found):
     balance = Balance(tuple(standing(limit, what) for limit, what in found))
     reached = [each for each in balance.standings if each.used >= each.limit.most]
     if balance.refused is None:
