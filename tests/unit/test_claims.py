@@ -459,56 +459,30 @@ LONG_FACT = "the boat at the pier is called Orinoco by all"
     [
         (BOAT, [], {"MEMORY.md": LINES}, Place("MEMORY.md", 4)),
         (BOAT, [], {"USER.md": "nothing", "MEMORY.md": LINES}, Place("MEMORY.md", 4)),
-        (
-            BOAT,
-            [MemoryPassage(Place("memory/boats.md", 7), LINES)],
-            {},
-            Place("memory/boats.md", 10),
-        ),
-        (
-            BOAT,
-            [MemoryPassage(Place("a.md", 1), "no"), MemoryPassage(Place("b.md", 2), f"- {BOAT}")],
-            {},
-            Place("b.md", 2),
-        ),
+        (BOAT, [MemoryPassage(Place("memory/boats.md", 7), LINES)], {},
+         Place("memory/boats.md", 10)),
+        (BOAT,
+         [MemoryPassage(Place("a.md", 1), "no"), MemoryPassage(Place("b.md", 2), f"- {BOAT}")], {},
+         Place("b.md", 2)),
         # A long text may stand inside a passage, a short one there is chance.
-        (
-            LONG_FACT,
-            [MemoryPassage(Place("c.md", 3), f"They say {LONG_FACT} and mean it")],
-            {},
-            Place("c.md", 3),
-        ),
-        (
-            LONG_FACT,
-            [MemoryPassage(Place("c.md", 3), "The boat at the pier is\n  called Orinoco by all.")],
-            {},
-            Place("c.md", 3),
-        ),
+        (LONG_FACT, [MemoryPassage(Place("c.md", 3), f"They say {LONG_FACT} and mean it")], {},
+         Place("c.md", 3)),
+        (LONG_FACT,
+         [MemoryPassage(Place("c.md", 3), "The boat at the pier is\n  called Orinoco by all.")],
+         {}, Place("c.md", 3)),
         # What is struck out is true no more, until it is said again.
         (BOAT, [MemoryPassage(Place("c.md", 3), f"- ~~{BOAT}~~")], {}, None),
         (LONG_FACT, [MemoryPassage(Place("c.md", 3), f"- ~~{LONG_FACT}~~\n- A dinghy")], {}, None),
-        (
-            LONG_FACT,
-            [MemoryPassage(Place("c.md", 3), f"- A dinghy\n- ~~Or: {LONG_FACT}~~")],
-            {},
-            None,
-        ),
-        (
-            BOAT,
-            [MemoryPassage(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
-            {},
-            Place("c.md", 4),
-        ),
-        (
-            "Xavier is my uncle",
-            [MemoryPassage(Place("c.md", 3), "- Xavier is my uncle")],
-            {},
-            Place("c.md", 3),
-        ),
+        (LONG_FACT, [MemoryPassage(Place("c.md", 3), f"- A dinghy\n- ~~Or: {LONG_FACT}~~")], {},
+         None),
+        (BOAT, [MemoryPassage(Place("c.md", 3), f"* ~~{BOAT}~~\n+ 12:30 {BOAT} <!-- owner -->")],
+         {}, Place("c.md", 4)),
+        ("Xavier is my uncle", [MemoryPassage(Place("c.md", 3), "- Xavier is my uncle")], {},
+         Place("c.md", 3)),
         ("a boat", [MemoryPassage(Place("c.md", 3), "I have a boat and a car")], {}, None),
         ("a car", [MemoryPassage(Place("c.md", 3), LINES)], {"MEMORY.md": LINES}, None),
     ],
-)
+)  # fmt: skip
 def test_where_something_stands_already(text, recalled, files, place):
     assert already(text, recalled, files) == place
 

@@ -381,12 +381,8 @@ def read_repeat(text: str) -> tuple[str, str, str]:
         ("every day in the morning x", "FREQ=DAILY", "Sat 11-21 09:00", "x"),
         ("nightly backup", "FREQ=DAILY", "Fri 11-20 20:00", "backup"),
         ("every night at 12 sleep", "FREQ=DAILY", "Sat 11-21 00:00", "sleep"),
-        (
-            "take pills every other day at 9",
-            "FREQ=DAILY;INTERVAL=2",
-            "Sat 11-21 09:00",
-            "take pills",
-        ),
+        ("take pills every other day at 9", "FREQ=DAILY;INTERVAL=2", "Sat 11-21 09:00",
+         "take pills"),
         ("every 3 days water", "FREQ=DAILY;INTERVAL=3", "Sat 11-21 09:00", "water"),
         ("every 2 hours drink", "FREQ=HOURLY;INTERVAL=2", "Fri 11-20 14:00", "drink"),
         ("every hour stretch", "FREQ=HOURLY", "Fri 11-20 13:00", "stretch"),
@@ -406,34 +402,18 @@ def read_repeat(text: str) -> tuple[str, str, str]:
         ("every friday at midnight x", "FREQ=WEEKLY;BYDAY=SA", "Sat 11-21 00:00", "x"),
         ("weekly review", "FREQ=WEEKLY", "Fri 11-27 09:00", "review"),
         ("on the 1st of each month pay", "FREQ=MONTHLY;BYMONTHDAY=1", "Tue 12-01 09:00", "pay"),
-        (
-            "every month on the 1st and 15th x",
-            "FREQ=MONTHLY;BYMONTHDAY=1,15",
-            "Tue 12-01 09:00",
-            "x",
-        ),
-        (
-            "every 3 months on the 5th x",
-            "FREQ=MONTHLY;INTERVAL=3;BYMONTHDAY=5",
-            "Sat 12-05 09:00",
-            "x",
-        ),
+        ("every month on the 1st and 15th x", "FREQ=MONTHLY;BYMONTHDAY=1,15", "Tue 12-01 09:00",
+         "x"),
+        ("every 3 months on the 5th x", "FREQ=MONTHLY;INTERVAL=3;BYMONTHDAY=5", "Sat 12-05 09:00",
+         "x"),
         ("on the last day of every month x", "FREQ=MONTHLY;BYMONTHDAY=-1", "Mon 11-30 09:00", "x"),
         ("every first monday of the month x", "FREQ=MONTHLY;BYDAY=1MO", "Mon 12-07 09:00", "x"),
         ("every month on the last friday x", "FREQ=MONTHLY;BYDAY=-1FR", "Fri 11-27 09:00", "x"),
         ("monthly report", "FREQ=MONTHLY", "Sun 12-20 09:00", "report"),
-        (
-            "every december 24 at 18:00 x",
-            "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24",
-            "Thu 12-24 18:00",
-            "x",
-        ),
-        (
-            "every year on 24 december x",
-            "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24",
-            "Thu 12-24 09:00",
-            "x",
-        ),
+        ("every december 24 at 18:00 x", "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24", "Thu 12-24 18:00",
+         "x"),
+        ("every year on 24 december x", "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24", "Thu 12-24 09:00",
+         "x"),
         ("每天早上9点吃药", "FREQ=DAILY", "Sat 11-21 09:00", "吃药"),
         ("提醒我吃药，每天早上8点", "FREQ=DAILY", "Sat 11-21 08:00", "吃药"),
         ("每晚9点关灯", "FREQ=DAILY", "Fri 11-20 21:00", "关灯"),
@@ -458,7 +438,7 @@ def read_repeat(text: str) -> tuple[str, str, str]:
         ("每个月交房租", "FREQ=MONTHLY", "Sun 12-20 09:00", "交房租"),
         ("每年12月24日送礼物", "FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=24", "Thu 12-24 09:00", "送礼物"),
     ],
-)
+)  # fmt: skip
 def test_how_often_is_read(text, rule, first, rest):
     assert read_repeat(text) == (rule, first, rest)
 

@@ -171,17 +171,11 @@ def test_coming_and_going():
         ("mention-federated-user1", {"type": "user", "name": "Eve", "server": "https://e"}, "@Eve"),
         ("actor", {"type": "user", "id": "ada", "name": "Ada"}, "Ada"),
         ("object", {"type": "talk-poll", "id": "3", "name": "Lunch?"}, "[poll: Lunch?]"),
-        (
-            "object",
-            {"type": "geo-location", "name": "Here", "latitude": "52.5", "longitude": 13.4},
-            "[location: Here, 52.5, 13.4]",
-        ),
+        ("object", {"type": "geo-location", "name": "Here", "latitude": "52.5", "longitude": 13.4},
+         "[location: Here, 52.5, 13.4]"),
         ("object", {"type": "deck-card", "name": "Ship", "boardname": "Q1"}, "[card: Ship (Q1)]"),
-        (
-            "object",
-            {"type": "geo-location", "id": "geo:52.5,-13.4", "name": "Here"},
-            "[location: Here, 52.5, -13.4]",
-        ),
+        ("object", {"type": "geo-location", "id": "geo:52.5,-13.4", "name": "Here"},
+         "[location: Here, 52.5, -13.4]"),
         ("object", {"type": "geo-location", "id": "geo:x", "name": "A"}, "[location: A, ?, ?]"),
         ("object", {"type": "talk-poll", "name": "x" * 400}, f"[poll: {'x' * 300}]"),
         ("object", {"type": "call", "id": "tok", "name": "Team"}, "[call: Team]"),
@@ -191,7 +185,7 @@ def test_coming_and_going():
         ("unknown", {}, "{unknown}"),
         ("unknown", {"type": "user", "name": "\u200b"}, "{unknown}"),
     ],
-)
+)  # fmt: skip
 def test_a_placeholder_becomes_words(name, parameter, shown):
     found = words(f"see {{{name}}}!", parameters={name: parameter})
     if shown.startswith("["):  # what a card says is not what the person typed
@@ -252,15 +246,10 @@ def test_a_shared_file_is_a_message_in_every_version_of_talk(name):
 SHARED = [
     ("talk-poll", "3", "Lunch?", {}, "[poll: Lunch?]"),
     ("deck-card", "7", "Ship", {"boardname": "Q1", "stackname": "To do"}, "[card: Ship (Q1)]"),
-    (
-        "geo-location",
-        "geo:52.5,13.4",
-        "Here",
-        {"latitude": "52.5", "longitude": "13.4"},
-        "[location: Here, 52.5, 13.4]",
-    ),
+    ("geo-location", "geo:52.5,13.4", "Here", {"latitude": "52.5", "longitude": "13.4"},
+     "[location: Here, 52.5, 13.4]"),
     ("call", "R4nd0mT0k3n", "Another room", {"call-type": "group"}, "[call: Another room]"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "number", "name", "more", "words"), SHARED)

@@ -328,27 +328,15 @@ def test_the_cut_is_as_tight_as_the_shortest_policies_allow(policies, zones, fou
         (ResetPolicy(at_hour=4), FOUR - DAY, FOUR - 2 * HOUR, (FOUR, "daily")),
         (ResetPolicy(at_hour=4), FOUR - DAY, FOUR, (FOUR + HOUR, "daily")),
         # What comes first is the reason; at the same moment, idle.
-        (
-            ResetPolicy(at_hour=4, idle_minutes=120),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR - HOUR, "idle"),
-        ),
-        (
-            ResetPolicy(at_hour=4, idle_minutes=240),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR, "daily"),
-        ),
-        (
-            ResetPolicy(at_hour=4, idle_minutes=180),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR, "idle"),
-        ),
+        (ResetPolicy(at_hour=4, idle_minutes=120), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR - HOUR, "idle")),
+        (ResetPolicy(at_hour=4, idle_minutes=240), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR, "daily")),
+        (ResetPolicy(at_hour=4, idle_minutes=180), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR, "idle")),
         (ResetPolicy(at_hour=6), FOUR, FOUR, (FOUR + 2 * HOUR, "daily")),
     ],
-)
+)  # fmt: skip
 def test_a_conversation_ends_to_the_millisecond_and_for_what_came_first(
     policy, started, silent_since, end
 ):
@@ -370,22 +358,12 @@ def test_a_conversation_that_nothing_ends_goes_on():
     ("zone", "moment", "hour", "before", "after"),
     [
         # Far from the machine's own zone the day is another one.
-        (
-            "Pacific/Kiritimati",
-            "2026-07-01T12:00:00+00:00",
-            1,
-            "2026-07-01T11:00:00+00:00",
-            "2026-07-02T11:00:00+00:00",
-        ),
-        (
-            "Pacific/Pago_Pago",
-            "2026-07-01T12:00:00+00:00",
-            2,
-            "2026-06-30T13:00:00+00:00",
-            "2026-07-01T13:00:00+00:00",
-        ),
+        ("Pacific/Kiritimati", "2026-07-01T12:00:00+00:00", 1, "2026-07-01T11:00:00+00:00",
+         "2026-07-02T11:00:00+00:00"),
+        ("Pacific/Pago_Pago", "2026-07-01T12:00:00+00:00", 2, "2026-06-30T13:00:00+00:00",
+         "2026-07-01T13:00:00+00:00"),
     ],
-)
+)  # fmt: skip
 def test_the_hour_is_that_of_the_persons_zone(zone, moment, hour, before, after):
     where = ZoneInfo(zone)
     assert latest_boundary(_ms(moment), hour, where) == _ms(before)

@@ -25,68 +25,38 @@ SECRET = "4711:s3cr3t-t0ken"
 @pytest.mark.parametrize(
     ("toml", "line"),
     [
-        (
-            "[channels.pigeon]\ntokn = 'x'",
-            'confidant.toml:2: unknown option "tokn" in [channels.pigeon]; did you mean "token"?',
-        ),
+        ("[channels.pigeon]\ntokn = 'x'",
+         'confidant.toml:2: unknown option "tokn" in [channels.pigeon]; did you mean "token"?'),
         ("[agnet]\nname = 'A'", "confidant.toml:1: unknown section [agnet]; did you mean [agent]?"),
-        (
-            "port = 1",
-            'confidant.toml:1: unknown option "port" before the first section; '
-            "it belongs to [dashboard]",
-        ),
-        (
-            "[channels.discord]",
-            'confidant.toml:1: no channel "discord" is installed (installed: owl, pigeon)',
-        ),
-        (
-            "[channels]\npigen.speed = 1",
-            'confidant.toml:2: no channel "pigen" is installed (installed: owl, pigeon); '
-            "did you mean [channels.pigeon]?",
-        ),
-        (
-            "[dashboard]\nport = '8420'",
-            'confidant.toml:2: dashboard.port: "8420" is not a whole number',
-        ),
-        (
-            "[dashboard]\nport = true",
-            "confidant.toml:2: dashboard.port: true is not a whole number",
-        ),
-        (
-            "[dashboard]\nport = 70000",
-            "confidant.toml:2: dashboard.port: 70000 is too large: it must be at most 65535",
-        ),
-        (
-            "[channels.pigeon]\nspeed = -1",
-            "confidant.toml:2: channels.pigeon.speed: -1 is too small: it must be above 0",
-        ),
-        (
-            "[channels.pigeon]\nenabled = 1",
-            "confidant.toml:2: channels.pigeon.enabled: 1 is not true or false",
-        ),
+        ("port = 1", 'confidant.toml:1: unknown option "port" before the first section; '
+         "it belongs to [dashboard]"),
+        ("[channels.discord]",
+         'confidant.toml:1: no channel "discord" is installed (installed: owl, pigeon)'),
+        ("[channels]\npigen.speed = 1",
+         'confidant.toml:2: no channel "pigen" is installed (installed: owl, pigeon); '
+         "did you mean [channels.pigeon]?"),
+        ("[dashboard]\nport = '8420'",
+         'confidant.toml:2: dashboard.port: "8420" is not a whole number'),
+        ("[dashboard]\nport = true",
+         "confidant.toml:2: dashboard.port: true is not a whole number"),
+        ("[dashboard]\nport = 70000",
+         "confidant.toml:2: dashboard.port: 70000 is too large: it must be at most 65535"),
+        ("[channels.pigeon]\nspeed = -1",
+         "confidant.toml:2: channels.pigeon.speed: -1 is too small: it must be above 0"),
+        ("[channels.pigeon]\nenabled = 1",
+         "confidant.toml:2: channels.pigeon.enabled: 1 is not true or false"),
         ("[agent]\nname = 5", 'confidant.toml:2: agent.name: 5 is not text in quotes: write "5"'),
-        (
-            "[agent]\nname = ''",
-            'confidant.toml:2: agent.name: "" is too short: it needs 1 or more characters',
-        ),
+        ("[agent]\nname = ''",
+         'confidant.toml:2: agent.name: "" is too short: it needs 1 or more characters'),
         ("agent = 5", "confidant.toml:1: agent: 5 is not a table of options"),
-        (
-            "[channels.owl]\nallow_from = 42",
-            'confidant.toml:2: channels.owl.allow_from: 42 is not a list such as ["a", "b"]',
-        ),
-        (
-            "[channels.owl]\nallow_from = [\n  42,\n]",
-            'confidant.toml:3: channels.owl.allow_from: 42 is not text in quotes: write "42"',
-        ),
-        (
-            "[channels.owl]\ndm_policy = 'opn'",
-            'confidant.toml:2: channels.owl.dm_policy: "opn" is not one of "pairing", "allowlist", '
-            '"open", "disabled"; did you mean "open"?',
-        ),
-        (
-            "[agent]\nlanguage = 'de'",
-            'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"',
-        ),
+        ("[channels.owl]\nallow_from = 42",
+         'confidant.toml:2: channels.owl.allow_from: 42 is not a list such as ["a", "b"]'),
+        ("[channels.owl]\nallow_from = [\n  42,\n]",
+         'confidant.toml:3: channels.owl.allow_from: 42 is not text in quotes: write "42"'),
+        ("[channels.owl]\ndm_policy = 'opn'",
+         'confidant.toml:2: channels.owl.dm_policy: "opn" is not one of "pairing", "allowlist", "open", "disabled"; did you mean "open"?'),
+        ("[agent]\nlanguage = 'de'",
+         'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"'),
         ("[[scope.rules]]\nchat = 'x'", 'confidant.toml:1: [scope.rules.1] needs "action"'),
         *(
             (
@@ -102,152 +72,80 @@ SECRET = "4711:s3cr3t-t0ken"
             )
             for table in ("scope", "send_policy", "tools")
         ),
-        (
-            "[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
-            'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?',
-        ),
-        (
-            "[tools.mcp.files]\ncommand = 'x'\n[[tools.rules]]\naction = 'allow'\ntools = ['fles_*']",
-            'confidant.toml:5: tools.rules.tools: no tool is called "fles_*"; did you mean "files_*"?',
-        ),
-        (
-            "[session.reset.by_type.grup]\nmode = 'none'",
-            'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in '
-            '[session.reset.by_type]; did you mean "group"?',
-        ),
-        (
-            "[channels.pigeon.accounts.'A b']",
-            'confidant.toml:1: channels.pigeon.accounts.A b: "A b" cannot be a name in '
-            "[channels.pigeon.accounts]: use small letters, digits, - and _",
-        ),
-        (
-            "[session]\nreset.mode = 'idle'",
-            'confidant.toml:2: mode = "idle" needs idle_minutes above 0',
-        ),
-        (
-            "[storage]\ndir = 2024-01-01",
-            "confidant.toml:2: storage.dir: dates and times are not used here; if it is text, put "
-            "it in quotes",
-        ),
-        (
-            "[agent]\nturn_timeout = inf",
-            "confidant.toml:2: agent.turn_timeout: this must be a finite number",
-        ),
-        (
-            "[dashboard]\nport = 0xffffffffffffffffffff",
-            "confidant.toml:2: dashboard.port: this number is too large",
-        ),
-        (
-            '[agent]\nname = "a\\u0000"',
-            "confidant.toml:2: agent.name: this text has a NUL character in it",
-        ),
-        (
-            "[channels.owl]\ndm_policy = 'open'",
-            'confidant.toml:2: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[channels.pigeon]\naccounts.work.allow_from = ['1']\naccounts.work.dm_policy = 'open'",
-            'confidant.toml:3: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[channels.pigeon]\ndm_policy='open'\nallow_from=['*']\naccounts.a.allow_from = ['1']",
-            'confidant.toml:4: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[agent]\ntimezone = 'Europe/Berln'",
-            'confidant.toml:2: agent.timezone: "Europe/Berln" is not a time zone; did you mean '
-            '"Europe/Berlin"?',
-        ),
-        (
-            "[session]\nowner = [\n  'pigeon:1',\n  'me']",
-            'confidant.toml:4: session.owner: "me" does not say who: write "<channel>:<id>", e.g. '
-            '"telegram:42"',
-        ),
-        (
-            "[session.identity_links]\nada = ['pigeon:1']\nbob = ['owl:1', 'pigeon:1']",
-            'confidant.toml:3: session.identity_links.bob: "pigeon:1" is linked to two people, '
-            '"ada" and "bob"',
-        ),
-        (
-            "[session.identity_links]\nada = ['pigeon:1']\nAda = ['owl:1']",
-            'confidant.toml:3: session.identity_links.Ada: "Ada" and "ada" are the same name',
-        ),
-        (
-            "[session.identity_links]\n'../ada' = ['pigeon:1']",
-            'confidant.toml:2: session.identity_links.../ada: "../ada" cannot be a name: use '
-            "letters, digits, - and _",
-        ),
-        (
-            "[storage]\nuri = 'postgresql://localhost'",
-            'confidant.toml:2: unknown option "uri" in [storage]; did you mean "url"?',
-        ),
-        (
-            "[storage]\ndir = '~nobody-here/x'",
-            'confidant.toml:2: storage.dir: "~nobody-here/x": there is no such home folder',
-        ),
-        (
-            "[dashboard]\nhost = '0.0.0.0'",
-            'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
-            "page needs a token: set CONFIDANT_DASHBOARD__TOKEN",
-        ),
-        (
-            "[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
-            "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of "
-            "fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long "
-            "random text",
-        ),
-        (
-            "[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
-            'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: '
-            'write scheme and host only, e.g. "https://bot.example.org"',
-        ),
-        (
-            "[models.anthropic]\nbase_url = 'localhost:11434'",
-            'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
-            "begins with https:// or http://",
-        ),
-        (
-            "[agent]\nmodel = 'olama/qwen3'\n[models.ollama]\nkind = 'openai'",
-            'confidant.toml:2: agent.model: "olama/qwen3": there is no [models.olama]; did you mean '
-            '"ollama"?',
-        ),
-        (
-            "[models.anthropc]\ntimeout = 3",
-            "confidant.toml:1: models.anthropc: [models.anthropc] does not say its kind: set kind = "
-            '"anthropic" or kind = "openai"; did you mean [models.anthropic]?',
-        ),
-        (
-            "[models.x]\nkind = 'opnai'",
-            'confidant.toml:2: models.x.kind: "opnai" is no kind of service; did you mean "openai"?',
-        ),
-        (
-            "[models.Own]\nkind = 'openai'",
-            'confidant.toml:1: models.Own: "Own" cannot be a service\'s name: use small letters, '
-            "digits, - and _",
-        ),
-        (
-            "[models.own]\nkind = 'openai'\ntmeout = 3",
-            'confidant.toml:3: unknown option "tmeout" in [models.own]; did you mean "timeout"?',
-        ),
-        (
-            "[agent]\nfallback = ['openai/']\n[models.openai]\nbase_url = 'http://127.0.0.1:1'",
-            'confidant.toml:2: agent.fallback: "openai/" names no model',
-        ),
-        (
-            "[agent]\nchores = 'openai/gpt-6'",
-            'confidant.toml:2: agent.chores: "openai/gpt-6": [models.openai] has neither a key nor an '
-            "address: set OPENAI_API_KEY",
-        ),
-        (
-            "[storage]\nkeep_months = 12",
-            "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what "
-            "is said in the database behind [storage] url can be dropped by month",
-        ),
+        ("[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
+         'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?'),
+        ("[tools.mcp.files]\ncommand = 'x'\n[[tools.rules]]\naction = 'allow'\ntools = ['fles_*']",
+         'confidant.toml:5: tools.rules.tools: no tool is called "fles_*"; did you mean "files_*"?'),
+        ("[session.reset.by_type.grup]\nmode = 'none'",
+         'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in [session.reset.by_type]; did you mean "group"?'),
+        ("[channels.pigeon.accounts.'A b']",
+         'confidant.toml:1: channels.pigeon.accounts.A b: "A b" cannot be a name in '
+         "[channels.pigeon.accounts]: use small letters, digits, - and _"),
+        ("[session]\nreset.mode = 'idle'",
+         'confidant.toml:2: mode = "idle" needs idle_minutes above 0'),
+        ("[storage]\ndir = 2024-01-01",
+         "confidant.toml:2: storage.dir: dates and times are not used here; if it is text, put it in quotes"),
+        ("[agent]\nturn_timeout = inf",
+         "confidant.toml:2: agent.turn_timeout: this must be a finite number"),
+        ("[dashboard]\nport = 0xffffffffffffffffffff",
+         "confidant.toml:2: dashboard.port: this number is too large"),
+        ('[agent]\nname = "a\\u0000"',
+         "confidant.toml:2: agent.name: this text has a NUL character in it"),
+        ("[channels.owl]\ndm_policy = 'open'",
+         'confidant.toml:2: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[channels.pigeon]\naccounts.work.allow_from = ['1']\naccounts.work.dm_policy = 'open'",
+         'confidant.toml:3: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[channels.pigeon]\ndm_policy='open'\nallow_from=['*']\naccounts.a.allow_from = ['1']",
+         'confidant.toml:4: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[agent]\ntimezone = 'Europe/Berln'",
+         'confidant.toml:2: agent.timezone: "Europe/Berln" is not a time zone; did you mean "Europe/Berlin"?'),
+        ("[session]\nowner = [\n  'pigeon:1',\n  'me']",
+         'confidant.toml:4: session.owner: "me" does not say who: write "<channel>:<id>", e.g. "telegram:42"'),
+        ("[session.identity_links]\nada = ['pigeon:1']\nbob = ['owl:1', 'pigeon:1']",
+         'confidant.toml:3: session.identity_links.bob: "pigeon:1" is linked to two people, "ada" and "bob"'),
+        ("[session.identity_links]\nada = ['pigeon:1']\nAda = ['owl:1']",
+         'confidant.toml:3: session.identity_links.Ada: "Ada" and "ada" are the same name'),
+        ("[session.identity_links]\n'../ada' = ['pigeon:1']",
+         'confidant.toml:2: session.identity_links.../ada: "../ada" cannot be a name: use '
+         "letters, digits, - and _"),
+        ("[storage]\nuri = 'postgresql://localhost'",
+         'confidant.toml:2: unknown option "uri" in [storage]; did you mean "url"?'),
+        ("[storage]\ndir = '~nobody-here/x'",
+         'confidant.toml:2: storage.dir: "~nobody-here/x": there is no such home folder'),
+        ("[dashboard]\nhost = '0.0.0.0'",
+         'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
+         "page needs a token: set CONFIDANT_DASHBOARD__TOKEN"),
+        ("[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
+         "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text"),
+        ("[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
+         'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: write scheme and host only, e.g. "https://bot.example.org"'),
+        ("[models.anthropic]\nbase_url = 'localhost:11434'",
+         'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
+         "begins with https:// or http://"),
+        ("[agent]\nmodel = 'olama/qwen3'\n[models.ollama]\nkind = 'openai'",
+         'confidant.toml:2: agent.model: "olama/qwen3": there is no [models.olama]; did you mean "ollama"?'),
+        ("[models.anthropc]\ntimeout = 3",
+         "confidant.toml:1: models.anthropc: [models.anthropc] does not say its kind: set kind = "
+         '"anthropic" or kind = "openai"; did you mean [models.anthropic]?'),
+        ("[models.x]\nkind = 'opnai'",
+         'confidant.toml:2: models.x.kind: "opnai" is no kind of service; did you mean "openai"?'),
+        ("[models.Own]\nkind = 'openai'",
+         'confidant.toml:1: models.Own: "Own" cannot be a service\'s name: use small letters, '
+         "digits, - and _"),
+        ("[models.own]\nkind = 'openai'\ntmeout = 3",
+         'confidant.toml:3: unknown option "tmeout" in [models.own]; did you mean "timeout"?'),
+        ("[agent]\nfallback = ['openai/']\n[models.openai]\nbase_url = 'http://127.0.0.1:1'",
+         'confidant.toml:2: agent.fallback: "openai/" names no model'),
+        ("[agent]\nchores = 'openai/gpt-6'",
+         'confidant.toml:2: agent.chores: "openai/gpt-6": [models.openai] has neither a key nor an '
+         "address: set OPENAI_API_KEY"),
+        ("[storage]\nkeep_months = 12",
+         "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what is said in the database behind [storage] url can be dropped by month"),
     ],
-)
+)  # fmt: skip
 def test_one_mistake_in_the_file(tmp_path, toml, line):
     assert problems(tmp_path, toml) == [line]
 

@@ -93,28 +93,20 @@ def test_the_mention_stays_while_the_bots_name_is_unknown():
 @pytest.mark.parametrize(
     ("fields", "media"),
     [
-        (
-            {"photo": [{"file_id": "s", "file_size": 1}, {"file_id": "l", "file_size": 9}]},
-            Media("photo", mime="image/jpeg", size=9, ref="l"),
-        ),
-        (
-            {"voice": {"file_id": "v", "mime_type": "audio/ogg", "file_size": 3, "duration": 1}},
-            Media("voice", mime="audio/ogg", size=3, ref="v"),
-        ),
-        (
-            {"audio": {"file_id": "a", "title": "Song", "mime_type": "audio/mpeg"}},
-            Media("audio", name="Song", mime="audio/mpeg", ref="a"),
-        ),
+        ({"photo": [{"file_id": "s", "file_size": 1}, {"file_id": "l", "file_size": 9}]},
+         Media("photo", mime="image/jpeg", size=9, ref="l")),
+        ({"voice": {"file_id": "v", "mime_type": "audio/ogg", "file_size": 3, "duration": 1}},
+         Media("voice", mime="audio/ogg", size=3, ref="v")),
+        ({"audio": {"file_id": "a", "title": "Song", "mime_type": "audio/mpeg"}},
+         Media("audio", name="Song", mime="audio/mpeg", ref="a")),
         ({"video": {"file_id": "v", "file_name": "x.mp4"}}, Media("video", "x.mp4", ref="v")),
         ({"video_note": {"file_id": "n"}}, Media("video", ref="n")),
         ({"animation": {"file_id": "g"}, "document": {"file_id": "g"}}, Media("video", ref="g")),
-        (
-            {"document": {"file_id": "d", "file_name": "a.pdf", "mime_type": "application/pdf"}},
-            Media("document", "a.pdf", "application/pdf", ref="d"),
-        ),
+        ({"document": {"file_id": "d", "file_name": "a.pdf", "mime_type": "application/pdf"}},
+         Media("document", "a.pdf", "application/pdf", ref="d")),
         ({"sticker": {"file_id": "s", "emoji": "😀"}}, Media("sticker", "😀", ref="s")),
     ],
-)
+)  # fmt: skip
 def test_media_are_described_and_keep_their_handle(fields, media):
     assert message(**fields).media == (media,)
     assert message(**fields).text == ""
@@ -136,22 +128,16 @@ def test_media_are_described_and_keep_their_handle(fields, media):
             },
             "[venue: Café, Street 1 (1, 2.5)]",
         ),
-        (
-            {"contact": {"phone_number": "+49 1", "first_name": "Bob", "last_name": "B"}},
-            "[contact: Bob B, +49 1]",
-        ),
-        (
-            {"poll": {"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]}},
-            "[poll: Tea? — yes / no]",
-        ),
+        ({"contact": {"phone_number": "+49 1", "first_name": "Bob", "last_name": "B"}},
+         "[contact: Bob B, +49 1]"),
+        ({"poll": {"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]}},
+         "[poll: Tea? — yes / no]"),
         ({"dice": {"emoji": "🎲", "value": 5}}, "[dice 🎲: 5]"),
-        (
-            {"checklist": {"title": "Trip", "tasks": [{"id": 1, "text": "pack"}]}},
-            "[checklist: Trip — pack]",
-        ),
+        ({"checklist": {"title": "Trip", "tasks": [{"id": 1, "text": "pack"}]}},
+         "[checklist: Trip — pack]"),
         ({"story": {"id": 1, "chat": {"id": 7, "first_name": "Ada"}}}, "[story from Ada]"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_text_becomes_a_line_in_brackets(fields, text):
     found = message(**fields)
     assert (found.text, found.shown) == ("", text)

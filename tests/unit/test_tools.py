@@ -160,19 +160,13 @@ def test_a_mistake_tells_nothing_that_was_made_up(arguments: dict[str, Any]):
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [
-        (
-            MemoryWrite,
-            {"text": "a", "section": "b", "replaces": "c"},
-            "give 'section' or 'replaces', not both",
-        ),
+        (MemoryWrite, {"text": "a", "section": "b", "replaces": "c"},
+         "give 'section' or 'replaces', not both"),
         (ScheduleMessage, {"text": "a"}, "give either 'at' or 'in_minutes'"),
-        (
-            ScheduleMessage,
-            {"text": "a", "at": "2026-12-24", "in_minutes": 1},
-            "give either 'at' or 'in_minutes'",
-        ),
+        (ScheduleMessage, {"text": "a", "at": "2026-12-24", "in_minutes": 1},
+         "give either 'at' or 'in_minutes'"),
     ],
-)
+)  # fmt: skip
 async def test_what_does_not_go_together_is_told(tool: Any, arguments: dict[str, Any], told: str):
     made = tool.__new__(tool)  # its arguments are read before anything else
     with pytest.raises(ToolError) as caught:
