@@ -1,7 +1,5 @@
 """Questions whether a tool may be called, on both engines: one answer, and one beginning."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

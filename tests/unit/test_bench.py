@@ -1,7 +1,5 @@
 """The statistics and the table of `make bench`."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import sys

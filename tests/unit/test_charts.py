@@ -1,7 +1,5 @@
 """Pictures of numbers: whatever the numbers and names are, they stay within their place."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Entries as claims: whose, since when; what time, confirming and using do to their strength."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 

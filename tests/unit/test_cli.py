@@ -1,7 +1,5 @@
 """Help: every command in one line, in its group, with an example that can be typed."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Where a conversation is cut, shared out and shown: nothing is lost, and no pair is parted."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

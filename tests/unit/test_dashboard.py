@@ -1,7 +1,5 @@
 """The page's own files: every word is in the catalog, and nothing comes from elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """What Discord sends, from the plain to the odd, becomes what the engine takes, or is left out."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

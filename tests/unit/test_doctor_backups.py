@@ -1,7 +1,5 @@
 """What the doctor says of backups of everything, by how they went."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The built-in embedder: next to the package's own code, and with files that were damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

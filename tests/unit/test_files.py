@@ -1,7 +1,5 @@
 """The text of documents: what other programs wrote is read whole, what was made to harm is not."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

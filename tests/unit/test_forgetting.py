@@ -1,7 +1,5 @@
 """Which entries hold some words, and what of them a model may still see."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """`resolve`: one value of who and where, and what becomes of it when something changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 

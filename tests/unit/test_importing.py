@@ -1,7 +1,5 @@
 """What is read of one conversation of ChatGPT or Claude."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

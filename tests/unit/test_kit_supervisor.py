@@ -1,7 +1,5 @@
 """One account at work: what waits ends with it, what is to be stored is stored, health is told."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection
 

@@ -1,7 +1,5 @@
 """What lanes do with messages that are safe in the database, with a turn that is only noted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

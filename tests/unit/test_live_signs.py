@@ -1,7 +1,5 @@
 """Typing, drafts and activities go out on the node that has the account, wherever a turn runs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace

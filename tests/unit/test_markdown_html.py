@@ -1,7 +1,5 @@
 """Code in colours: the same text, whatever it is, and never for long."""
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess

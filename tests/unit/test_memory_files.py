@@ -1,7 +1,5 @@
 """Reading memory through a view: what it may see, and one refusal for everything else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Entries, marks, sections: what is found, replaced and left alone."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

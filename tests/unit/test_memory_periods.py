@@ -1,7 +1,5 @@
 """Times that questions ask about: what they mean on a day, and that no text is too much."""
 
-from __future__ import annotations
-
 import time
 from datetime import date, timedelta
 

@@ -1,7 +1,5 @@
 """The order of what was found: better matches first, in every mode, without repetition."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

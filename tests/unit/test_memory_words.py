@@ -1,7 +1,5 @@
 """What a query asks for in every script, and where a text has it."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import apsw

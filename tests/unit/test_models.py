@@ -1,7 +1,5 @@
 """Which service a model's name means, and what a service is shown of the others'."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Which addresses are opened: a table of addresses and tricks."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket

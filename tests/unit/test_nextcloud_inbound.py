@@ -1,7 +1,5 @@
 """From what Talk brings to messages: a corpus of usual and odd payloads."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the night finds and changes: what says the same, what is over; nothing is ever lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Daily notes: appended whole, on disk when told so, and never outside the view's own space."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

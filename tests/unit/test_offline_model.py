@@ -1,7 +1,5 @@
 """The offline model: honest, deterministic, and through the same tools as a real one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What options decide by themselves: whose own they are, who may talk, and what rules match."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

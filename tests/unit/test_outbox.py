@@ -1,7 +1,5 @@
 """The outbox table: what is read back is what was written, and nothing is touched beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys

@@ -1,7 +1,5 @@
 """The container files: valid by their schema, and as closed as they are said to be."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

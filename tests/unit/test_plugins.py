@@ -1,7 +1,5 @@
 """Channels that come from other packages, and those that are broken."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

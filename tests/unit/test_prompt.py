@@ -1,7 +1,5 @@
 """The files of a prompt, and what is told of the conversation before."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime

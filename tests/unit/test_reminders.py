@@ -1,7 +1,5 @@
 """Reminders: kept, sent once, in order, and late when they are late; the commands and the tool."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

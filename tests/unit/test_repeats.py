@@ -1,7 +1,5 @@
 """Reminders that come again and again: kept, sent once each time, listed, cancelled; the tool."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise

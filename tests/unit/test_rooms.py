@@ -1,7 +1,5 @@
 """The mention gate, what is overheard, and what is known of rooms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What CONTRIBUTING.md promises to fail until it is done, and that what it names is there."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """Where values come from, which of them wins, and what they are afterwards."""
 
-from __future__ import annotations
-
 import json
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """What a person is told about each mistake: where it is, what is wrong, what was meant."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Iterator

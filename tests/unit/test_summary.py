@@ -1,7 +1,5 @@
 """Summaries by a model: a whole one comes back, or an error, and the history is never touched."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

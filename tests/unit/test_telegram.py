@@ -1,7 +1,5 @@
 """What was sent as one becomes one message again."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import gc

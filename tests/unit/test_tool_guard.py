@@ -1,7 +1,5 @@
 """What a long tool result becomes, and who can read all of it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

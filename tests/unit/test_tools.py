@@ -1,7 +1,5 @@
 """A tool's parameters: one model is what a language model is sent, and what its arguments pass."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

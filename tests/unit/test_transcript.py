@@ -1,7 +1,5 @@
 """Handing what was said to the memory index, while people forget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path

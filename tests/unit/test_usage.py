@@ -1,7 +1,5 @@
 """What models used, as both databases count it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`web_search` against local servers that answer as the services' documents say."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
