@@ -22,7 +22,7 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
 from tests.support import NOON, FakeClock, running
-from tests.unit.test_scheduler import Bell
+from tests.unit.test_reminders import Bell
 from tests.unit.test_sweep import UTC
 
 ADA = Address("memory", "default", "ada")

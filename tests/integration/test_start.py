@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.bots import CONFIDANT, ROOT, running, settings
 from tests.fakes import messages_api
 from tests.fakes.telegram import FakeTelegram
-from tests.unit.test_loading import LATER, packages
+from tests.unit.test_cli import LATER, packages
 
 PATIENCE = 60.0  # seconds
 ADA = 7

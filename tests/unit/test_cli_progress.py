@@ -1,7 +1,5 @@
 """Progress of what takes long: a bar on a terminal, lines elsewhere, nothing when quiet."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading

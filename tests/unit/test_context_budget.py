@@ -1,27 +1,192 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.channel import ChatType
 from bot.config import ContextConfig
-from bot.context.budget import (
-    Budget,
-    Window,
-    after_undo,
-    budget,
-    percent_full,
-    resolve,
+from bot.context.budget import Budget, Window, after_undo, budget, percent_full, resolve
+from bot.context.report import (
+    MOST_DETAILS,
+    ORDER,
+    Part,
+    PartName,
+    Report,
+    bar,
+    brief,
+    fit,
+    grouped,
+    lines,
 )
+from bot.i18n import LANGUAGES, catalog
+from bot.sessions.store import Session
 from bot.upkeep import policy
-from tests.unit.test_upkeep_policy import NEW
+from bot.upkeep.policy import Due, due, is_told
+
+CONFIG = ContextConfig()
+SAVING = CONFIG.model_copy(update={"enable_memory_flush": True})
+LEVELS = CONFIG.notice_percent
+HUNDRED = Budget(200, 20, 100, 100, 90, 10, 180)  # so many tokens are so many percent
+NEW = Session(
+    *("s1", "agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct", ""),
+    *(None, 0, 0, "first", None, 0, 0, 0, 0, 0, 0),
+)
+
+
+def level(percent: int, told: int, levels: Sequence[int]) -> int | None:
+    """The level to tell of at so many percent."""
+    config = CONFIG.model_copy(update={"notice_percent": tuple(levels)})
+    return due(replace(NEW, told=told), percent, HUNDRED, config, is_told=True).notice
+
+
+@pytest.mark.parametrize(
+    ("percent", "told", "expected"),
+    [
+        (0, 0, None), (69, 0, None), (70, 0, 70), (71, 0, 70), (70, 70, None), (84, 70, None),
+        (84, 0, 70), (85, 0, 85), (85, 70, 85), (86, 70, 85), (85, 85, None), (90, 0, 85),
+        (120, 85, None), (72, 85, None),
+    ],
+)  # fmt: skip
+def test_each_level_is_told_when_it_is_reached_and_not_again(percent, told, expected):
+    assert level(percent, told, LEVELS) == expected
+
+
+@pytest.mark.parametrize(("levels", "expected"), [((), None), ((85, 70), 85), ((0, -5), None)])
+def test_levels_may_stand_in_any_order_and_be_none(levels, expected):
+    assert level(99, 0, levels) == expected
+
+
+@given(st.lists(st.integers(0, 130), max_size=60), st.lists(st.integers(-5, 110), max_size=5))
+def test_in_a_cycle_every_level_is_told_at_most_once_and_in_order(percents, levels):
+    told, heard = 0, list[int]()
+    for percent in percents:
+        found = level(percent, told, levels)
+        if found is not None:
+            assert found in levels
+            assert found <= percent
+            heard.append(found)
+            told = found
+    assert heard == sorted(set(heard))
+    reached = [each for each in levels if 0 < each <= max(percents, default=0)]
+    assert max(heard, default=0) == max(reached, default=0)
+
+
+def told(config: str, chosen: Any, chat_type: str, room: str = "") -> bool:
+    """Whether people are told, by the configuration and by what a room's settings say."""
+    policy = SimpleNamespace(config=SimpleNamespace(context=SimpleNamespace(notices=config)))
+    conversation: Any = SimpleNamespace(
+        settings=SimpleNamespace(notices=room),
+        snapshot=SimpleNamespace(policy=policy),
+        is_direct=chat_type == "direct",
+    )
+    return is_told(conversation, chosen)
+
+
+@pytest.mark.parametrize("chat_type", get_args(ChatType))
+def test_what_the_person_chose_comes_before_the_configuration(chat_type):
+    for config in ("auto", "on", "off"):
+        for room in ("", "auto", "on", "off"):
+            assert told(config, "on", chat_type, room)
+            assert not told(config, "off", chat_type, room)
+            assert not told(config, "later", chat_type, room)
+
+
+@pytest.mark.parametrize("chat_type", get_args(ChatType))
+def test_groups_are_told_only_when_configured(chat_type):
+    assert told("auto", "", chat_type) is (chat_type == "direct")
+    assert told("on", "", chat_type)
+    assert not told("off", "", chat_type)
+
+
+@pytest.mark.parametrize("chat_type", get_args(ChatType))
+def test_what_a_channel_says_comes_before_the_rest_of_the_configuration(chat_type):
+    for config in ("auto", "on", "off"):
+        assert told(config, "", chat_type, "on")
+        assert not told(config, "", chat_type, "off")
+        assert told(config, "", chat_type, "auto") is (chat_type == "direct")
+
+
+# --- what is due ---------------------------------------------------------------------------------
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[Session, int, Budget]:
+    """A session that goes on, the tokens in its window, and how that is shared out."""
+    window = draw(st.integers(4_000, 1_000_000))
+    session = replace(
+        NEW,
+        held=draw(st.integers(0, 1)),
+        memory_flush_compaction_count=draw(st.sampled_from([-1, 0])),
+        told=draw(st.sampled_from([0, 70, 85])),
+    )
+    shares = budget(window, ContextConfig(), 8_000)
+    return session, window * draw(st.integers(0, 130)) // 100, shares
+
+
+CONFIGS = st.booleans().map(lambda on: CONFIG.model_copy(update={"enable_memory_flush": on}))
+FAILED = st.integers(0, 1_000_000)
+
+
+@given(states(), CONFIGS, st.booleans(), FAILED)
+def test_of_a_conversation_that_is_over_only_memory_is_saved(state, config, told, failed_at):
+    session, used, shares = state
+    over = replace(session, ended_by="left")
+    found = due(over, used, shares, config, is_told=told, failed_at=failed_at)
+    assert found == Due(flush=config.enable_memory_flush)
+
+
+@given(states(), st.booleans())
+def test_nothing_is_saved_where_that_is_off_or_was_done_in_this_cycle(state, told):
+    session, used, shares = state
+    off = CONFIG.model_copy(update={"enable_memory_flush": False})
+    assert not due(session, used, shares, off, is_told=told).flush
+    done = replace(session, memory_flush_compaction_count=0)
+    assert not due(done, used, shares, SAVING, is_told=told).flush
+
+
+@given(states(), CONFIGS)
+def test_nobody_is_told_who_does_not_want_to_be(state, config):
+    assert due(*state, config, is_told=False).notice is None
+
+
+@given(states(), CONFIGS, st.booleans(), FAILED, st.integers(0, 100_000))
+def test_a_fuller_conversation_needs_no_less(state, config, told, failed_at, more):
+    session, used, shares = state
+    less, fuller = (
+        due(session, each, shares, config, is_told=told, failed_at=failed_at)
+        for each in (used, used + more)
+    )
+    assert fuller.flush >= less.flush
+    assert fuller.compaction >= less.compaction
+    assert (fuller.notice or 0) >= (less.notice or 0)
+
+
+@given(states(), CONFIGS)
+def test_a_compaction_that_failed_is_tried_again_when_it_is_fuller_by_a_twentieth(state, config):
+    session, used, shares = state
+    assert not due(session, used, shares, config, is_told=True, failed_at=used).compaction
+    fuller = used * 2 + shares.window
+    assert due(session, fuller, shares, config, is_told=True, failed_at=used).compaction
+
+
+@given(states(), FAILED)
+def test_memory_is_saved_no_later_than_room_is_made(state, failed_at):
+    session, used, shares = state
+    session = replace(session, memory_flush_compaction_count=-1)
+    found = due(session, used, shares, SAVING, is_told=True, failed_at=failed_at)
+    assert found.flush or not found.compaction
+
 
 DEFAULTS = ContextConfig()
 OPEN = ContextConfig(context_tokens=2_000_000)
 
 WINDOWS = st.integers(16_000, 2_000_000)
 OUTPUTS = st.integers(1, 200_000)
-CONFIGS = st.builds(
+BUDGETS = st.builds(
     lambda reserve, recent, soft: ContextConfig.model_validate(
         {
             "memory_flush_soft_tokens": soft,
@@ -87,14 +252,10 @@ def test_configuration_never_makes_a_window_larger(reported, cap):
 @pytest.mark.parametrize(
     ("tokens", "small", "too_small"),
     [
-        (15_999, True, True),
-        (16_000, True, False),
-        (16_001, True, False),
-        (31_999, True, False),
-        (32_000, False, False),
-        (32_001, False, False),
+        (15_999, True, True), (16_000, True, False), (16_001, True, False), (31_999, True, False),
+        (32_000, False, False), (32_001, False, False),
     ],
-)
+)  # fmt: skip
 def test_a_window_is_small_below_32_000_and_too_small_below_16_000(tokens, small, too_small):
     window = resolve(tokens, DEFAULTS, "m")
     assert (window.is_small, window.is_too_small) == (small, too_small)
@@ -117,9 +278,9 @@ def test_how_windows_are_shared_out(window, expected):
 @pytest.mark.parametrize("window", [16_000, 32_000, 200_000, 1_000_000])
 def test_memories_are_saved_from_the_border_on_once_a_cycle(window):
     shares = shared(window)
-    for used, due in ((-1, False), (0, True), (1, True)):
+    for used, wanted in ((-1, False), (0, True), (1, True)):
         at = shares.flush_from + used
-        assert should_flush(at, shares, flushed_in_cycle=False, enabled=True) is due
+        assert should_flush(at, shares, flushed_in_cycle=False, enabled=True) is wanted
         assert not should_flush(at, shares, flushed_in_cycle=True, enabled=True)
         assert not should_flush(at, shares, flushed_in_cycle=False, enabled=False)
 
@@ -132,21 +293,18 @@ def test_memories_are_never_saved_where_no_room_is_left_to_count_in():
 @pytest.mark.parametrize("window", [16_000, 32_000, 200_000, 1_000_000])
 def test_a_conversation_is_compacted_above_the_border_or_when_held_above_what_can_be_sent(window):
     shares = shared(window)
-    for used, due in ((-1, False), (0, False), (1, True)):
-        assert should_compact(shares.compact_above + used, shares, held=False) is due
-        assert should_compact(shares.hard + used, shares, held=True) is due
+    for used, wanted in ((-1, False), (0, False), (1, True)):
+        assert should_compact(shares.compact_above + used, shares, held=False) is wanted
+        assert should_compact(shares.hard + used, shares, held=True) is wanted
 
 
 @pytest.mark.parametrize(
     ("window", "output", "hard"),
     [
-        (16_000, 2_000, 14_000),
-        (32_000, 4_000, 28_000),
-        (64_000, 8_000, 56_000),
-        (120_000, 8_192, 111_808),
-        (200_000, 8_192, 191_808),
+        (16_000, 2_000, 14_000), (32_000, 4_000, 28_000), (64_000, 8_000, 56_000),
+        (120_000, 8_192, 111_808), (200_000, 8_192, 191_808),
     ],
-)
+)  # fmt: skip
 def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_is_little(
     window, output, hard
 ):
@@ -158,7 +316,7 @@ def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_i
     assert should_compact(hard + 1, after, held=True)
 
 
-@given(WINDOWS, CONFIGS, OUTPUTS)
+@given(WINDOWS, BUDGETS, OUTPUTS)
 def test_a_held_conversation_always_has_half_of_the_reserve_to_go_on(window, config, max_output):
     shares = budget(window, config, max_output)
     after = after_undo(shares)
@@ -185,12 +343,8 @@ def test_full_is_where_compaction_begins(window):
     shares = shared(window)
     full = shares.compact_above
     assert [percent_full(used, shares) for used in (-5, 0, full - 1, full, full + 1)] == [
-        0,
-        0,
-        99,
-        100,
-        100,
-    ]
+        0, 0, 99, 100, 100,
+    ]  # fmt: skip
     assert percent_full(full * 7 // 10, shares) == 70
     assert percent_full(full * 7 // 10 - 1, shares) == 69
 
@@ -204,7 +358,7 @@ def test_a_reply_longer_than_the_reserve_still_has_its_room():
     assert (shares.reserve, shares.compact_above, shares.hard) == (32_000, 168_000, 168_000)
 
 
-@given(WINDOWS, CONFIGS, OUTPUTS)
+@given(WINDOWS, BUDGETS, OUTPUTS)
 def test_the_shares_fit_the_window_and_stand_in_order(window, config, max_output):
     shares = budget(window, config, max_output)
     assert 0 < shares.flush_from <= shares.compact_above <= shares.hard < window
@@ -213,7 +367,7 @@ def test_the_shares_fit_the_window_and_stand_in_order(window, config, max_output
     assert shares.keep_recent + shares.reserve < window / 2
 
 
-@given(WINDOWS, CONFIGS, OUTPUTS)
+@given(WINDOWS, BUDGETS, OUTPUTS)
 def test_a_window_that_is_admitted_converses(window, config, max_output):
     shares = budget(window, config, max_output)
     assert shares.compact_above >= 10_000
@@ -221,16 +375,199 @@ def test_a_window_that_is_admitted_converses(window, config, max_output):
     assert shares.keep_recent * 4 <= shares.compact_above
 
 
-@given(WINDOWS, CONFIGS, OUTPUTS)
+@given(WINDOWS, BUDGETS, OUTPUTS)
 def test_one_token_more_of_a_window_changes_no_share_by_more_than_one(window, config, max_output):
     smaller, larger = (budget(size, config, max_output) for size in (window, window + 1))
     for name in Budget.__slots__:
         assert getattr(larger, name) - getattr(smaller, name) in {0, 1}, name
 
 
-@given(WINDOWS, WINDOWS, CONFIGS, OUTPUTS, st.integers(0, 2_000_000))
+@given(WINDOWS, WINDOWS, BUDGETS, OUTPUTS, st.integers(0, 2_000_000))
 def test_a_larger_window_is_never_fuller(one, other, config, max_output, used):
     small, large = (budget(size, config, max_output) for size in sorted((one, other)))
     assert percent_full(used, large) <= percent_full(used, small)
     for held in (False, True):
         assert should_compact(used, large, held=held) <= should_compact(used, small, held=held)
+
+
+WINDOW = resolve(200_000, CONFIG, "m")
+REPORT = Report(
+    parts=(
+        Part("persona", 2_000, (("SOUL.md", 1_500), ("AGENTS.md", 500))),
+        Part("tools", 1_000, (("memory_search", 1_000),)),
+        Part("history", 40_000),
+        Part("tool_results", 5_000),
+    ),
+    used=50_000,
+    budget=budget(WINDOW.tokens, CONFIG, 8192),
+    window=WINDOW,
+    model="claude-test",
+    measured=True,
+)
+SIZES = st.integers(-10, 300_000)
+PARTS = st.lists(
+    st.builds(
+        Part,
+        st.sampled_from(ORDER),
+        SIZES,
+        st.lists(st.tuples(st.text(max_size=5), SIZES), max_size=4).map(tuple),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize(
+    ("percent", "blocks"),
+    [
+        (-5, 0), (0, 0), (1, 1), (5, 1), (9, 1), (10, 2), (50, 10), (99, 19), (100, 20), (101, 20),
+        (900, 20),
+    ],
+)  # fmt: skip
+def test_a_bar_is_empty_for_nothing_and_full_only_when_it_is(percent, blocks):
+    assert bar(percent) == "█" * blocks + "░" * (20 - blocks)
+
+
+@given(st.integers(-10, 200), st.integers(0, 60))
+def test_a_bar_is_as_wide_as_asked(percent, width):
+    assert len(bar(percent, width)) == width
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0"), (999, "999"), (1_000, "1 000"), (1_234_567, "1 234 567")]
+)
+def test_numbers_are_grouped(number, words):
+    assert grouped(number) == words.replace(" ", "\u202f")
+
+
+@given(PARTS, SIZES)
+def test_parts_always_add_up(parts, used):
+    fitted = fit(parts, used)
+    assert [part.name for part in fitted] == list(ORDER)
+    assert sum(part.tokens for part in fitted) == max(0, used)
+    assert fit(fitted, used) == fitted
+    for part in fitted:
+        assert part.tokens >= 0
+        assert all(size >= 0 for _, size in part.detail)
+        assert sum(size for _, size in part.detail) <= part.tokens
+
+
+@given(PARTS, SIZES)
+def test_parts_keep_their_order_of_size_when_they_are_scaled(parts, used):
+    plain = fit(parts, sum(max(0, part.tokens) for part in parts))
+    fitted = fit(parts, used)
+    for one, scaled_one in zip(plain, fitted, strict=True):
+        for other, scaled_other in zip(plain, fitted, strict=True):
+            if one.tokens > other.tokens and "other" not in {one.name, other.name}:
+                assert scaled_one.tokens >= scaled_other.tokens
+
+
+def test_what_the_parts_do_not_explain_is_something_else():
+    assert {part.name: part.tokens for part in REPORT.fitted()} == {
+        "persona": 2_000,
+        "tools": 1_000,
+        "memory": 0,
+        "summary": 0,
+        "history": 40_000,
+        "tool_results": 5_000,
+        "other": 2_000,
+    }
+
+
+def test_parts_that_explain_too_much_are_scaled_with_their_details():
+    fitted = {part.name: part for part in replace(REPORT, used=24_000).fitted()}
+    assert fitted["persona"] == Part("persona", 1_000, (("SOUL.md", 750), ("AGENTS.md", 250)))
+    assert fitted["other"].tokens == 0
+
+
+def test_the_list_says_how_full_it_is_and_of_what():
+    assert [line.replace("\u202f", " ") for line in lines(REPORT, "en", detail=False)] == [
+        "**50 % full**: 50 000 of 100 000 tokens", "`██████████░░░░░░░░░░`",
+        "- who I am: 2 000 (2 %)", "- tools: 1 000 (1 %)", "- what we said: 40 000 (40 %)",
+        "- what tools answered: 5 000 (5 %)", "- everything else: 2 000 (2 %)", "",
+        "Counted by the model; how it divides is estimated.",
+    ]  # fmt: skip
+
+
+def test_the_details_name_what_parts_are_made_of_the_largest_first():
+    found = [line.replace("\u202f", " ") for line in lines(REPORT, "en", detail=True)]
+    place = found.index("- who I am: 2 000 (2 %)")
+    assert found[place + 1 : place + 3] == ["  - `SOUL.md`: 1 500", "  - `AGENTS.md`: 500"]
+    assert "Model: `claude-test`, a window of 120 000 tokens" in found
+    assert "The model says how large its window is: 200 000 tokens." in found
+    assert "The configuration uses 120 000 of them (context_tokens)." in found
+    assert "96 000" in " ".join(found)
+
+
+def test_many_details_are_told_of_together():
+    many = Part("memory", 5_000, tuple((f"note{n:02}", n) for n in range(MOST_DETAILS + 3)))
+    found = lines(replace(REPORT, parts=(many,)), "en", detail=True)
+    assert sum(line.startswith("  - `") for line in found) == MOST_DETAILS
+    assert "  - 3 more: 3" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a`b", "a'b"), ("a\n- b", "a - b"), (" ", "?"), ("{model}", "{model}")]
+)
+def test_no_name_breaks_the_markdown(name, shown):
+    report = replace(REPORT, parts=(Part("memory", 10, ((name, 5),)),), model=name)
+    found = lines(report, "en", detail=True)
+    assert f"  - `{shown}`: 5" in found
+    assert sum(f"`{shown}`" in line for line in found) == 2
+
+
+@pytest.mark.parametrize(
+    ("reported", "config", "key"),
+    [
+        (200_000, {}, "context.source.service"),
+        (0, {}, "context.source.default"),
+        (0, {"windows": {"m": 20_000}}, "context.source.config"),
+    ],
+)
+def test_the_details_say_who_knows_the_window(reported, config, key):
+    window = resolve(reported, ContextConfig.model_validate(config), "m")
+    found = lines(replace(REPORT, window=window), "en", detail=True)
+    told = catalog("en")[key].format(reported=grouped(window.reported))
+    assert told in found
+    assert (catalog("en")["context.small"] in found) is window.is_small
+    assert ("context_tokens" in "".join(found)) is window.capped
+
+
+def test_an_estimate_is_called_one():
+    for language in LANGUAGES:
+        measured, estimated = (
+            lines(replace(REPORT, measured=measured), language, detail=False)[-1]
+            for measured in (True, False)
+        )
+        assert measured == catalog(language)["context.measured"]
+        assert estimated == catalog(language)["context.estimated"]
+
+
+def test_every_part_has_a_name_in_every_language():
+    for language in LANGUAGES:
+        for name in get_args(PartName):
+            full = replace(REPORT, parts=(Part(name, REPORT.used),))
+            assert catalog(language)[f"context.part.{name}"] in lines(full, language, False)[2]
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "what we said 40 %, what tools answered 5 %, who I am 2 %"),
+        ("zh", "我们说过的话 40 %、工具的回答 5 %、我是谁 2 %"),
+    ],
+)
+def test_a_notice_names_the_largest_parts(language, words):
+    assert brief(REPORT, language) == words
+
+
+def test_an_empty_conversation_has_no_parts_to_tell_of():
+    empty = replace(REPORT, parts=(), used=0)
+    assert empty.percent == 0
+    assert brief(empty, "en") == ""
+    assert not [line for line in lines(empty, "en", detail=True) if line.startswith("- ")]
+
+
+@given(PARTS, SIZES, st.sampled_from(LANGUAGES), st.booleans(), st.booleans())
+def test_no_report_breaks_the_words(parts, used, language, measured, detail):
+    report = replace(REPORT, parts=tuple(parts), used=used, measured=measured)
+    assert all("\n" not in line for line in lines(report, language, detail))

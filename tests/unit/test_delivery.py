@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -168,9 +166,7 @@ async def test_a_text_of_which_nothing_can_be_shown_is_parked_and_told(post):
 
     post.channel.render = picky
     await post.post("odd", "bug", "two", " \n ")
-    await post.until(
-        lambda states: sorted(states) == ["parked"] * 2 + ["sent"] * 4,
-    )
+    await post.until(lambda states: sorted(states) == ["parked"] * 2 + ["sent"] * 4)
     assert post.texts()[0] == "two"
 
 

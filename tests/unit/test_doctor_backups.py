@@ -1,7 +1,5 @@
 """What the doctor says of backups of everything, by how they went."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,23 +23,14 @@ TESTED = Record(at=NOON - DAY)
         (FOLDER, BackupState(), [("warning", "no backup of everything is in /mnt/usb yet")]),
         (FOLDER, BackupState(made=MADE), [("warning", "no backup was restored for a test yet")]),
         (FOLDER, BackupState(made=MADE, tested=TESTED), [("ok", "on 2026-11-")]),
-        (
-            FOLDER,
-            BackupState(made=MADE.failed("the disk is gone", NOON), tested=TESTED),
-            [("error", "no backup could be made in /mnt/usb: the disk is gone")],
-        ),
-        (
-            FOLDER,
-            BackupState(made=Record(at=NOON - 3 * DAY), tested=TESTED),
-            [("error", "the latest backup of everything is of 2026-11-")],
-        ),
-        (
-            FOLDER,
-            BackupState(made=MADE, tested=TESTED.failed("it is cut off", NOON)),
-            [("error", "cannot be restored: it is cut off")],
-        ),
+        (FOLDER, BackupState(made=MADE.failed("the disk is gone", NOON), tested=TESTED),
+         [("error", "no backup could be made in /mnt/usb: the disk is gone")]),
+        (FOLDER, BackupState(made=Record(at=NOON - 3 * DAY), tested=TESTED),
+         [("error", "the latest backup of everything is of 2026-11-")]),
+        (FOLDER, BackupState(made=MADE, tested=TESTED.failed("it is cut off", NOON)),
+         [("error", "cannot be restored: it is cut off")]),
     ],
-)
+)  # fmt: skip
 def test_each_trouble_is_told_with_what_to_do(config, state, said):
     found = [told(each, "en") for each in backups.of_everything(state, config, NOON)]
     assert [each.level for each in found] == [level for level, _ in said]

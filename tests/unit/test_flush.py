@@ -1,7 +1,5 @@
 """Saving a conversation: one tool, nothing twice, nobody else's words, and never in the way."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import replace

@@ -1,13 +1,15 @@
 """One account at work: what waits ends with it, what is to be stored is stored, health is told."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.channel import Health, Inbound
+from bot.channel.kit import json_access
+from bot.channel.kit.intake import Intake
 from bot.channel.kit.supervisor import ELSEWHERE, MAX_FAULTS, Backoff, Stopped, Supervisor
 from bot.errors import StorageError
 from bot.testing import RecordingEngine
@@ -54,9 +56,7 @@ def test_waits_grow_until_something_succeeds() -> None:
 # --- storing -------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_offered_until_it_is_stored(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_message_is_offered_until_it_is_stored(engine, supervisor) -> None:
     engine.failures = 3
     assert await supervisor.receive(SAID)
     assert engine.received == [SAID]
@@ -66,9 +66,7 @@ async def test_a_message_is_offered_until_it_is_stored(
     assert engine.reports[-1] == (Health.UP, "")
 
 
-async def test_it_is_well_again_only_when_nothing_waits(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_it_is_well_again_only_when_nothing_waits(engine, supervisor) -> None:
     stuck, tried = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -86,9 +84,7 @@ async def test_it_is_well_again_only_when_nothing_waits(
     assert engine.health[KEY] == (Health.UP, "")
 
 
-async def test_a_message_that_is_too_much_for_us_is_dropped_and_counted(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_message_that_is_too_much_for_us_is_dropped_and_counted(engine, supervisor) -> None:
     tries: list[int] = []
 
     async def fault() -> None:
@@ -111,9 +107,7 @@ async def test_a_stop_ends_a_message_that_cannot_be_stored(engine: Watched) -> N
     assert engine.health[KEY][0] is Health.DEGRADED
 
 
-async def test_what_is_its_own_is_read_until_the_storage_gives_it(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_what_is_its_own_is_read_until_the_storage_gives_it(engine, supervisor) -> None:
     tries: list[int] = []
 
     async def read() -> str:
@@ -129,9 +123,7 @@ async def test_what_is_its_own_is_read_until_the_storage_gives_it(
 # --- tasks and waits -----------------------------------------------------------------------------
 
 
-async def test_a_stop_waits_for_what_is_being_stored(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_stop_waits_for_what_is_being_stored(engine, supervisor) -> None:
     begun, may = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -149,9 +141,7 @@ async def test_a_stop_waits_for_what_is_being_stored(
     assert engine.received == [SAID]
 
 
-async def test_nothing_outlives_a_stop(
-    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_outlives_a_stop(supervisor, monkeypatch) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.GRACE", 0.001)
     never, ended = asyncio.Event(), list[str]()
 
@@ -195,9 +185,7 @@ async def test_a_call_ends_with_whoever_waits_for_it(supervisor: Supervisor) -> 
 # --- connecting ----------------------------------------------------------------------------------
 
 
-async def test_a_connection_is_made_again_after_each_failure(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_a_connection_is_made_again_after_each_failure(engine, supervisor) -> None:
     errors: list[Exception] = [OSError("down"), ValueError("secret"), OSError("down")]
     seen: list[str] = []
 
@@ -224,7 +212,7 @@ async def test_a_connection_is_made_again_after_each_failure(
 
 
 async def test_a_platform_that_is_not_there_is_told_of_without_a_word_of_the_channel(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     errors = [ConnectionRefusedError("secret"), TimeoutError("secret")]
 
@@ -279,7 +267,7 @@ class Listening:
 
 
 async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     listening = Listening(supervisor)
     supervisor.spawn(supervisor.listen(listening.serve, begin=listening.begin, end=listening.end))
@@ -302,7 +290,7 @@ async def test_an_account_is_listened_to_again_each_time_it_is_this_nodes(
 
 
 async def test_what_is_being_stored_is_stored_before_another_node_listens(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     begun, may = asyncio.Event(), asyncio.Event()
 
@@ -323,7 +311,7 @@ async def test_what_is_being_stored_is_stored_before_another_node_listens(
 
 
 async def test_who_waits_for_an_account_says_so_and_can_stop(
-    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    engine, supervisor, monkeypatch
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
     engine.take_away()
@@ -336,7 +324,7 @@ async def test_who_waits_for_an_account_says_so_and_can_stop(
 
 
 async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
-    engine: Watched, supervisor: Supervisor
+    engine, supervisor
 ) -> None:
     listening = Listening(supervisor)
     task = supervisor.spawn(supervisor.listen(listening.serve))
@@ -349,7 +337,7 @@ async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
 
 
 async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
-    engine: Watched, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    engine, supervisor, monkeypatch
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
     seen, beside = list[str](), supervisor.spawn(supervisor.happened(asyncio.Event()))
@@ -373,9 +361,7 @@ async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
     assert not beside.done()
 
 
-async def test_what_a_work_of_one_node_fails_with_is_told(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_what_a_work_of_one_node_fails_with_is_told(engine, supervisor) -> None:
     async def work() -> None:
         raise OSError("down")
 
@@ -387,9 +373,7 @@ async def test_what_a_work_of_one_node_fails_with_is_told(
 # --- health --------------------------------------------------------------------------------------
 
 
-async def test_the_worst_is_told_and_only_when_it_changes(
-    engine: Watched, supervisor: Supervisor
-) -> None:
+async def test_the_worst_is_told_and_only_when_it_changes(engine, supervisor) -> None:
     supervisor.trouble("rights", Health.UP, "It may not read along.")
     supervisor.trouble("sending", Health.DEGRADED, "It is slow.")
     supervisor.trouble("receiving", Health.DOWN, "It is gone.")
@@ -406,3 +390,184 @@ async def test_the_worst_is_told_and_only_when_it_changes(
         (Health.UP, "It may not read along."),
         (Health.UP, ""),
     ]
+
+
+class Platform:
+    """Chats with a history of numbered messages, and what of them was stored."""
+
+    def __init__(self) -> None:
+        self.engine = RecordingEngine()
+        self.supervisor = Supervisor("pigeon", "default", self.engine, waiting="they wait")
+        self.intake = Intake[str](self.supervisor, read=self.read, store=self.store)
+        self.history: dict[str, list[int]] = {}
+        self.stored: list[tuple[str, str]] = []
+        self.readings: list[tuple[str, int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.faults = 0
+
+    async def read(self, chat: str, after: int) -> Collection[int]:
+        """Store what was said after a message."""
+        self.readings.append((chat, after))
+        await self.gate.wait()
+        if self.faults:
+            self.faults -= 1
+            raise ValueError("secret words")
+        missed = [number for number in self.history.get(chat, ()) if number > after]
+        self.stored += [(chat, str(number)) for number in missed]
+        return missed
+
+    async def store(self, chat: str, event: str) -> None:
+        """Store an event."""
+        await self.gate.wait()
+        self.stored.append((chat, event))
+
+    def say(self, chat: str, number: int) -> None:
+        """Somebody writes."""
+        self.history.setdefault(chat, []).append(number)
+        self.intake.offer(chat, str(number), number)
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Platform]:
+    found = Platform()
+    yield found
+    await found.supervisor.stop()
+
+
+async def idle(platform: Platform) -> None:
+    await until(lambda: platform.intake.is_idle)
+
+
+async def test_events_of_a_chat_are_stored_in_order(platform: Platform) -> None:
+    for number in range(1, 9):
+        platform.say("a", number)
+    assert not platform.intake.is_idle
+    platform.intake.release({})
+    await idle(platform)
+    assert platform.stored == [("a", str(number)) for number in range(1, 9)]
+    assert platform.intake.waiting == 0
+
+
+async def test_what_was_missed_comes_first_and_once(platform: Platform) -> None:
+    platform.history["a"] = [1, 2, 3]
+    platform.say("a", 4)
+    platform.intake.offer("a", "an edit of 2")
+    platform.intake.release({"a": 1})
+    await platform.intake.settled("a")
+    assert platform.stored[:3] == [("a", "2"), ("a", "3"), ("a", "4")]
+    await idle(platform)
+    assert platform.stored[3:] == [("a", "an edit of 2")]
+    assert platform.intake.waiting == 0
+
+
+async def test_chats_do_not_wait_for_each_other(platform: Platform) -> None:
+    platform.intake.release({})
+    platform.gate.clear()
+    platform.intake.read_back("a", 0, wait=60.0)
+    platform.gate.set()
+    platform.say("b", 1)
+    await platform.intake.settled("b")
+    await until(lambda: platform.stored == [("b", "1")])
+
+
+async def test_whoever_asks_waits_until_a_chat_is_read(platform: Platform) -> None:
+    platform.gate.clear()
+    settled = asyncio.create_task(platform.intake.settled("a"))
+    even = asyncio.create_task(platform.intake.caught_up())
+    platform.intake.release({"a": 1, "b": 1})
+    await until(lambda: len(platform.readings) == 2)
+    assert not settled.done()
+    platform.gate.set()
+    await settled
+    await even
+    assert sorted(platform.readings) == [("a", 1), ("b", 1)]
+
+
+async def test_a_chat_is_read_from_the_earliest_message(platform: Platform) -> None:
+    platform.intake.read_back("a", 5)
+    platform.intake.read_back("a", 3)
+    platform.intake.read_back("a", 7)
+    platform.intake.release({})
+    await idle(platform)
+    assert platform.readings == [("a", 3)]
+
+
+async def test_what_finds_no_room_is_read_from_the_history(platform, monkeypatch) -> None:
+    monkeypatch.setattr("bot.channel.kit.intake.MAX_LANE", 3)
+    for number in range(1, 10):
+        platform.say("a", number)
+    assert platform.intake.waiting == 3
+    platform.intake.release({})
+    await idle(platform)
+    assert platform.stored == [("a", str(number)) for number in range(1, 10)]
+    assert platform.readings == [("a", 3)]
+    assert platform.engine.drops == {"overflow": 6}
+
+
+async def test_all_chats_together_have_an_end(platform, monkeypatch) -> None:
+    monkeypatch.setattr("bot.channel.kit.intake.MAX_WAITING", 10)
+    for chat in range(100):
+        platform.say(f"{chat}", 1)
+    assert platform.intake.waiting == 10
+    platform.intake.release({})
+    await idle(platform)
+    assert len(platform.stored) == 100
+
+
+async def test_a_history_that_cannot_be_read_does_not_silence_its_chat(platform: Platform) -> None:
+    platform.faults = 1
+    platform.say("a", 1)
+    platform.intake.release({"a": 0})
+    await idle(platform)
+    assert platform.stored == [("a", "1")]
+    assert platform.engine.drops == {"fault": 1}
+
+
+async def test_a_stop_lets_go_of_whoever_waits(platform: Platform) -> None:
+    platform.say("a", 1)
+    waiting = asyncio.create_task(platform.intake.settled("a"))
+    await asyncio.sleep(0)
+    await platform.supervisor.stop()
+    with pytest.raises(Stopped):
+        await waiting
+    assert platform.stored == []
+    assert platform.intake.waiting == 0
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), ANY))
+def test_nothing_is_an_error(parent: json_access.Json) -> None:
+    assert isinstance(json_access.mapping(parent.get("a")), dict)
+    assert json_access.child(parent, "a") == json_access.mapping(parent.get("a"))
+    assert all(isinstance(each, dict) for each in json_access.children(parent, "a", 3))
+    number = json_access.integer(parent, "a")
+    assert number is None or abs(number) <= 1 << 63
+    found = json_access.text(parent, "a")
+    assert "\0" not in found
+    assert len(json_access.label(found).encode()) <= 4 * json_access.MAX_LABEL
+    assert "\n" not in json_access.label(found)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"), [(b'{"a": "\xff"}', {"a": "\ufffd"}), (b'"\\ud83d"', "\ud83d"), ("[1]", [1])]
+)
+def test_broken_texts_are_read_all_the_same(raw: bytes | str, value: object) -> None:
+    assert json_access.parse_json(raw) == value
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[" * 100_000, "nul"])
+def test_what_is_no_json_says_so(raw: bytes | str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # it is all that is promised
+        json_access.parse_json(raw)
+
+
+def test_names_stay_on_one_line_and_emoji_whole() -> None:
+    assert json_access.label(" A\n[b]\u202e\u200b👩‍👩‍👧 ") == "A (b) 👩‍👩‍👧"
+    assert json_access.is_blank(" \u200b")
+    assert not json_access.is_blank(" x")

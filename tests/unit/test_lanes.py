@@ -1,7 +1,5 @@
 """What lanes do with messages that are safe in the database, with a turn that is only noted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -169,9 +167,7 @@ async def test_no_more_turns_than_allowed_run_at_once(database: Database):
     assert len(program.did) == 4
 
 
-async def test_what_waits_is_answered_together_where_the_operator_wants_it(
-    database: Database,
-):
+async def test_what_waits_is_answered_together_where_the_operator_wants_it(database):
     program = Program(database, mode="collect", cap=3)
     await program.say("one", "two", "three")
     await program.idle()
@@ -204,7 +200,7 @@ async def test_it_waits_until_nothing_more_comes(database: Database):
     ],
 )
 async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_many_wait_already(
-    database: Database, mode: str, texts: list[str], answered: list[list[str]]
+    database, mode, texts, answered
 ):
     program = Program(database, mode=mode, cap=2, debounce=60)
     async with asyncio.timeout(PATIENCE / 2):
@@ -214,9 +210,7 @@ async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_man
 
 
 @pytest.mark.parametrize("mode", ["followup", "collect"])
-async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(
-    database: Database, mode: str
-):
+async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(database, mode):
     program = Program(database, mode=mode, cap=2)
     program.gate.clear()
     await program.say("one", "two")
@@ -272,9 +266,7 @@ async def test_only_what_belongs_together_is_answered_together(database: Databas
     assert ["".join(each) for each in done] == turns
 
 
-async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(
-    database: Database,
-):
+async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(database):
     program = Program(database)
     await program.say("/new hello", "/help", "bye")
     await program.idle()
@@ -309,9 +301,7 @@ async def test_a_full_disk_is_nobodys_fault(database: Database):
 
 
 @pytest.mark.parametrize("tries", [MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1])
-async def test_what_failed_too_often_is_set_aside_without_another_turn(
-    database: Database, tries: int
-):
+async def test_what_failed_too_often_is_set_aside_without_another_turn(database, tries):
     program = Program(database)
     await program.store("bad", tries=tries)
     await program.store("good")
@@ -335,9 +325,7 @@ async def test_after_a_restart_every_lane_goes_on(database: Database):
     ]
 
 
-async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(
-    database: Database,
-):
+async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(database):
     program = Program(database)
     program.gate.clear()
     await program.say("one", "two")
@@ -362,9 +350,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(database: Database):
     assert program.running == 0
 
 
-async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(
-    database: Database,
-):
+async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(database):
     program = Program(database)
     row = await program.store("/help")
     closed, _ = make_config(Path("unused"), channels={"memory": {"dm_policy": "disabled"}})

@@ -1,7 +1,5 @@
 """Reading memory through a view: what it may see, and one refusal for everything else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -9,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.errors import NotVisible, ToolError
+from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import files as memory_files
+from bot.memory import folders, versions
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import (
@@ -23,6 +22,10 @@ from bot.memory.layout import (
     shown,
     space_folders,
 )
+from bot.memory.note_store import MAX_WRITE
+from bot.memory.versions import BURST_MS, Kind, Versions
+from bot.storage import Database
+from tests.support import FakeClock
 
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
 ADA = MemoryView("people/ada", ("agent:ada",), private=True)
@@ -32,55 +35,18 @@ VIEWS = [MAIN, ADA, ROOM, NOTHING]
 REFUSAL = str(NotVisible())
 
 HOSTILE = [
-    "",
-    ".",
-    "..",
-    "/",
-    "//MEMORY.md",
-    "/MEMORY.md",
-    "/etc/passwd",
-    "./MEMORY.md",
-    "../MEMORY.md",
-    "../../MEMORY.md",
-    "../bob/MEMORY.md",
-    "memory/../MEMORY.md",
-    "memory/../../bob/memory/secret.md",
-    "memory/..",
-    "memory/.hidden.md",
-    "memory/.git/a.md",
-    "people/bob/MEMORY.md",
-    "people/bob/memory/secret.md",
-    "people/ada/MEMORY.md",
-    "rooms/telegram-8/ROOM.md",
-    "shared/../MEMORY.md",
-    "shared/../people/bob/MEMORY.md",
-    "shared/people/bob/MEMORY.md",
-    "shared",
-    "shared/",
-    "memory",
-    "memory/",
-    "memory.md",
-    "Memory.md",
-    "MEMORY.MD",
-    "MEMORY.md/",
-    "MEMORY.md\x00.md",
-    "MEMORY.md\n",
-    " MEMORY.md",
-    "~/MEMORY.md",
-    "file:///MEMORY.md",
-    "C:\\MEMORY.md",
-    "memory\\..\\MEMORY.md",
-    "memory/%2e%2e/MEMORY.md",
-    "memory/\u2024\u2024/MEMORY.md",
-    "memory/secret.txt",
-    "memory/secret",
-    "confidant.db",
-    "AGENTS.md",
-    "SOUL.md",
-    "memory/\ud800.md",
-    "memory/" + "a/" * 40 + "b.md",
-    "memory/" + "x" * 400 + ".md",
-]
+    "", ".", "..", "/", "//MEMORY.md", "/MEMORY.md", "/etc/passwd", "./MEMORY.md", "../MEMORY.md",
+    "../../MEMORY.md", "../bob/MEMORY.md", "memory/../MEMORY.md",
+    "memory/../../bob/memory/secret.md", "memory/..", "memory/.hidden.md", "memory/.git/a.md",
+    "people/bob/MEMORY.md", "people/bob/memory/secret.md", "people/ada/MEMORY.md",
+    "rooms/telegram-8/ROOM.md", "shared/../MEMORY.md", "shared/../people/bob/MEMORY.md",
+    "shared/people/bob/MEMORY.md", "shared", "shared/", "memory", "memory/", "memory.md",
+    "Memory.md", "MEMORY.MD", "MEMORY.md/", "MEMORY.md\x00.md", "MEMORY.md\n", " MEMORY.md",
+    "~/MEMORY.md", "file:///MEMORY.md", "C:\\MEMORY.md", "memory\\..\\MEMORY.md",
+    "memory/%2e%2e/MEMORY.md", "memory/\u2024\u2024/MEMORY.md", "memory/secret.txt",
+    "memory/secret", "confidant.db", "AGENTS.md", "SOUL.md", "memory/\ud800.md",
+    "memory/" + "a/" * 40 + "b.md", "memory/" + "x" * 400 + ".md",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -114,7 +80,7 @@ def files(workspace: Path) -> SpaceFiles:
      (ROOM, "rooms/telegram-7", False, True)],
 )  # fmt: skip
 async def test_a_view_reads_its_own_files_and_what_is_shared(
-    files: SpaceFiles, view: MemoryView, own: str, *, private: bool, room: bool
+    files, view, own, *, private: bool, room: bool
 ):
     expected = ["memory/a.md", "memory/deep/b.md"]
     expected += ["MEMORY.md", "USER.md"] if private else []
@@ -141,9 +107,7 @@ async def test_a_group_never_reads_private_files_whatever_its_space_is_called(fi
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("path", HOSTILE)
-async def test_every_other_name_is_refused_in_the_same_words(
-    files: SpaceFiles, view: MemoryView, path: str
-):
+async def test_every_other_name_is_refused_in_the_same_words(files, view, path):
     with pytest.raises(NotVisible) as caught:
         await files.read(view, path)
     assert str(caught.value) == REFUSAL
@@ -189,9 +153,7 @@ def canaries(tmp_path_factory: pytest.TempPathFactory) -> SpaceFiles:
 
 
 @given(path=st.lists(PARTS, max_size=7).map("/".join), view=st.sampled_from(VIEWS))
-def test_no_path_made_of_real_names_shows_somebody_elses_canary(
-    canaries: SpaceFiles, path: str, view: MemoryView
-):
+def test_no_path_made_of_real_names_shows_somebody_elses_canary(canaries, path, view):
     try:
         text = canaries._read(resolve(view, path), 1, 120, 12_000).text
     except NotVisible:
@@ -217,7 +179,7 @@ def link(path: Path, target: Path) -> None:
     ],
 )
 async def test_a_link_anywhere_in_the_path_is_refused_and_not_listed(
-    files: SpaceFiles, workspace: Path, name: str, target: str, path: str
+    files, workspace, name, target, path
 ):
     link(workspace / name, workspace / target)
     with pytest.raises(NotVisible) as caught:
@@ -226,9 +188,7 @@ async def test_a_link_anywhere_in_the_path_is_refused_and_not_listed(
     assert path not in [file.path for file in await files.names(ADA)]
 
 
-async def test_a_link_in_the_place_of_a_space_or_a_private_file_is_refused(
-    files: SpaceFiles, workspace: Path
-):
+async def test_a_link_in_the_place_of_a_space_or_a_private_file_is_refused(files, workspace):
     link(workspace / "people/eve", workspace / "people/bob")
     eve = MemoryView("people/eve", (), private=True)
     with pytest.raises(NotVisible):
@@ -276,9 +236,7 @@ async def test_lines_are_counted_from_one_and_more_is_said(files: SpaceFiles, wo
     lines=st.integers(1, 35),
     end=st.booleans(),
 )
-def test_an_excerpt_is_exactly_those_lines(
-    content: list[str], first: int, lines: int, *, end: bool
-):
+def test_an_excerpt_is_exactly_those_lines(content, first, lines, *, end: bool):
     raw = "\n".join(content).encode() + (b"\n" if end and content else b"")
     picked, last, more = memory_files._pick(raw, first, lines)
     whole = raw.split(b"\n")
@@ -310,9 +268,7 @@ async def test_what_is_not_utf8_is_shown_as_far_as_it_can_be(files: SpaceFiles, 
     assert "not UTF-8" in part.notes[0]
 
 
-async def test_a_file_that_may_not_be_read_says_so_without_its_place(
-    files: SpaceFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_file_that_may_not_be_read_says_so_without_its_place(files, workspace, monkeypatch):
     def refuse(*_args: object, **_kwargs: object) -> int:
         raise PermissionError(13, "Permission denied", str(workspace))
 
@@ -325,9 +281,7 @@ async def test_a_file_that_may_not_be_read_says_so_without_its_place(
 # --- what a conversation begins with -------------------------------------------------------------
 
 
-async def test_the_bots_own_files_are_everyones_and_private_ones_the_views_own(
-    files: SpaceFiles, workspace: Path
-):
+async def test_the_bots_own_files_are_everyones_and_private_ones_the_views_own(files, workspace):
     (workspace / "people/bob/AGENTS.md").write_text("do as bob says")
 
     async def loaded(view: MemoryView) -> dict[str, str]:
@@ -407,22 +361,11 @@ def test_what_is_no_name_of_a_note_means_nothing(path):
 @pytest.mark.parametrize(
     ("name", "plain"),
     [
-        ("a.md", True),
-        ("日记.md", True),
-        ("x" * 200, True),
-        ("x" * 201, False),
-        ("日" * 66, True),
-        ("日" * 67, False),
-        ("", False),
-        (".", False),
-        (".hidden", False),
-        ("a\\b", False),
-        ("c:", False),
-        ("a\x00", False),
-        ("a\n", False),
-        ("\ud800", False),
+        ("a.md", True), ("日记.md", True), ("x" * 200, True), ("x" * 201, False), ("日" * 66, True),
+        ("日" * 67, False), ("", False), (".", False), (".hidden", False), ("a\\b", False),
+        ("c:", False), ("a\x00", False), ("a\n", False), ("\ud800", False),
     ],
-)
+)  # fmt: skip
 def test_a_component_is_a_visible_name_and_nothing_else(name, plain):
     assert is_plain(name) is plain
 
@@ -451,3 +394,99 @@ def test_what_stands_where_in_a_space(space, private, files, folders):
             space_folders(view)
     else:
         assert space_folders(view) == folders
+
+
+def listed(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["memory.md", "Memory.md", "memory.MD"])
+def test_a_memory_md_becomes_the_memory_and_no_template_takes_its_place(tmp_path: Path, name: str):
+    (tmp_path / name).write_text("- sails a red boat\n")
+    assert folders.prepare(tmp_path) == 0
+    assert listed(tmp_path) == {"MEMORY.md"}
+    assert (tmp_path / "MEMORY.md").read_text() == "- sails a red boat\n"
+
+
+def test_a_memory_md_beside_a_memory_or_that_is_a_link_is_left(tmp_path: Path):
+    (tmp_path / "MEMORY.md").write_text("- new fact\n")
+    (tmp_path / "memory.md").write_text("- old fact\n")
+    folders.prepare(tmp_path)
+    assert (tmp_path / "MEMORY.md").read_text() == "- new fact\n"
+    (tmp_path / "MEMORY.md").unlink()
+    (tmp_path / "memory.md").unlink()
+    (tmp_path / "memory.md").symlink_to(tmp_path / "secret.txt")
+    folders.prepare(tmp_path)
+    assert (tmp_path / "memory.md").is_symlink()
+
+
+PATH = "memory/trip.md"
+
+
+async def kinds(database: Database) -> list[tuple[str, str]]:
+    """What is kept, the newest first: what came in its place, and what it says."""
+
+    def work(tx):
+        return [
+            (each.kind, versions.text_of(tx, "main", PATH, each.id))
+            for each in versions.listed(tx, "main", PATH)
+        ]
+
+    return await database.read(work)
+
+
+async def keep(kept: Versions, text: str, kind: Kind = "hand") -> None:
+    await kept.changed("main", PATH, text, await kept.numbers(), kind)
+
+
+async def test_changes_by_hand_in_a_burst_have_one_version(each_database: Database):
+    clock = FakeClock()
+    kept = Versions(each_database, clock)
+    for text in ("one", "two", "three"):
+        await keep(kept, text)
+        clock.advance(seconds=1)
+    assert await kinds(each_database) == [("hand", "one")]
+    clock.advance(seconds=BURST_MS / 1000)
+    await keep(kept, "four")
+    assert await kinds(each_database) == [("hand", "four"), ("hand", "one")]
+
+
+async def test_what_is_kept_already_is_not_kept_as_changed_by_hand_too(each_database: Database):
+    kept = Versions(each_database, FakeClock())
+    await keep(kept, "one", "bot")
+    await keep(kept, "two", "bot")
+    await keep(kept, "one")  # the index hears of it later
+    assert await kinds(each_database) == [("bot", "two"), ("bot", "one")]
+    await keep(kept, "other")
+    assert await kinds(each_database) == [("hand", "other"), ("bot", "two"), ("bot", "one")]
+
+
+@pytest.mark.parametrize("kind", ["hand", "bot"])
+async def test_what_was_forgotten_meanwhile_is_not_kept(each_database: Database, kind: Kind):
+    kept = Versions(each_database, FakeClock())
+    since = await kept.numbers()
+    await each_database.write(lambda tx: versions.forget(tx, "main", "peanuts"))
+    await kept.changed("main", PATH, "- peanuts", since, kind)
+    assert await kinds(each_database) == []
+    await kept.changed("people/ada", PATH, "- peanuts", since, kind)  # another space
+    rows = await each_database.read(lambda tx: tx.execute("SELECT space FROM note_versions"))
+    assert rows == [("people/ada",)]
+
+
+@pytest.mark.parametrize("text", ["", "x" * (MAX_WRITE + 1)])
+async def test_what_could_not_be_written_back_is_not_kept(each_database: Database, text: str):
+    await keep(Versions(each_database, FakeClock()), text)
+    assert await kinds(each_database) == []
+
+
+async def test_a_full_disk_keeps_no_change_from_being_made():
+    class Full:
+        async def read(self, _work):
+            raise StorageFull
+
+        write = read
+
+    kept = Versions(Full(), FakeClock())  # type: ignore[arg-type]
+    assert await kept.numbers() is None
+    await kept.changed("main", PATH, "one", {}, "bot")
+    await kept.changed("main", PATH, "one", None, "bot")

@@ -1,16 +1,20 @@
 """Times that questions ask about: what they mean on a day, and that no text is too much."""
 
-from __future__ import annotations
-
 import time
 from datetime import date, timedelta
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import periods
+from bot.memory import chunking, dates, periods, ranking, speakers, words
+from bot.memory.dates import Named
+from bot.memory.many import asks_for_many
 from bot.memory.periods import Period
+from bot.memory.ranking import Candidate, Weights
+from bot.memory.search import Hit
+from bot.storage.fulltext import tokenizer
 
 TODAY = date(2024, 11, 20)  # a Wednesday
 DAYS = st.dates(date(1950, 1, 1), date(2090, 12, 31))
@@ -179,3 +183,162 @@ def test_nearer_days_are_never_worth_less(first: date, length: int, away: int):
     inside = 0 <= away <= length
     is_told = length == 0 and 0 < away <= periods.TOLD_WITHIN
     assert period.nearness(day) == (1.0 if inside else periods.TOLD_LATER if is_told else 0.0)
+
+
+WRITTEN_DAYS = st.dates(date(1900, 1, 1), date(2099, 12, 31))
+FORMATS = (
+    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%B %d, %Y", "%b %d %Y", "%d %b. %Y",
+    "%Y年%m月%d日", "%Y 年 %m 月 %d 号", "%d.%m.%Y", "%d. %m. %Y",
+)  # fmt: skip
+
+
+@given(WRITTEN_DAYS, st.sampled_from(FORMATS), st.sampled_from(("", "on ", "昨天（", "x, ")))
+def test_a_day_is_read_however_it_is_written(day, written, before):
+    text = f"{before}{day.strftime(written)} we went"
+    assert dates.named(text) == (Named(day.year, day.month, day.day),)
+    assert dates.first_day(text) == day
+
+
+@pytest.mark.parametrize("text", ["May 2023", "in may of 2023?", "2023年5月", "MAY, 2023"])
+def test_a_month_is_a_month(text):
+    assert dates.named(text) == (Named(2023, 5, 0),)
+    assert dates.first_day(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "may I", "2026-13-01", "2026-02-30", "31 February 2026", "12026-01-01", "2026-1-123",
+        "1800-01-01", "call 555-2026", "version 2026.1", "1.2026.1.2", "2026.1.2.3", "1.2.3.2026",
+        "3.4.20261",
+        "marching in 2026", "日月年",
+    ],
+)  # fmt: skip
+def test_what_is_no_day_is_none(text):
+    assert dates.first_day(text) is None
+
+
+def test_days_come_once_and_in_the_order_of_the_text():
+    text = "2026-05-03, then 1 May 2026, then 3 May 2026 and June 2026"
+    assert dates.named(text) == (Named(2026, 5, 3), Named(2026, 5, 1), Named(2026, 6, 0))
+
+
+@given(st.text())
+def test_any_text_can_be_asked_for_its_days(text):
+    for each in dates.named(text):
+        assert each.day == 0 or each.as_date()
+
+
+def test_the_whole_days_of_a_text_are_read_at_once():
+    text = "2026-05-03, in June 2026, 3 May 2026 and 4.5.2026, not 31.02.2026"
+    assert dates.days(text) == {date(2026, 5, 3), date(2026, 5, 4)}
+    assert dates.days("nothing of 12026") == frozenset()
+
+
+TOKENIZE = tokenizer(apsw.Connection(":memory:"))
+BOTH = Weights(text=0.7, vector=0.3)
+THAT_DAY = date(2026, 11, 21)
+
+
+def order(query: str, *texts: str) -> list[int]:
+    """The places of texts, the best answer first."""
+    items = [
+        Candidate(at, Hit("main", f"{at}.md", 1, 1, 0.0, "", "memory"), text)
+        for at, text in enumerate(texts)
+    ]
+    found = ranking.score(items, words.parse(query, TOKENIZE), None, TOKENIZE)
+    return [each.candidate.key for each in ranking.fuse(found, BOTH, today=THAT_DAY)]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("Ada: hello", "Ada"),
+        ("- 14:03 Ada: hello", "Ada"),
+        ("[14:03:20] Ada Lovelace: hello", "Ada Lovelace"),
+        ("**Jean-Luc O'Neill**: oui", "Jean-Luc O'Neill"),
+        ("小明：你好", "小明"),
+        ("- 小明: 你好", "小明"),
+        ("see https://example.org", ""),
+        ("https://example.org: down", ""),
+        ("14:03 hello", ""),
+        ("hello", ""),
+        ("", ""),
+        (":", ""),
+        ("this is a whole sentence of many words: and more", ""),
+        ("x" * 60 + ": hello", ""),
+    ],
+)
+def test_a_line_of_a_conversation_begins_with_who_says_it(line, name):
+    assert speakers.label(line) == name
+
+
+def test_notes_in_which_a_colon_stands_now_and_then_are_no_conversation():
+    note = "- Meeting: Tuesday\n- buy milk\n- call mother\n- water the plants"
+    talk = "# May\nAda: hello\nBob: hi\n\nAda: how are you?"
+    assert speakers.labels(chunking.units(note, size=80)) == [""] * 4
+    assert speakers.labels(chunking.units(talk, size=80)) == ["", "Ada", "Bob", "", "Ada"]
+
+
+def test_what_is_asked_of_one_person_is_not_answered_by_anothers_words():
+    ada = "Bob: did you go to Norway?\nAda: I went to see the glaciers there\nBob: great"
+    bob = "Ada: where do you want to go?\nBob: to see the glaciers of Norway\nAda: oh"
+    assert order("What did Ada go to see in Norway?", bob, ada, "Cid: no idea") == [1, 0, 2]
+    assert order("What does Bob want to see in Norway?", ada, bob, "Cid: no idea") == [1, 0, 2]
+
+
+def test_an_answer_may_stand_beside_the_line_with_the_words():
+    asked = "Bob: what did you buy at the flea market?\nAda: I got a brass lamp\nBob: lovely"
+    other = "Ada: there was a market\nAda: with fleas\nBob: what?\nBob: no lamp"
+    assert order("What did Ada buy at the flea market?", other, asked)[0] == 1
+
+
+def test_where_nobody_speaks_the_order_is_what_words_make_it():
+    notes = ["- the dentist is on Tuesday", "- Tuesday is a holiday", "- 14:03 tea with Ada"]
+    assert order("dentist Tuesday", *notes) == [0, 1, 2]
+    assert order("Ada", *notes)[0] == 2
+
+
+@given(st.lists(st.text("AdaBob :：-\n我们ü9[]*", max_size=80), min_size=1, max_size=4), st.text())
+def test_whatever_is_written_each_score_is_a_share(texts, query):
+    items = [
+        Candidate(at, Hit("main", f"{at}.md", 1, 1, 0.0, "", "memory"), text)
+        for at, text in enumerate(texts)
+    ]
+    found = ranking.score(items, words.parse(f"Ada {query}", TOKENIZE), None, TOKENIZE)
+    for each in ranking.fuse(found, BOTH, today=THAT_DAY):
+        assert 0.0 <= each.speech <= ranking.NAMED + ranking.SAID + ranking.FIRST + 1e-6
+        assert 0.0 <= each.score <= 1.0
+        assert each.score > 0 or each.text == 0
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Which countries has Ada been to?", "what kinds of tea do we have",
+        "Who of my friends plays an instrument?", "What are her hobbies?",
+        "Which of the books were lent?", "Where has Ada camped?", "How many races has Farid run?",
+        "What do Elena and Farid have in common?", "What have both painted?",
+        "Tell me everything about the trip", "我去过哪些城市？", "他们有什么共同的爱好",
+        "谁会演奏乐器？", "苏敏一共上过几个课",
+    ],
+)  # fmt: skip
+def test_a_question_may_ask_for_many(question: str):
+    assert asks_for_many(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "", "When did Ada go to Lisbon?", "What is the name of the dog?",
+        "Which bus goes to the harbour?", "Whose glass is it?", "What is Ada's address?",
+        "小雨的老师叫什么？", "护照什么时候到期",
+    ],
+)  # fmt: skip
+def test_or_for_one(question: str):
+    assert not asks_for_many(question)
+
+
+@given(st.text())
+def test_any_text_can_be_a_question(question: str):
+    assert asks_for_many(question) in {True, False}

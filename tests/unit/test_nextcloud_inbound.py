@@ -5,7 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nc_py_api.talk import TalkMessage
 
+from adapters.nextcloud_talk.history_entries import SHORTLY, Entry, Missed
+from adapters.nextcloud_talk.history_entries import read as read_record
 from adapters.nextcloud_talk.inbound import (
     Identity,
     Ignored,
@@ -18,8 +21,9 @@ from adapters.nextcloud_talk.inbound import (
 )
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from bot.channel import Address, Foreign, Inbound, Media, ReplyTo
+from bot.channel.kit.intake import MAX_MISSED, newest_chats
 from bot.channel.kit.json_access import parse_json
-from tests.fakes.nextcloud import payload, shared
+from tests.fakes.nextcloud import payload, record, shared
 
 NOW = 1_795_262_400_000
 ME = Identity("default", "Confidant")
@@ -165,17 +169,11 @@ def test_coming_and_going():
         ("mention-federated-user1", {"type": "user", "name": "Eve", "server": "https://e"}, "@Eve"),
         ("actor", {"type": "user", "id": "ada", "name": "Ada"}, "Ada"),
         ("object", {"type": "talk-poll", "id": "3", "name": "Lunch?"}, "[poll: Lunch?]"),
-        (
-            "object",
-            {"type": "geo-location", "name": "Here", "latitude": "52.5", "longitude": 13.4},
-            "[location: Here, 52.5, 13.4]",
-        ),
+        ("object", {"type": "geo-location", "name": "Here", "latitude": "52.5", "longitude": 13.4},
+         "[location: Here, 52.5, 13.4]"),
         ("object", {"type": "deck-card", "name": "Ship", "boardname": "Q1"}, "[card: Ship (Q1)]"),
-        (
-            "object",
-            {"type": "geo-location", "id": "geo:52.5,-13.4", "name": "Here"},
-            "[location: Here, 52.5, -13.4]",
-        ),
+        ("object", {"type": "geo-location", "id": "geo:52.5,-13.4", "name": "Here"},
+         "[location: Here, 52.5, -13.4]"),
         ("object", {"type": "geo-location", "id": "geo:x", "name": "A"}, "[location: A, ?, ?]"),
         ("object", {"type": "talk-poll", "name": "x" * 400}, f"[poll: {'x' * 300}]"),
         ("object", {"type": "call", "id": "tok", "name": "Team"}, "[call: Team]"),
@@ -185,7 +183,7 @@ def test_coming_and_going():
         ("unknown", {}, "{unknown}"),
         ("unknown", {"type": "user", "name": "\u200b"}, "{unknown}"),
     ],
-)
+)  # fmt: skip
 def test_a_placeholder_becomes_words(name, parameter, shown):
     found = words(f"see {{{name}}}!", parameters={name: parameter})
     if shown.startswith("["):  # what a card says is not what the person typed
@@ -246,15 +244,10 @@ def test_a_shared_file_is_a_message_in_every_version_of_talk(name):
 SHARED = [
     ("talk-poll", "3", "Lunch?", {}, "[poll: Lunch?]"),
     ("deck-card", "7", "Ship", {"boardname": "Q1", "stackname": "To do"}, "[card: Ship (Q1)]"),
-    (
-        "geo-location",
-        "geo:52.5,13.4",
-        "Here",
-        {"latitude": "52.5", "longitude": "13.4"},
-        "[location: Here, 52.5, 13.4]",
-    ),
+    ("geo-location", "geo:52.5,13.4", "Here", {"latitude": "52.5", "longitude": "13.4"},
+     "[location: Here, 52.5, 13.4]"),
     ("call", "R4nd0mT0k3n", "Another room", {"call-type": "group"}, "[call: Another room]"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "number", "name", "more", "words"), SHARED)
@@ -387,14 +380,10 @@ def test_threads():
 @pytest.mark.parametrize(
     "text",
     [
-        "Confidant",
-        "@confidant hi",
-        "hi CONFIDANT!",
-        "(Confidant)",
-        "小Confidant你好",
+        "Confidant", "@confidant hi", "hi CONFIDANT!", "(Confidant)", "小Confidant你好",
         "well, @Confidant.",
     ],
-)
+)  # fmt: skip
 def test_the_name_is_a_mention(text):
     assert words(text).mentions_bot
 
@@ -489,3 +478,183 @@ def test_any_json_is_read_without_an_error(body, key, inner):
 )
 def test_rendering_never_fails(message, parameters):
     assert isinstance(render(message, parameters), str)
+
+
+AT = 1_795_262_400  # seconds
+LATER = AT * 1000 + 5_000
+ROOM = "n3xtc10ud"
+SHARED_FILE = {"type": "file", "id": "9", "name": "a.png", "size": "5", "mimetype": "image/png"}
+USER = {"mention-user1": {"type": "user", "id": "bob", "name": "Bob"}}
+
+
+def written(text, me=ME, **changes):
+    return read_record(record(text, at=AT, **changes), ROOM, me, LATER)
+
+
+def replied(text, **changes):
+    body = payload(text, **changes)
+    return {"actor": body["actor"], "object": body["object"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("hello", {}),
+        ("hi {mention-user1}!", {"parameters": USER}),
+        ("@Confidant /status", {}),
+        ("{a} 你好 👩‍👩‍👧‍👦 \u202e", {"sender": "guests/0a1b", "name": ""}),
+        ("hi", {"sender": "federated_users/ada@other.example"}),
+        ("a\0b\ud83d", {"name": "x\0"}),
+        ("yes", {"reply": replied("well?", sender="bots/b", name="Confidant (Bot)", id="1500")}),
+        ("yes", {"reply": replied("{file}", parameters={"file": SHARED_FILE}, id="1500")}),
+        ("{file}", {"parameters": {"file": SHARED_FILE}, "type": "Activity"}),
+        ("look", {"parameters": {"file": SHARED_FILE}, "type": "Activity"}),
+        (
+            "{file}",
+            {"parameters": {"file": SHARED_FILE}, "type": "Activity", "kind": "voice-message"},
+        ),
+        ("{object}", {"parameters": {"object": {"name": "Lunch?"}}, "type": "Activity"}),
+        ("{object}", {"parameters": shared("talk-poll", "3", "Lunch?"), "type": "Activity"}),
+        ("x", {"sender": "bots/bot-1"}),
+        ("x", {"sender": "bridged/bridge-bot"}),
+        ("x", {"sender": "deleted_users/deleted_users"}),
+        ("x", {"sender": "users/"}),
+        (" \u200b", {}),
+        ("x", {"id": 0}),
+    ],
+)
+@pytest.mark.parametrize("me", [ME, Identity("work", "Confidant", place="cloud.example")])
+def test_what_was_written_is_what_the_webhook_brings(text, changes, me):
+    found = written(text, me, **changes)
+    assert found.content == normalise(payload(text, **changes), me, AT * 1000)
+    assert (found.number, found.sent_at) == (changes.get("id", 1567), AT * 1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"system": "user_added"}, "service"),
+        ({"system": "message_edited"}, "service"),
+        ({"system": "call_started"}, "service"),
+        ({"system": "reaction"}, "reaction"),
+        ({"system": "reaction_revoked"}, "reaction"),
+        ({"kind": "reaction_deleted"}, "reaction"),
+        ({"kind": "comment_deleted"}, "deleted"),
+        ({"deleted": True}, "deleted"),
+        ({"kind": "command"}, "service"),
+        ({"kind": "system"}, "service"),
+    ],
+)
+def test_what_of_a_record_is_no_message(changes, reason):
+    assert written("x", **changes).content == Ignored(reason)
+
+
+def test_a_thread_is_left_out_because_no_call_tells_of_it():
+    assert written("x", thread=1500).content.thread == ""
+
+
+def test_a_deleted_message_is_not_quoted():
+    body = record("yes") | {"parent": {"id": 1500, "deleted": True}}
+    assert read_record(body, ROOM, ME, LATER).content.reply_to is None
+
+
+def test_nothing_was_said_in_the_future():
+    assert read_record(record("x", at=AT + 999), ROOM, ME, LATER).sent_at == LATER
+    assert read_record(record("x") | {"timestamp": "soon"}, ROOM, ME, LATER).sent_at == 0
+
+
+def test_the_room_is_the_one_that_was_asked():
+    assert read_record(record("x", room="other"), ROOM, ME, LATER).content.chat == ROOM
+
+
+def test_another_sdk_reads_the_same_fields():
+    theirs = TalkMessage(record("hi", at=AT))
+    ours = written("hi")
+    assert (theirs.message_id, theirs.timestamp * 1000) == (ours.number, ours.sent_at)
+    assert theirs.actor_type == "users"
+    assert theirs.actor_id == ours.content.sender
+    assert theirs.actor_display_name == ours.content.sender_name
+    assert theirs.message == ours.content.text
+    assert (theirs.system_message, theirs.message_type) == ("", "comment")
+    assert (theirs.token, theirs.message_parameters) == (ROOM, [])
+    assert (theirs.is_replyable, theirs.reference_id, theirs.reactions) == (True, "", {})
+    assert (theirs.expiration_timestamp, theirs.markdown) == (0, True)
+
+
+@given(body=JSON, key=st.sampled_from(sorted(record("x"))), inner=JSON)
+def test_any_json_of_a_record_is_read_without_an_error(body, key, inner):
+    assert isinstance(read_record(body, ROOM, ME, LATER).content, Ignored)
+    for whole in (record("hi {file}") | {key: inner}, record("hi") | {"parent": inner}):
+        found = read_record(whole, ROOM, ME, LATER)
+        if isinstance(found.content, Inbound):
+            json.dumps(found.content.text).encode()
+            assert found.number > 0
+
+
+# --- gathering -----------------------------------------------------------------------------------
+
+
+def entry(number, at=LATER, content=None):
+    said = Inbound("nextcloud_talk", "default", ROOM, "group", "ada", str(number), "x", at)
+    return Entry(number, at, content or said)
+
+
+def ids(missed):
+    return [int(inbound.message_id) for inbound in missed.messages()]
+
+
+def test_what_is_newer_is_missed():
+    missed = Missed(5, LATER - 1000)
+    for number in (4, 5, 6, 7):
+        missed.add(entry(number, LATER - SHORTLY * 2 if number < 6 else LATER))
+    assert ids(missed) == [6, 7]
+
+
+def test_what_is_too_old_is_not():
+    missed = Missed(5, LATER - 1000)
+    missed.add(entry(6, LATER - 1001))
+    missed.add(entry(7, LATER - 1000))
+    assert ids(missed) == [7]
+    assert not missed.cut
+
+
+def test_what_was_said_shortly_before_the_last_one_may_not_have_arrived():
+    missed = Missed(5, 0)
+    for number, at in (
+        (2, LATER - SHORTLY - 1),
+        (3, LATER - SHORTLY),
+        (4, LATER),
+        (5, LATER),
+        (6, LATER),
+    ):
+        missed.add(entry(number, at))
+    assert ids(missed) == [3, 4, 6]
+
+
+def test_without_the_last_one_nothing_before_it_is_taken():
+    missed = Missed(5, 0)
+    missed.add(entry(4))
+    assert ids(missed) == []
+
+
+def test_what_is_no_message_is_counted_once_it_is_new():
+    missed = Missed(5, 0)
+    for number in (4, 6, 7):
+        missed.add(entry(number, content=Ignored("service")))
+    assert missed.ignored == {"service": 2}
+
+
+@given(numbers=st.permutations(range(1, 251)), after=st.integers(min_value=0, max_value=250))
+def test_the_newest_are_kept_in_order_whatever_order_they_come_in(numbers, after):
+    missed = Missed(after, 0)
+    for number in numbers:
+        missed.add(entry(number, LATER - SHORTLY * 2 if number < after else LATER))
+    assert ids(missed) == [*range(after + 1, 251)][-MAX_MISSED:]
+    assert missed.cut is (250 - after > MAX_MISSED)
+
+
+@given(seen=st.dictionaries(st.text(), st.integers(), max_size=700))
+def test_the_chats_of_the_newest_messages_are_looked_through(seen):
+    found = newest_chats(seen)
+    assert len(found) == min(len(seen), 500)
+    assert list(found.values()) == sorted(seen.values(), reverse=True)[:500]

@@ -1,7 +1,5 @@
 """What the night finds and changes: what says the same, what is over; nothing is ever lost."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -295,9 +293,7 @@ def test_no_line_is_lost_and_what_is_struck_says_since_when(notes: dict[str, str
 
 
 @given(spaces)
-def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(
-    notes: dict[str, str],
-) -> None:
+def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(notes) -> None:
     made = all_edits(notes)
     after = {**notes, **edits.apply(notes, made)}
     assert edits.apply(after, made) == {}
@@ -309,9 +305,7 @@ def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(
 
 
 @given(spaces, st.data())
-def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(
-    notes: dict[str, str], data: st.DataObject
-) -> None:
+def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(notes, data) -> None:
     made = all_edits(notes)
     changed = edits.apply(notes, made)
     some = data.draw(st.sets(st.sampled_from(sorted(changed)))) if changed else set()
@@ -322,9 +316,7 @@ def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(
 
 
 @given(spaces, st.data())
-def test_taken_back_all_is_as_it_was_to_the_last_byte(
-    notes: dict[str, str], data: st.DataObject
-) -> None:
+def test_taken_back_all_is_as_it_was_to_the_last_byte(notes, data) -> None:
     made = all_edits(notes)
     changed = edits.apply(notes, made)
     after = {**notes, **changed}
@@ -342,9 +334,7 @@ def test_taken_back_all_is_as_it_was_to_the_last_byte(
 
 
 @given(spaces, st.data())
-def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(
-    notes: dict[str, str], data: st.DataObject
-) -> None:
+def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(notes, data) -> None:
     made = all_edits(notes)
     if not made:
         return
@@ -427,9 +417,7 @@ def test_a_model_is_shown_entries_by_number_and_nothing_from_elsewhere() -> None
         ('{"same": [4, 8]}', [], []),  # another number
     ],
 )
-def test_what_a_model_proposes_goes_the_way_of_the_rules(
-    reply: str, changes: list[str], asked: list[str]
-) -> None:
+def test_what_a_model_proposes_goes_the_way_of_the_rules(reply, changes, asked) -> None:
     draft = drafted(PROPOSED, reply)
     assert [each.kind for each in draft.changes] == changes
     assert [each.kind for each in draft.asked] == asked
@@ -476,9 +464,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("reply", HOSTILE)
-def test_rubbish_and_hostile_answers_change_nothing_and_the_rules_do_what_they_do(
-    reply: str,
-) -> None:
+def test_rubbish_and_hostile_answers_change_nothing_and_the_rules_do_what_they_do(reply) -> None:
     draft = drafted(PROPOSED, reply)
     assert (draft.changes, draft.asked) == ([], [])
     notes = days("I live in Bonn", "I moved to Kiel")
@@ -499,7 +485,7 @@ replies = st.lists(
 
 @given(spaces, replies)
 def test_whatever_a_model_proposes_no_line_is_lost_and_all_of_it_can_be_taken_back(
-    notes: dict[str, str], reply: str
+    notes, reply
 ) -> None:
     draft = drafted(notes, reply)
     assert len(draft.changes) + len(draft.asked) <= 10

@@ -1,15 +1,24 @@
 """What options decide by themselves: whose own they are, who may talk, and what rules match."""
 
-from __future__ import annotations
-
 import asyncio
+import json
 import logging
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import is_hypothesis_test
 from pydantic import SecretStr
 from yarl import URL
 
@@ -19,7 +28,7 @@ from adapters.discord.account import Account as DiscordAccount
 from adapters.discord.account import Pace as DiscordPace
 from adapters.discord.files import origin
 from adapters.web import WebConfig
-from bot import logs
+from bot import logs, settings
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
@@ -43,8 +52,12 @@ from bot.identity.view import Subject, allows, permits
 from bot.identity.zone import local_zone
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.messages import Message, Text
+from bot.settings.fields import env_name, tables
 from bot.testing import RecordingEngine
+from scripts.docs import documents, reference_markdown, reference_toml
+from tests.fakes.config_channels import CHANNELS, load
 from tests.fakes.text_store import TextStoreInMemory
+from tests.ignoring import options
 from tests.support import PATIENCE
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
@@ -252,3 +265,196 @@ def test_the_least_serious_event_that_is_told_is_the_configured_one(level, capfd
         logging.root.handlers[:] = handlers
         logging.root.setLevel(root)
     assert ("something.happened" in capfd.readouterr().err) is (level == "debug")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = settings.config_model(settings.installed_channels())
+PIGEON_MODEL = settings.config_model(CHANNELS)
+OPTION = re.compile(r"^#(?=\w+ = )", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["config/confidant.toml", "docs/configuration.md"])
+def test_the_committed_file_is_the_generated_one(name):
+    committed = (ROOT / name).read_text("utf-8")
+    assert committed == documents()[name], f"{name} is out of date: run `make docs`"
+
+
+def test_the_reference_file_changes_nothing_as_it_is(tmp_path):
+    text = reference_toml(MODEL)
+    path = tmp_path / "reference.toml"
+    path.write_text(text, "utf-8")
+    loaded = settings.load(path, {}, tmp_path)
+    assert loaded.config.model_dump() == settings.load(None, {}, tmp_path).config.model_dump()
+    assert loaded.warnings == ()
+
+
+def test_the_file_of_the_short_guide_says_what_it_is_meant_to(tmp_path):
+    page = (ROOT / "docs" / "setting-up.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (secrets,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (path := tmp_path / "confidant.toml").write_text(example, "utf-8")
+    (tmp_path / ".env").write_text(secrets, "utf-8")
+    loaded = settings.load(path, {}, tmp_path)
+    assert loaded.warnings == ()
+    assert loaded.config.agent.name == "Pinguin"
+    assert loaded.config.session.owner == ("telegram:123456789",)
+    assert loaded.config.limits.each.month_usd == 10.0
+    for name in re.findall(r"([\w-]+\.md)$", example, re.MULTILINE):
+        assert (ROOT / "docs" / name).exists()
+
+
+def test_every_option_uncommented_is_its_default(tmp_path):
+    path = tmp_path / "reference.toml"
+    path.write_text(OPTION.sub("", reference_toml(MODEL)), "utf-8")
+    loaded = settings.load(path, {}, tmp_path)
+    assert loaded.config.model_dump() == settings.load(None, {}, tmp_path).config.model_dump()
+
+
+def test_the_reference_file_has_every_option():
+    text = reference_toml(MODEL)
+    data = tomllib.loads(OPTION.sub("", text))
+    for key, _, here in tables(MODEL):
+        table = data
+        for name in key:
+            table = table.get(name, {})
+        for option in here:
+            if option.shape.kind == "secret":
+                assert f'# In this file: {option.key[-1]} = "file:' in text
+            else:
+                assert option.key[-1] in table, option.key
+
+
+def test_every_option_is_described():
+    for _, table, here in tables(MODEL):
+        assert table.__doc__
+        for option in here:
+            assert option.field.description, option.key
+
+
+def test_the_reference_file_fits_a_screen():
+    lines = reference_toml(MODEL).split("\n")
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_page_has_every_option_and_variable():
+    page = reference_markdown(MODEL)
+    for _, _, here in tables(MODEL):
+        for option in here:
+            assert f"| `{option.key[-1]}` |" in page
+            assert env_name(option.key) in page
+
+
+def test_the_page_names_plain_variables_and_the_options_of_nested_tables():
+    plain = settings.plain_names(CHANNELS, PIGEON_MODEL)
+    page = reference_markdown(PIGEON_MODEL, plain)
+    assert (
+        "| `token` | secret | not set | `PIGEON_TOKEN`, `CONFIDANT_CHANNELS__PIGEON__TOKEN` |"
+        in page
+    )
+    assert "### `[channels.pigeon.accounts.<name>]`" in page
+    assert "### `[[scope.rules]]`" in page
+    assert '| `action` | `"allow"` or `"deny"` | required |' in page
+    assert "number above 0, at most 40" in page
+
+
+def test_the_schema_is_one_for_editors():
+    schema = settings.json_schema(PIGEON_MODEL)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert schema["additionalProperties"] is False
+    channels = schema["$defs"]["Channels"]["properties"]
+    assert set(channels) == {"owl", "pigeon"}
+
+
+SHOWN = """
+[agent]
+name = 'A "quoted"\\n name'
+[channels.pigeon.accounts.work]
+token = "s3cret"
+[session]
+identity_links = { "a.b" = ["pigeon:1"] }
+[[scope.rules]]
+action = "deny"
+sender = "7"
+"""
+
+
+def test_what_is_in_effect_is_toml_with_sources_and_no_secrets(tmp_path):
+    loaded = load(tmp_path, SHOWN, {"PIGEON_TOKEN": "s3cret", "CONFIDANT_LOG__LEVEL": "debug"})
+    text = settings.show(loaded)
+    assert "s3cret" not in text
+    assert 'level = "debug"  # CONFIDANT_LOG__LEVEL\n' in text
+    assert 'token = "•••"  # PIGEON_TOKEN\n' in text
+    assert 'format = "auto"  # default\n' in text
+    assert 'accounts = { work = { token = "•••" } }  # confidant.toml:5\n' in text
+    assert 'rules = [{ action = "deny", sender = "7" }]  # confidant.toml:8\n' in text
+    data = tomllib.loads(text)
+    assert data["agent"]["name"] == 'A "quoted"\\n name'
+    assert data["session"]["identity_links"] == {"a.b": ["pigeon:1"]}
+    assert set(data) == set(type(loaded.config).model_fields) - {"models"} | {"models"}
+
+
+def test_what_is_in_effect_can_be_loaded_again(tmp_path):
+    text = settings.show(load(tmp_path))
+    (tmp_path / "again.toml").write_text(text, "utf-8")
+    again = settings.load(Path("again.toml"), {}, tmp_path, CHANNELS)
+    assert settings.show(load(tmp_path)) == re.sub(
+        "# again.toml:\\d+", "# default", settings.show(again)
+    )
+
+
+AT_ONCE = 6  # processes
+ROWS: dict[str, str] = tomllib.loads((ROOT / "tests/data/options.toml").read_text())
+
+
+def test_every_option_has_a_row():
+    assert ROWS.keys() == options().keys()
+
+
+def test_what_a_test_notices_does_not_depend_on_what_is_drawn():
+    tests = {tuple(test.split("::")) for test in ROWS.values()}
+    modules = {path: import_module(f"tests.{path[:-3].replace('/', '.')}") for path, _ in tests}
+    assert not [name for path, name in tests if is_hypothesis_test(getattr(modules[path], name))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_option_that_is_ignored_is_noticed(tmp_path: Path):
+    assert unnoticed(tmp_path, ROWS) == []
+
+
+@pytest.mark.slow
+def test_a_test_that_has_nothing_to_do_with_an_option_does_not_count(tmp_path: Path):
+    other = "unit/test_options.py::test_a_rule_matches_by_what_it_names"
+    assert unnoticed(tmp_path, {"log.level": other}) == ["log.level"]
+
+
+def unnoticed(folder: Path, rows: dict[str, str]) -> list[str]:
+    """The options whose tests pass all the same when they are ignored."""
+    plan: dict[str, list[str]] = defaultdict(list)
+    for option, test in sorted(rows.items(), key=lambda row: row[1]):
+        plan[f"tests/{test}"].append(option)
+    # Several at once: some wait long for what does not come. Each imports files of its own.
+    files = sorted({test.partition("::")[0] for test in plan})
+    parts = [
+        {test: options for test, options in plan.items() if test.partition("::")[0] in these}
+        for these in (files[n::AT_ONCE] for n in range(min(AT_ONCE, len(files))))
+    ]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        found = threads.map(noticed, (folder / f"{n}.json" for n in range(len(parts))), parts)
+        return sorted(rows.keys() - {option for part in found for option in part})
+
+
+def noticed(file: Path, plan: dict[str, list[str]]) -> list[str]:
+    """The options of a plan that its tests notice, run in a process of their own."""
+    file.write_text(json.dumps(plan))
+    environment = {"HOME": str(file.parent), "IGNORING": str(file), "PYTEST_ADDOPTS": ""}
+    # What a failed test left open must not fail the next one in another way than by its assertion.
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.ignoring", "-p", "no:cacheprovider",
+         "-p", "no:unraisableexception", "-p", "no:xdist", "--timeout", "90",
+         "--assert", "plain", "--tb", "native", *plan],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = file.with_suffix(".noticed")
+    assert found.exists(), done.stdout[-2_000:] + done.stderr[-2_000:]
+    return json.loads(found.read_text())

@@ -1,11 +1,15 @@
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from pathlib import Path
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bot.config import ResetConfig, ResetPolicy
+from bot.channel import Address, Inbound
+from bot.config import Config, ResetConfig, ResetPolicy
+from bot.identity import Books, ConversationResolver, Link, Policy
+from bot.sessions import zones
 from bot.sessions.reset import (
     SessionTimes,
     cut,
@@ -15,6 +19,10 @@ from bot.sessions.reset import (
     next_boundary,
     policy_for,
 )
+from bot.sessions.zone_names import meant, spoken, zone_named
+from bot.storage import Database
+from tests.fakes.config_channels import load, problems
+from tests.support import FakeClock, running
 
 HOUR = 3_600_000
 MINUTE = 60_000
@@ -318,27 +326,15 @@ def test_the_cut_is_as_tight_as_the_shortest_policies_allow(policies, zones, fou
         (ResetPolicy(at_hour=4), FOUR - DAY, FOUR - 2 * HOUR, (FOUR, "daily")),
         (ResetPolicy(at_hour=4), FOUR - DAY, FOUR, (FOUR + HOUR, "daily")),
         # What comes first is the reason; at the same moment, idle.
-        (
-            ResetPolicy(at_hour=4, idle_minutes=120),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR - HOUR, "idle"),
-        ),
-        (
-            ResetPolicy(at_hour=4, idle_minutes=240),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR, "daily"),
-        ),
-        (
-            ResetPolicy(at_hour=4, idle_minutes=180),
-            FOUR - 3 * HOUR,
-            FOUR - 3 * HOUR,
-            (FOUR, "idle"),
-        ),
+        (ResetPolicy(at_hour=4, idle_minutes=120), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR - HOUR, "idle")),
+        (ResetPolicy(at_hour=4, idle_minutes=240), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR, "daily")),
+        (ResetPolicy(at_hour=4, idle_minutes=180), FOUR - 3 * HOUR, FOUR - 3 * HOUR,
+         (FOUR, "idle")),
         (ResetPolicy(at_hour=6), FOUR, FOUR, (FOUR + 2 * HOUR, "daily")),
     ],
-)
+)  # fmt: skip
 def test_a_conversation_ends_to_the_millisecond_and_for_what_came_first(
     policy, started, silent_since, end
 ):
@@ -360,22 +356,12 @@ def test_a_conversation_that_nothing_ends_goes_on():
     ("zone", "moment", "hour", "before", "after"),
     [
         # Far from the machine's own zone the day is another one.
-        (
-            "Pacific/Kiritimati",
-            "2026-07-01T12:00:00+00:00",
-            1,
-            "2026-07-01T11:00:00+00:00",
-            "2026-07-02T11:00:00+00:00",
-        ),
-        (
-            "Pacific/Pago_Pago",
-            "2026-07-01T12:00:00+00:00",
-            2,
-            "2026-06-30T13:00:00+00:00",
-            "2026-07-01T13:00:00+00:00",
-        ),
+        ("Pacific/Kiritimati", "2026-07-01T12:00:00+00:00", 1, "2026-07-01T11:00:00+00:00",
+         "2026-07-02T11:00:00+00:00"),
+        ("Pacific/Pago_Pago", "2026-07-01T12:00:00+00:00", 2, "2026-06-30T13:00:00+00:00",
+         "2026-07-01T13:00:00+00:00"),
     ],
-)
+)  # fmt: skip
 def test_the_hour_is_that_of_the_persons_zone(zone, moment, hour, before, after):
     where = ZoneInfo(zone)
     assert latest_boundary(_ms(moment), hour, where) == _ms(before)
@@ -383,3 +369,253 @@ def test_the_hour_is_that_of_the_persons_zone(zone, moment, hour, before, after)
     assert next_boundary(_ms(before), hour, where) == _ms(after)
     times = SessionTimes(_ms(before), _ms(before))
     assert ends_at(ResetPolicy(at_hour=hour), times, where) == (_ms(after), "daily")
+
+
+HOME = ZoneInfo("Europe/Berlin")
+
+
+def people(session: dict[str, object]) -> ConversationResolver:
+    return ConversationResolver(Policy.of(Config.model_validate({"session": session}), HOME))
+
+
+def message(channel: str, sender: str, chat_type: str = "direct") -> Inbound:
+    return Inbound(channel, "default", "c", chat_type, sender, "1", "hi", 0)
+
+
+def test_who_is_not_named_lives_where_the_program_does():
+    assert people({}).resolve(message("telegram", "42")).zone == HOME
+    named = people({"timezones": {"telegram:42": "Asia/Shanghai"}})
+    assert named.resolve(message("telegram", "43")).zone == HOME
+    assert named.now.zone_of("") == HOME
+    assert named.now.zone_of("telegram:42") == ZoneInfo("Asia/Shanghai")
+    assert named.now.zones == {HOME, ZoneInfo("Asia/Shanghai")}
+
+
+def test_a_linked_person_takes_the_zone_along():
+    links = {"ada": ["telegram:42", "discord:77"]}
+    by_name = people({"identity_links": links, "timezones": {"ada": "Asia/Shanghai"}})
+    by_place = people({"identity_links": links, "timezones": {"discord:77": "Asia/Shanghai"}})
+    for known in (by_name, by_place):
+        for channel, sender in (("telegram", "42"), ("discord", "77")):
+            inbound = message(channel, sender)
+            assert known.resolve(inbound).zone == ZoneInfo("Asia/Shanghai")
+            assert known.now.zone_of(known.resolve(inbound).person) == ZoneInfo("Asia/Shanghai")
+        assert known.resolve(message("discord", "42")).zone == HOME
+
+
+@pytest.mark.parametrize("name", ["main", "ada", "telegram:42", "web:owner"])
+def test_the_owner_is_found_under_every_name(name):
+    session = {
+        "owner": ["telegram:42"],
+        "identity_links": {"ada": ["telegram:42", "discord:77"]},
+        "timezones": {name: "Asia/Shanghai"},
+    }
+    known = people(session)
+    for inbound in (message("telegram", "42"), message("discord", "77"), message("web", "owner")):
+        assert known.resolve(inbound).person == "main"
+        assert known.resolve(inbound).zone == ZoneInfo("Asia/Shanghai")
+
+
+def test_the_owner_s_zone_is_nobody_elses():
+    links = {"ada": ["telegram:42"], "bob": ["telegram:43"]}
+    known = people({"owner": ["telegram:42"], "identity_links": links, "timezones": {"ada": "UTC"}})
+    assert known.resolve(message("telegram", "43")).zone == HOME
+
+
+def test_a_zone_that_is_none_stops_the_start_with_its_line(tmp_path: Path):
+    toml = '[session]\n[session.timezones]\n"owl:1" = "UTC"\nada = "Asia/Shanghia"\n'
+    (line,) = problems(tmp_path, toml)
+    assert line == (
+        'confidant.toml:4: session.timezones.ada: "Asia/Shanghia" is not a time zone; '
+        'did you mean "Asia/Shanghai"?'
+    )
+
+
+@pytest.mark.parametrize("zone", ["", "../etc/passwd", "/etc/localtime", "Europe", "5" * 999])
+def test_what_could_not_be_opened_is_no_zone_either(tmp_path: Path, zone: str):
+    (line,) = problems(tmp_path, f'[session.timezones]\n"owl:1" = "{zone}"\n')
+    assert line.startswith("confidant.toml:2: session.timezones.owl:1: ")
+    assert "is not a time zone" in line
+
+
+def test_a_zone_for_nobody_is_pointed_out(tmp_path: Path):
+    toml = """
+        [session.identity_links]
+        ada = ["owl:1"]
+        [session.timezones]
+        adda = "UTC"
+        ada = "UTC"
+        main = "UTC"
+        "owl:2" = "UTC"
+    """
+    (warning,) = load(tmp_path, toml).warnings
+    assert warning == (
+        'confidant.toml:5: session.timezones.adda: "adda" is nobody; did you mean "ada"?'
+    )
+
+
+TOKYO = ZoneInfo("Asia/Tokyo")
+LIMA = ZoneInfo("America/Lima")
+
+
+@pytest.mark.parametrize(
+    ("said", "zone"),
+    [
+        ("Europe/Berlin", "Europe/Berlin"),
+        ("europe/berlin", "Europe/Berlin"),
+        (" new   york ", "America/New_York"),
+        ("New_York", "America/New_York"),
+        ("San Francisco", "America/Los_Angeles"),
+        ("北京", "Asia/Shanghai"),
+        ("香港", "Asia/Hong_Kong"),
+        ("utc", "UTC"),
+        ("UTC+8", "Etc/GMT-8"),
+        ("gmt -3:00", "Etc/GMT+3"),
+        ("UTC+0", "UTC"),
+        ("buenos aires", "America/Buenos_Aires"),
+    ],
+)
+def test_a_zone_is_known_by_what_people_call_it(said, zone):
+    found = zone_named(said)
+    assert found is not None
+    assert found.key == zone
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "/", "..", "../etc/passwd", "/etc/localtime", "Europe", "EST", "localtime", "GMT-8x"),
+        *("UTC+15", "UTC-13", "UTC+99", "\0", "x" * 10_000, "posix/UTC", "Factory", "UTC+٣"),
+    ],
+)
+def test_anything_else_is_no_zone(said):
+    assert zone_named(said) is None
+    meant(said)  # and guessing at it does no harm
+
+
+@given(st.text(max_size=80))
+def test_whatever_is_typed_is_a_zone_there_is_or_none(said):
+    found = zone_named(said)
+    assert found is None or found.key in available_timezones()
+
+
+def test_hours_from_utc_are_shown_as_people_count_them():
+    assert spoken(ZoneInfo("Etc/GMT-8")) == "UTC+8"
+    assert spoken(ZoneInfo("Etc/UTC")) == "UTC"
+    assert spoken(HOME) == "Europe/Berlin"
+
+
+def test_a_slip_gets_a_guess():
+    assert meant("Europe/Berln") == "Europe/Berlin"
+    assert meant("Shanghia") == "Asia/Shanghai"
+    assert meant("qqqqqq") == ""
+
+
+# --- whose choice counts -------------------------------------------------------------------------
+
+
+def resolver(session: dict[str, object], books: Books) -> ConversationResolver:
+    policy = Policy.of(Config.model_validate({"session": session}), HOME)
+    return ConversationResolver(policy, books)
+
+
+def test_what_somebody_chose_is_theirs_alone_and_never_a_room_s():
+    known = resolver({}, Books(zones={"telegram:42": TOKYO}))
+    assert known.resolve(message("telegram", "42")).zone == TOKYO
+    assert known.resolve(message("telegram", "43")).zone == HOME
+    assert known.resolve(message("telegram", "42", "group")).zone == HOME
+    assert known.now.zones == {HOME, TOKYO}
+
+
+def test_what_the_configuration_says_of_somebody_counts_more():
+    known = resolver(
+        {"timezones": {"telegram:42": "America/Lima"}},
+        Books(zones={"telegram:42": TOKYO, "telegram:43": TOKYO}),
+    )
+    assert known.resolve(message("telegram", "42")).zone == LIMA
+    assert known.resolve(message("telegram", "43")).zone == TOKYO
+
+
+def test_a_choice_is_taken_along_when_accounts_are_joined():
+    chosen = {"discord:7": TOKYO}
+    linked = {"identity_links": {"ada": ["telegram:42", "discord:7"]}}
+    by_name = resolver(linked, Books(zones=chosen))
+    seat, root = ("discord", "7"), ("telegram", "42")
+    link = Link(seat, root, Address("discord", "default", "7"), "en")
+    by_code = resolver({}, Books(zones=chosen, links=(link,)))
+    for known in (by_name, by_code):
+        for channel, sender in (root, seat):
+            assert known.resolve(message(channel, sender)).zone == TOKYO
+    # Of two choices that of the account all others count as.
+    both = resolver({}, Books(zones={**chosen, "telegram:42": LIMA}, links=(link,)))
+    assert both.resolve(message("discord", "7")).zone == LIMA
+
+
+# --- kept ----------------------------------------------------------------------------------------
+
+
+async def test_a_choice_is_kept_replaced_and_forgotten(each_database: Database):
+    await each_database.write(lambda tx: zones.choose(tx, "ada", TOKYO, 1))
+    await each_database.write(lambda tx: zones.choose(tx, "ada", LIMA, 2))
+    await each_database.write(lambda tx: zones.choose(tx, "bob", TOKYO, 2))
+    assert await each_database.read(zones.everything) == {"ada": LIMA, "bob": TOKYO}
+    assert await each_database.write(lambda tx: zones.drop(tx, ("eve", "ada")))
+    assert not await each_database.write(lambda tx: zones.drop(tx, ("eve", "ada")))
+    assert await each_database.read(zones.everything) == {"bob": TOKYO}
+
+
+async def test_a_zone_this_machine_does_not_know_is_as_if_none_was_chosen(each_database: Database):
+    await each_database.write(
+        lambda tx: tx.execute("INSERT INTO zones VALUES ('ada', 'Moon/Base', 1)")
+    )
+    assert await each_database.read(zones.everything) == {}
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+async def test_a_zone_is_shown_chosen_and_forgotten(tmp_path: Path):
+    async with running(tmp_path) as engine:
+        assert "mine: UTC, where it is 12:00" in await engine.ask("/timezone")
+        said = "From now on it is 21:00 for you: Asia/Tokyo."
+        assert said in await engine.ask("/timezone tokyo")
+        assert "It is 21:00 for you: Asia/Tokyo." in await engine.ask("/timezone")
+        answer = await engine.ask("/remind tomorrow at 9 tea")
+        assert answer == "I will remind you on Sun 2026-11-22 09:00 (Asia/Tokyo): tea"
+        assert "mine: UTC, where it is 12:00" in await engine.ask("/timezone auto")
+        assert "(UTC)" in await engine.ask("/remind tomorrow at 9 coffee")
+        assert "Did you mean “/timezone Asia/Tokyo”?" in await engine.ask("/timezone Asia/Tokio")
+        assert "Say a large city" in await engine.ask("/timezone qqqqqq")
+        assert "你那里是 20:00：Asia/Shanghai" in await engine.ask("/时区 北京", locale="zh-CN")
+
+
+async def test_a_choice_outlives_a_restart_and_the_database(tmp_path: Path):
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as engine:
+        await engine.ask("/timezone tokyo")
+    async with running(tmp_path, clock=clock) as engine:
+        assert "Asia/Tokyo" in await engine.ask("/timezone")
+    for part in ("", "-wal", "-shm"):
+        (tmp_path / f"confidant.db{part}").unlink(missing_ok=True)
+    for backup in tmp_path.glob("backups/*"):
+        backup.unlink()
+    async with running(tmp_path, clock=clock) as engine:
+        assert "Asia/Tokyo" in await engine.ask("/timezone")
+
+
+async def test_what_the_operator_set_is_told_and_stays(tmp_path: Path):
+    named = {"session": {"timezones": {"memory:ada": "America/Lima"}}}
+    async with running(tmp_path, **named) as engine:
+        answer = await engine.ask("/timezone tokyo")
+        assert "Whoever runs me has set your time zone: America/Lima, where it is 07:00" in answer
+
+
+async def test_a_room_is_not_told_where_somebody_lives(tmp_path: Path):
+    rooms = {"channels": {"memory": {"group_policy": "open"}}}
+    async with running(tmp_path, **rooms) as engine:
+        await engine.ask("/timezone tokyo")
+        for wish in ("/timezone", "/timezone lima"):
+            await engine.say(wish, chat="den", chat_type="group", mentions_bot=True)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) == 2)
+        assert all("where we are alone" in said for said in engine.sent_to("den"))
+        assert "Asia/Tokyo" in await engine.ask("/timezone")

@@ -1,24 +1,19 @@
 """The mention gate, what is overheard, and what is known of rooms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from adapters.discord import DiscordConfig
+from bot.agent.replies import confirmation, without_confirmations
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
-from bot.gateway.admission import (
-    MAX_CHARS,
-    MAX_HEARD,
-    MAX_ROOMS,
-    MAX_TEXT,
-    Overheard,
-    read_books,
-)
+from bot.gateway.admission import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard, read_books
 from bot.identity import Books
-from bot.identity.message import MAX_SEARCHED, addressed, named
+from bot.identity.message import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
+from bot.memory.notes import Place
 from bot.sessions import rooms
 from bot.storage.sqlite import _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -266,3 +261,111 @@ def test_choices_are_bounded_in_memory_the_newest_stay(tx, monkeypatch):
     chosen = book.activated("d", "mention").chosen
     assert [chosen.get(key, "") for key in "abcd"] == ["", "always", "always", "mention"]
     assert chosen.keys() == read_books(tx).chosen.keys() - {"a"} | {"d"}
+
+
+BAD = {"mention_patterns": ("fine", "(")}
+
+
+@pytest.mark.parametrize("section", [BAD, {"groups": {"7": BAD}}])
+def test_in_a_channel_and_in_its_rooms(section):
+    with pytest.raises(ValidationError, match=r"mention_patterns: '\(' is no pattern"):
+        ChannelConfig.model_validate(section)
+
+
+@pytest.mark.parametrize("place", ["guilds", "groups"])
+def test_in_discords_servers_and_in_those_of_an_account(place):
+    for section in ({place: {"7": BAD}}, {"accounts": {"work": {place: {"7": BAD}}}}):
+        with pytest.raises(ValidationError, match=r"mention_patterns: '\(' is no pattern"):
+            DiscordConfig.model_validate(section)
+
+
+@pytest.mark.parametrize("pattern", ["0[[", "[[a]", "[a--b]"])
+def test_what_will_mean_something_else_one_day_is_refused(pattern):
+    with pytest.raises(ValidationError, match="is no pattern: "):
+        ChannelConfig.model_validate({"mention_patterns": (pattern,)})
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/new", Parsed("new")),
+        ("  /NEW  ", Parsed("new")),
+        ("/new@confidant_bot opus hi", Parsed("new", "opus hi", "confidant_bot")),
+        ("/new\nfirst line\nsecond", Parsed("new", "first line\nsecond")),
+        ("/model   claude-opus", Parsed("model", "claude-opus")),
+        ("/Start x", Parsed("start", "x")),
+        ("／help", Parsed("help")),
+        ("/帮助", Parsed("help")),
+        ("/提醒 明天9点 开会", Parsed("remind", "明天9点 开会")),
+        ("/提醒列表", Parsed("reminders")),
+        ("／停止", Parsed("stop")),
+    ],
+)
+def test_commands_are_recognised(text, command):
+    assert parse(text) == command
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "", "/", "//", "/etc/passwd", "/etc/passwd?", "new", "a /new", "/new!", "/新", "/né",
+            "/帮助我", "/吃饭了吗",
+        ),
+        *("/a-b", "/" + "x" * 33, "/new@", "/ new"),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_command_is_a_message(text):
+    assert parse(text) is None
+
+
+@given(st.text())
+def test_any_text_is_parsed_and_nothing_after_the_name_is_lost(text):
+    found = parse(text)
+    if found is not None:
+        assert text.strip().startswith(("/", "／"))
+        assert found.name == found.name.lower()
+        assert text.strip().endswith(found.rest)
+
+
+@pytest.mark.parametrize("text", ["stop", "STOP!", " Stop. ", "停止", "停止。", "停止！"])
+def test_the_words_that_stop_a_reply(text):
+    assert is_abort(text)
+
+
+@pytest.mark.parametrize("text", ["stop it", "don't stop", "", "停", "stops", "stop?"])
+def test_other_words_stop_nothing(text):
+    assert not is_abort(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("✓ Stored.", "Stored."),
+        ("  ✅ Stored. ✓", "Stored."),
+        ("✔️✔️ 记住了 ✔️", "记住了"),
+        ("I ✓ it", "I ✓ it"),
+        ("Ok ✓\nmore", "Ok\nmore"),
+        ("✓ milk\n✓ eggs", "✓ milk\n✓ eggs"),
+        ("✓ milk\n✓ noted: eggs", "✓ milk\nnoted: eggs"),
+        ("✓", ""),
+        ("", ""),
+        ("I'll remember", "I'll remember"),
+    ],
+)
+def test_only_lists_keep_their_ticks(said: str, told: str):
+    assert without_confirmations(said) == told
+
+
+@given(st.text(alphabet="✓✅ a\n记."))
+def test_nothing_but_ticks_is_taken_away(said: str):
+    told = without_confirmations(said)
+    bare = str.maketrans("", "", "✓✅ \n")
+    assert told.translate(bare) == said.translate(bare)
+
+
+def test_a_confirmation_names_each_place_once():
+    places = [Place("memory/a.md", 3), Place("MEMORY.md", 5), Place("memory/a.md", 3)]
+    assert confirmation("en", places) == "✓ Stored in memory/a.md:3, MEMORY.md:5"
+    assert confirmation("zh", places[:1]) == "✓ 已存入 memory/a.md:3"
+    assert confirmation("en", []) == ""

@@ -1,17 +1,21 @@
 """What a person is told about each mistake: where it is, what is wrong, what was meant."""
 
-# ruff: noqa: E501, ISC004  (a message is easiest to compare when it is written as it is told)
-
-from __future__ import annotations
-
 import os
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot import settings
 from bot.errors import ConfigError
+from bot.settings.tomlfile import positions
 from tests.fakes.config_channels import CHANNELS, load, problems
+
+# ruff: noqa: E501, ISC004  (a message is easiest to compare when it is written as it is told)
+
 
 SECRET = "4711:s3cr3t-t0ken"
 
@@ -19,68 +23,38 @@ SECRET = "4711:s3cr3t-t0ken"
 @pytest.mark.parametrize(
     ("toml", "line"),
     [
-        (
-            "[channels.pigeon]\ntokn = 'x'",
-            'confidant.toml:2: unknown option "tokn" in [channels.pigeon]; did you mean "token"?',
-        ),
+        ("[channels.pigeon]\ntokn = 'x'",
+         'confidant.toml:2: unknown option "tokn" in [channels.pigeon]; did you mean "token"?'),
         ("[agnet]\nname = 'A'", "confidant.toml:1: unknown section [agnet]; did you mean [agent]?"),
-        (
-            "port = 1",
-            'confidant.toml:1: unknown option "port" before the first section; '
-            "it belongs to [dashboard]",
-        ),
-        (
-            "[channels.discord]",
-            'confidant.toml:1: no channel "discord" is installed (installed: owl, pigeon)',
-        ),
-        (
-            "[channels]\npigen.speed = 1",
-            'confidant.toml:2: no channel "pigen" is installed (installed: owl, pigeon); '
-            "did you mean [channels.pigeon]?",
-        ),
-        (
-            "[dashboard]\nport = '8420'",
-            'confidant.toml:2: dashboard.port: "8420" is not a whole number',
-        ),
-        (
-            "[dashboard]\nport = true",
-            "confidant.toml:2: dashboard.port: true is not a whole number",
-        ),
-        (
-            "[dashboard]\nport = 70000",
-            "confidant.toml:2: dashboard.port: 70000 is too large: it must be at most 65535",
-        ),
-        (
-            "[channels.pigeon]\nspeed = -1",
-            "confidant.toml:2: channels.pigeon.speed: -1 is too small: it must be above 0",
-        ),
-        (
-            "[channels.pigeon]\nenabled = 1",
-            "confidant.toml:2: channels.pigeon.enabled: 1 is not true or false",
-        ),
+        ("port = 1", 'confidant.toml:1: unknown option "port" before the first section; '
+         "it belongs to [dashboard]"),
+        ("[channels.discord]",
+         'confidant.toml:1: no channel "discord" is installed (installed: owl, pigeon)'),
+        ("[channels]\npigen.speed = 1",
+         'confidant.toml:2: no channel "pigen" is installed (installed: owl, pigeon); '
+         "did you mean [channels.pigeon]?"),
+        ("[dashboard]\nport = '8420'",
+         'confidant.toml:2: dashboard.port: "8420" is not a whole number'),
+        ("[dashboard]\nport = true",
+         "confidant.toml:2: dashboard.port: true is not a whole number"),
+        ("[dashboard]\nport = 70000",
+         "confidant.toml:2: dashboard.port: 70000 is too large: it must be at most 65535"),
+        ("[channels.pigeon]\nspeed = -1",
+         "confidant.toml:2: channels.pigeon.speed: -1 is too small: it must be above 0"),
+        ("[channels.pigeon]\nenabled = 1",
+         "confidant.toml:2: channels.pigeon.enabled: 1 is not true or false"),
         ("[agent]\nname = 5", 'confidant.toml:2: agent.name: 5 is not text in quotes: write "5"'),
-        (
-            "[agent]\nname = ''",
-            'confidant.toml:2: agent.name: "" is too short: it needs 1 or more characters',
-        ),
+        ("[agent]\nname = ''",
+         'confidant.toml:2: agent.name: "" is too short: it needs 1 or more characters'),
         ("agent = 5", "confidant.toml:1: agent: 5 is not a table of options"),
-        (
-            "[channels.owl]\nallow_from = 42",
-            'confidant.toml:2: channels.owl.allow_from: 42 is not a list such as ["a", "b"]',
-        ),
-        (
-            "[channels.owl]\nallow_from = [\n  42,\n]",
-            'confidant.toml:3: channels.owl.allow_from: 42 is not text in quotes: write "42"',
-        ),
-        (
-            "[channels.owl]\ndm_policy = 'opn'",
-            'confidant.toml:2: channels.owl.dm_policy: "opn" is not one of "pairing", "allowlist", '
-            '"open", "disabled"; did you mean "open"?',
-        ),
-        (
-            "[agent]\nlanguage = 'de'",
-            'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"',
-        ),
+        ("[channels.owl]\nallow_from = 42",
+         'confidant.toml:2: channels.owl.allow_from: 42 is not a list such as ["a", "b"]'),
+        ("[channels.owl]\nallow_from = [\n  42,\n]",
+         'confidant.toml:3: channels.owl.allow_from: 42 is not text in quotes: write "42"'),
+        ("[channels.owl]\ndm_policy = 'opn'",
+         'confidant.toml:2: channels.owl.dm_policy: "opn" is not one of "pairing", "allowlist", "open", "disabled"; did you mean "open"?'),
+        ("[agent]\nlanguage = 'de'",
+         'confidant.toml:2: agent.language: "de" is not one of "auto", "en", "zh"'),
         ("[[scope.rules]]\nchat = 'x'", 'confidant.toml:1: [scope.rules.1] needs "action"'),
         *(
             (
@@ -96,152 +70,80 @@ SECRET = "4711:s3cr3t-t0ken"
             )
             for table in ("scope", "send_policy", "tools")
         ),
-        (
-            "[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
-            'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?',
-        ),
-        (
-            "[tools.mcp.files]\ncommand = 'x'\n[[tools.rules]]\naction = 'allow'\ntools = ['fles_*']",
-            'confidant.toml:5: tools.rules.tools: no tool is called "fles_*"; did you mean "files_*"?',
-        ),
-        (
-            "[session.reset.by_type.grup]\nmode = 'none'",
-            'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in '
-            '[session.reset.by_type]; did you mean "group"?',
-        ),
-        (
-            "[channels.pigeon.accounts.'A b']",
-            'confidant.toml:1: channels.pigeon.accounts.A b: "A b" cannot be a name in '
-            "[channels.pigeon.accounts]: use small letters, digits, - and _",
-        ),
-        (
-            "[session]\nreset.mode = 'idle'",
-            'confidant.toml:2: mode = "idle" needs idle_minutes above 0',
-        ),
-        (
-            "[storage]\ndir = 2024-01-01",
-            "confidant.toml:2: storage.dir: dates and times are not used here; if it is text, put "
-            "it in quotes",
-        ),
-        (
-            "[agent]\nturn_timeout = inf",
-            "confidant.toml:2: agent.turn_timeout: this must be a finite number",
-        ),
-        (
-            "[dashboard]\nport = 0xffffffffffffffffffff",
-            "confidant.toml:2: dashboard.port: this number is too large",
-        ),
-        (
-            '[agent]\nname = "a\\u0000"',
-            "confidant.toml:2: agent.name: this text has a NUL character in it",
-        ),
-        (
-            "[channels.owl]\ndm_policy = 'open'",
-            'confidant.toml:2: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[channels.pigeon]\naccounts.work.allow_from = ['1']\naccounts.work.dm_policy = 'open'",
-            'confidant.toml:3: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[channels.pigeon]\ndm_policy='open'\nallow_from=['*']\naccounts.a.allow_from = ['1']",
-            'confidant.toml:4: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
-            "allow_from",
-        ),
-        (
-            "[agent]\ntimezone = 'Europe/Berln'",
-            'confidant.toml:2: agent.timezone: "Europe/Berln" is not a time zone; did you mean '
-            '"Europe/Berlin"?',
-        ),
-        (
-            "[session]\nowner = [\n  'pigeon:1',\n  'me']",
-            'confidant.toml:4: session.owner: "me" does not say who: write "<channel>:<id>", e.g. '
-            '"telegram:42"',
-        ),
-        (
-            "[session.identity_links]\nada = ['pigeon:1']\nbob = ['owl:1', 'pigeon:1']",
-            'confidant.toml:3: session.identity_links.bob: "pigeon:1" is linked to two people, '
-            '"ada" and "bob"',
-        ),
-        (
-            "[session.identity_links]\nada = ['pigeon:1']\nAda = ['owl:1']",
-            'confidant.toml:3: session.identity_links.Ada: "Ada" and "ada" are the same name',
-        ),
-        (
-            "[session.identity_links]\n'../ada' = ['pigeon:1']",
-            'confidant.toml:2: session.identity_links.../ada: "../ada" cannot be a name: use '
-            "letters, digits, - and _",
-        ),
-        (
-            "[storage]\nuri = 'postgresql://localhost'",
-            'confidant.toml:2: unknown option "uri" in [storage]; did you mean "url"?',
-        ),
-        (
-            "[storage]\ndir = '~nobody-here/x'",
-            'confidant.toml:2: storage.dir: "~nobody-here/x": there is no such home folder',
-        ),
-        (
-            "[dashboard]\nhost = '0.0.0.0'",
-            'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
-            "page needs a token: set CONFIDANT_DASHBOARD__TOKEN",
-        ),
-        (
-            "[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
-            "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of "
-            "fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long "
-            "random text",
-        ),
-        (
-            "[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
-            'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: '
-            'write scheme and host only, e.g. "https://bot.example.org"',
-        ),
-        (
-            "[models.anthropic]\nbase_url = 'localhost:11434'",
-            'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
-            "begins with https:// or http://",
-        ),
-        (
-            "[agent]\nmodel = 'olama/qwen3'\n[models.ollama]\nkind = 'openai'",
-            'confidant.toml:2: agent.model: "olama/qwen3": there is no [models.olama]; did you mean '
-            '"ollama"?',
-        ),
-        (
-            "[models.anthropc]\ntimeout = 3",
-            "confidant.toml:1: models.anthropc: [models.anthropc] does not say its kind: set kind = "
-            '"anthropic" or kind = "openai"; did you mean [models.anthropic]?',
-        ),
-        (
-            "[models.x]\nkind = 'opnai'",
-            'confidant.toml:2: models.x.kind: "opnai" is no kind of service; did you mean "openai"?',
-        ),
-        (
-            "[models.Own]\nkind = 'openai'",
-            'confidant.toml:1: models.Own: "Own" cannot be a service\'s name: use small letters, '
-            "digits, - and _",
-        ),
-        (
-            "[models.own]\nkind = 'openai'\ntmeout = 3",
-            'confidant.toml:3: unknown option "tmeout" in [models.own]; did you mean "timeout"?',
-        ),
-        (
-            "[agent]\nfallback = ['openai/']\n[models.openai]\nbase_url = 'http://127.0.0.1:1'",
-            'confidant.toml:2: agent.fallback: "openai/" names no model',
-        ),
-        (
-            "[agent]\nchores = 'openai/gpt-6'",
-            'confidant.toml:2: agent.chores: "openai/gpt-6": [models.openai] has neither a key nor an '
-            "address: set OPENAI_API_KEY",
-        ),
-        (
-            "[storage]\nkeep_months = 12",
-            "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what "
-            "is said in the database behind [storage] url can be dropped by month",
-        ),
+        ("[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
+         'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?'),
+        ("[tools.mcp.files]\ncommand = 'x'\n[[tools.rules]]\naction = 'allow'\ntools = ['fles_*']",
+         'confidant.toml:5: tools.rules.tools: no tool is called "fles_*"; did you mean "files_*"?'),
+        ("[session.reset.by_type.grup]\nmode = 'none'",
+         'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in [session.reset.by_type]; did you mean "group"?'),
+        ("[channels.pigeon.accounts.'A b']",
+         'confidant.toml:1: channels.pigeon.accounts.A b: "A b" cannot be a name in '
+         "[channels.pigeon.accounts]: use small letters, digits, - and _"),
+        ("[session]\nreset.mode = 'idle'",
+         'confidant.toml:2: mode = "idle" needs idle_minutes above 0'),
+        ("[storage]\ndir = 2024-01-01",
+         "confidant.toml:2: storage.dir: dates and times are not used here; if it is text, put it in quotes"),
+        ("[agent]\nturn_timeout = inf",
+         "confidant.toml:2: agent.turn_timeout: this must be a finite number"),
+        ("[dashboard]\nport = 0xffffffffffffffffffff",
+         "confidant.toml:2: dashboard.port: this number is too large"),
+        ('[agent]\nname = "a\\u0000"',
+         "confidant.toml:2: agent.name: this text has a NUL character in it"),
+        ("[channels.owl]\ndm_policy = 'open'",
+         'confidant.toml:2: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[channels.pigeon]\naccounts.work.allow_from = ['1']\naccounts.work.dm_policy = 'open'",
+         'confidant.toml:3: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[channels.pigeon]\ndm_policy='open'\nallow_from=['*']\naccounts.a.allow_from = ['1']",
+         'confidant.toml:4: dm_policy = "open" lets everyone talk to the bot, so it needs "*" in '
+         "allow_from"),
+        ("[agent]\ntimezone = 'Europe/Berln'",
+         'confidant.toml:2: agent.timezone: "Europe/Berln" is not a time zone; did you mean "Europe/Berlin"?'),
+        ("[session]\nowner = [\n  'pigeon:1',\n  'me']",
+         'confidant.toml:4: session.owner: "me" does not say who: write "<channel>:<id>", e.g. "telegram:42"'),
+        ("[session.identity_links]\nada = ['pigeon:1']\nbob = ['owl:1', 'pigeon:1']",
+         'confidant.toml:3: session.identity_links.bob: "pigeon:1" is linked to two people, "ada" and "bob"'),
+        ("[session.identity_links]\nada = ['pigeon:1']\nAda = ['owl:1']",
+         'confidant.toml:3: session.identity_links.Ada: "Ada" and "ada" are the same name'),
+        ("[session.identity_links]\n'../ada' = ['pigeon:1']",
+         'confidant.toml:2: session.identity_links.../ada: "../ada" cannot be a name: use '
+         "letters, digits, - and _"),
+        ("[storage]\nuri = 'postgresql://localhost'",
+         'confidant.toml:2: unknown option "uri" in [storage]; did you mean "url"?'),
+        ("[storage]\ndir = '~nobody-here/x'",
+         'confidant.toml:2: storage.dir: "~nobody-here/x": there is no such home folder'),
+        ("[dashboard]\nhost = '0.0.0.0'",
+         'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
+         "page needs a token: set CONFIDANT_DASHBOARD__TOKEN"),
+        ("[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
+         "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text"),
+        ("[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
+         'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: write scheme and host only, e.g. "https://bot.example.org"'),
+        ("[models.anthropic]\nbase_url = 'localhost:11434'",
+         'confidant.toml:2: models.anthropic.base_url: "localhost:11434" is not an address: it '
+         "begins with https:// or http://"),
+        ("[agent]\nmodel = 'olama/qwen3'\n[models.ollama]\nkind = 'openai'",
+         'confidant.toml:2: agent.model: "olama/qwen3": there is no [models.olama]; did you mean "ollama"?'),
+        ("[models.anthropc]\ntimeout = 3",
+         "confidant.toml:1: models.anthropc: [models.anthropc] does not say its kind: set kind = "
+         '"anthropic" or kind = "openai"; did you mean [models.anthropic]?'),
+        ("[models.x]\nkind = 'opnai'",
+         'confidant.toml:2: models.x.kind: "opnai" is no kind of service; did you mean "openai"?'),
+        ("[models.Own]\nkind = 'openai'",
+         'confidant.toml:1: models.Own: "Own" cannot be a service\'s name: use small letters, '
+         "digits, - and _"),
+        ("[models.own]\nkind = 'openai'\ntmeout = 3",
+         'confidant.toml:3: unknown option "tmeout" in [models.own]; did you mean "timeout"?'),
+        ("[agent]\nfallback = ['openai/']\n[models.openai]\nbase_url = 'http://127.0.0.1:1'",
+         'confidant.toml:2: agent.fallback: "openai/" names no model'),
+        ("[agent]\nchores = 'openai/gpt-6'",
+         'confidant.toml:2: agent.chores: "openai/gpt-6": [models.openai] has neither a key nor an '
+         "address: set OPENAI_API_KEY"),
+        ("[storage]\nkeep_months = 12",
+         "confidant.toml:2: storage.keep_months: a storage folder keeps everything: only what is said in the database behind [storage] url can be dropped by month"),
     ],
-)
+)  # fmt: skip
 def test_one_mistake_in_the_file(tmp_path, toml, line):
     assert problems(tmp_path, toml) == [line]
 
@@ -429,3 +331,202 @@ def test_names_from_the_file_cannot_write_to_the_terminal(tmp_path):
 
 def test_a_file_that_may_load_does(tmp_path):
     assert load(tmp_path, "[session.identity_links]\nada = ['pigeon:1', 'owl:1']").warnings == ()
+
+
+LAYOUTS = {
+    "plain": """a = 1
+b = 2  # a = 9
+[t]
+c = 4
+""",
+    "dotted and quoted keys": """a.b.c = 1
+a . d = 2
+"a"."e f" = 3
+'a'.'g.h' = 4
+"\\u0061".i = 5
+[ "t" . u ]
+"x = 9" = 7
+"" = 8
+""",
+    "dotted headers": """[a.b.c]
+k = 2
+[a]
+k = 4
+[a.b]
+k = 6
+""",
+    "inline tables": """a = { b = 1, c = { d = 1, "e,}" = 1 }, f = [ { g = 1 } ] }
+[t]
+x = { y.z = 3, w = 3 }
+""",
+    "arrays over lines": """a = [
+  2, # ] 9
+  3, 3,
+
+  [ 5,
+    6 ],
+  { b = 7 }, { b = 7, c = [
+    8 ] }
+]
+b = 10
+""",
+    "arrays of tables": """[[r]]
+k = 2
+[[r]]
+[r.s]
+k = 5
+[[r.q]]
+k = 7
+[[r.q]]
+k = 9
+[[r]]
+[[r.q]]
+k = 12
+[r.q.z]
+k = 14
+""",
+    "strings that look like more": '''s = """
+a = 9
+[x] \\""" ""
+"""
+a = 5
+t = \'\'\'
+b = 9\'\'
+\'\'\'
+b = 9
+u = """x"""""
+v = ""
+w = \'\'
+c = 13
+d = "# no comment" # a comment with "quotes
+e = 15
+f = """\\
+  \\\\"""
+g = 18
+h = "\\\\"
+i = 20
+j = ["a]", 'b"', """
+c"""]
+k = 23
+''',
+    "values of every kind": """a = true
+b = 2
+c = 1979-05-27T07:32:00Z
+d = -1_000.5e-3
+e = 07:32:00
+f = 6
+g = inf
+h = 8""",
+    "blank lines": """
+
+a = 3
+
+[ t ] # here
+
+  b = 7
+\tc = 8
+""",
+}  # fmt: skip
+
+
+def leaves(value: object, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple, object]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, (*key, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*key, index))
+    else:
+        yield key, value
+
+
+def check(text: str) -> None:
+    found = positions(text)
+    for key, value in leaves(tomllib.loads(text)):
+        assert key in found, key
+        if type(value) is int:
+            assert found[key] == value, key
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_hard_layouts(name, end):
+    check(LAYOUTS[name].replace("\n", end))
+
+
+def test_tables_and_arrays_have_lines_of_their_own():
+    found = positions("a.b = 1\n[c.d]\n\n[[e]]\n[[e]]\nx = [\n1]\n")
+    assert found == {
+        ("a",): 1,
+        ("a", "b"): 1,
+        ("c",): 2,
+        ("c", "d"): 2,
+        ("e",): 4,
+        ("e", 0): 4,
+        ("e", 1): 5,
+        ("e", 1, "x"): 6,
+        ("e", 1, "x", 0): 7,
+    }
+
+
+def test_nesting_beyond_the_stack_gives_no_lines_rather_than_an_error():
+    assert positions("a = " + "[" * 100_000 + "]" * 100_000) == {}
+
+
+# --- documents made at random: each `@` becomes the line it stands on -----------------------------
+
+NAMES = st.sampled_from(["a", "b", "c", '"d e"', "'f.g'", '"h\\"i"', "-", "1"])
+STRINGS = st.sampled_from(
+    ['"x"', "'y'", '""', '"""\n[z]\n"""', "'''\nq = 1'''", '"a # b"', '"""\\""""', "'''''x'''"]
+)
+
+
+def values() -> st.SearchStrategy[str]:
+    scalars = st.one_of(st.just("@"), st.just("@"), STRINGS, st.just("true"), st.just("1.5"))
+    return st.recursive(
+        scalars, lambda inner: st.one_of(arrays(inner), inline(inner)), max_leaves=6
+    )
+
+
+def arrays(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    comma = st.sampled_from([",", " ,\n", ", # , ]\n", "\n,\n\n"])
+    return st.builds(
+        lambda items, comma, end: f"[{comma.join(items)}{end}]",
+        st.lists(inner, max_size=3),
+        comma,
+        st.sampled_from(["", "\n", " # ]\n"]),
+    )
+
+
+def inline(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    # An `@` in a value that follows a line break would not be on its key's line: one level only.
+    flat = inner.filter(lambda text: "\n" not in text)
+    pairs = st.dictionaries(NAMES, flat, max_size=3)
+    return pairs.map(lambda each: "{" + ", ".join(f"{k} = {v}" for k, v in each.items()) + "}")
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    blocks = [_pairs(draw)]
+    for number in range(draw(st.integers(0, 4))):
+        parent = draw(NAMES)
+        header = draw(
+            st.sampled_from([f"[t{number}.{parent}]", f"[ u.t{number} ]", "[[l]]", "[[l]] # x"])
+        )
+        blocks.append(f"{header}\n{_pairs(draw)}")
+        if header.startswith("[[") and draw(st.booleans()):
+            blocks.append(f"[l.m]\n{_pairs(draw)}")
+    text = "\n".join(blocks)
+    lines = [line.replace("@", str(number)) for number, line in enumerate(text.split("\n"), 1)]
+    return "\n".join(lines)
+
+
+def _pairs(draw: st.DrawFn) -> str:
+    pairs = draw(st.dictionaries(NAMES, values(), max_size=4))
+    gap = draw(st.sampled_from([" = ", "=", "\t=  "]))
+    return "\n".join(f"{name}{gap}{value}" for name, value in pairs.items())
+
+
+@given(documents())
+def test_documents_made_at_random(text):
+    check(text)

@@ -1,17 +1,20 @@
 """Summaries by a model: a whole one comes back, or an error, and the history is never touched."""
 
-from __future__ import annotations
-
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
 from bot.agent.models.offline import OfflineModel
-from bot.context import quoting, tokens
+from bot.context import excerpt, quoting, sentences, tokens
+from bot.context.history import History, Line, size_of
+from bot.context.quoting import Said
 from bot.errors import (
     CompactionFailed,
     ModelAuth,
@@ -20,7 +23,7 @@ from bot.errors import (
     ModelRefused,
     ModelTooLarge,
 )
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from bot.upkeep.summary import MOST_TOKENS, Summariser, SummaryRequest
 from tests.support import rendered
@@ -101,16 +104,10 @@ async def test_what_was_said_is_quoted_and_the_summary_before_goes_along():
 @pytest.mark.parametrize(
     "nonsense",
     [
-        "",
-        "  \n",
-        "OK.",
-        "NO_REPLY",
-        " no_reply ",
-        "[SILENT]",
-        says("A summary that is cut in the mid", stop="max_tokens"),
-        "blah " * 20_000,
+        "", "  \n", "OK.", "NO_REPLY", " no_reply ", "[SILENT]",
+        says("A summary that is cut in the mid", stop="max_tokens"), "blah " * 20_000,
     ],
-)
+)  # fmt: skip
 async def test_nonsense_is_asked_for_again_once_and_then_fails(nonsense):
     model = scripted(nonsense, GOOD)
     done = await Summariser().summarise(request(model))
@@ -131,16 +128,10 @@ async def test_a_model_that_repeats_the_conversation_wrote_no_summary():
 @pytest.mark.parametrize(
     "failure",
     [
-        ModelAuth(),
-        ModelOverloaded(),
-        ModelTooLarge(),
-        ModelContextFull(),
-        ModelRefused(),
-        RuntimeError("ours"),
-        says("", stop="refusal"),
-        says("Half a", stop="context_full"),
+        ModelAuth(), ModelOverloaded(), ModelTooLarge(), ModelContextFull(), ModelRefused(),
+        RuntimeError("ours"), says("", stop="refusal"), says("Half a", stop="context_full"),
     ],
-)
+)  # fmt: skip
 async def test_every_failure_is_the_same_to_whoever_asked(failure):
     with pytest.raises(CompactionFailed):
         await Summariser().summarise(request(scripted(failure)))
@@ -272,3 +263,215 @@ async def test_small_talk_alone_can_be_summarised_offline():
     asked = request(OfflineModel(), messages)
     done = await Summariser().summarise(asked)
     assert 0 < tokens.estimate(done.summary) < sum(asked.sizes)
+
+
+def test_a_summary_prefers_what_is_open_exact_and_last_in_its_latest_words():
+    said = [
+        Said("person", "Hi there! How are you?"),
+        Said("assistant", "I am fine, thank you for asking."),
+        Said("person", "My son Jonas starts school on 3 August 2027. The weather is nice."),
+        Said("call", 'web {"q": "schools"}'),
+        Said("result", "web: The office opens at 8:15."),
+        Said("assistant", "How lovely for him and for all of you, what a step."),
+        Said("person", "my son Jonas starts school on 3 August 2027"),
+        Said("person", "We decided to take the 7:40 bus. Which bag should he take?"),
+    ]
+    assert excerpt.summarise(said, 40).splitlines() == [
+        "- (tool) The office opens at 8:15.",
+        "- my son Jonas starts school on 3 August 2027",
+        "- We decided to take the 7:40 bus.",
+        "- Which bag should he take?",
+    ]
+
+
+def test_a_summary_keeps_what_was_summarised_before():
+    before = "- Ada is allergic to nuts at 9:30\n- Train to Graz on 3 May 2027"
+    said = [Said("summary", before), *(Said("person", f"So and so, {'x' * n}") for n in range(99))]
+    assert excerpt.summarise(said, 120).startswith(before)
+
+
+def test_the_list_names_links_numbers_and_what_nobody_answered():
+    said = [
+        Said("summary", "Call +49 170 123, see https://clinic.example/a?id=3."),
+        Said("person", "What does the visa cost?"),
+        Said("assistant", "About 80 euros."),
+        Said("person", "爸爸的手术定在5月14日，电话 13905127788。医生贵吗？"),
+        Said("result", "web: write to a.b@mail.example, booking QX7-331"),
+    ]
+    assert excerpt.checklist(said).split("\n") == [
+        "Links:", "a.b@mail.example", "https://clinic.example/a?id=3", "Numbers:",
+        "QX7-331, 13905127788, 14日, 5月, 123, 170, 49", "Not answered:", "医生贵吗？",
+    ]  # fmt: skip
+    assert excerpt.checklist([Said("person", "we went along the river")]) == ""
+
+
+conversations = st.lists(
+    st.builds(Said, st.sampled_from(["person", "assistant", "result", "summary"]), st.text())
+)
+
+
+@given(conversations, st.integers(20, 300))
+def test_a_summary_is_never_longer_than_wished(said: list[Said], limit: int):
+    summary = excerpt.summarise(said, limit)
+    assert tokens.estimate(summary) <= limit + 1
+    assert summary == excerpt.summarise(said, limit)
+
+
+@given(conversations)
+def test_the_list_is_never_long(said: list[Said]):
+    numbers = [Said("person", f"is it {n}-{n}, https://x.example/{n} and {n}?") for n in range(99)]
+    for found in (excerpt.checklist(said), excerpt.checklist([*said, *numbers])):
+        assert len(found.split("\n")) <= 16
+        assert len(found) < 4_000
+
+
+@pytest.mark.parametrize("piece", ["a.", "a@", "1,", "1 ", "https://", "A", "一", "x-", "?\n"])
+def test_hostile_conversations_take_time_by_their_length(piece: str):
+    said = [Said("person", piece * (200_000 // len(piece)))]
+    begun = time.process_time()
+    excerpt.checklist(said)
+    excerpt.summarise(said, 2_000)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        ("Where is the key?", True),
+        ("Where is it? And who has it?", True),
+        ("钥匙在哪里？", True),
+        ("你知道吗", True),
+        ("Where is the key? It was behind the boiler.", False),
+        ("The key is behind the boiler.", False),
+        ("", False),
+    ],
+)
+def test_what_holds_no_more_than_questions_is_told_from_the_rest(text: str, *, only: bool):
+    assert sentences.only_asks(text) is only
+
+
+FACTORS = st.floats(0.5, 3.0)
+
+
+def line(number: int, message: Message) -> Line:
+    return Line(f"s.{number}", number, message)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> list[Message]:
+    """What one turn adds: the person, perhaps tools, the answer."""
+    found = [Message("user", (Text("[now]", note=True), Text("q" * draw(st.integers(1, 400)))))]
+    for number in range(draw(st.integers(0, 2))):
+        found.append(Message("assistant", (ToolUse(f"t{number}", "tool", {}),)))
+        found.append(Message("user", (ToolResult(f"t{number}", "r" * draw(st.integers(0, 400))),)))
+    found.append(Message("assistant", (Text("a" * draw(st.integers(1, 400))),)))
+    return found
+
+
+@st.composite
+def lines_said(draw: st.DrawFn) -> list[Line]:
+    messages = [m for turn in draw(st.lists(turns(), min_size=1, max_size=6)) for m in turn]
+    return [line(number, message) for number, message in enumerate(messages, 1)]
+
+
+def weight(lines: list[Line]) -> int:
+    return sum(size_of(each.message) for each in lines)
+
+
+@given(lines_said(), st.integers(0, 500), FACTORS)
+def test_before_anything_is_reported_everything_is_estimated(lines, fixed, factor):
+    history = History(lines)
+    assert history.used(fixed, factor) == round((fixed + weight(lines)) * factor)
+    assert not history.is_reported
+
+
+@given(lines_said(), lines_said(), st.integers(1, 10_000), FACTORS)
+def test_after_a_report_only_what_came_since_is_estimated(before, after, reported, factor):
+    history = History(before)
+    history.extend([], reported)
+    history.extend(after)
+    assert history.used(99, factor) == reported + round(weight(after) * factor)
+    assert history.messages == tuple(each.message for each in (*before, *after))
+
+
+@given(lines_said(), lines_said())
+def test_adding_is_the_same_as_having_begun_with_more(before, after):
+    grown = History(before)
+    grown.extend(after)
+    whole = History([*before, *after])
+    assert (grown.messages, grown.estimated) == (whole.messages, whole.estimated)
+
+
+@given(lines_said(), st.data(), st.text("summary \n", min_size=1, max_size=80))
+def test_a_summary_stands_for_exactly_what_was_before_the_first_kept(lines, data, summary):
+    starts = [n for n, each in enumerate(lines) if each.message.begins_turn]
+    cut = data.draw(st.sampled_from(starts))
+    history = reported_as(5_000, lines)
+    assert history.compact(summary, lines[cut].entry)
+    assert list(history.lines) == lines[cut:]
+    assert not history.is_reported  # a report about what is gone would flush a second time
+    assert history.estimated == weight(lines[cut:]) + tokens.estimate(summary)
+    first, *rest = history.messages
+    assert rest == [each.message for each in lines[cut + 1 :]]
+    assert first.text == lines[cut].message.text  # the summary is a note, not the person's words
+    loaded = History(lines[cut:], summary)
+    assert loaded.messages == history.messages  # and the same after a restart
+
+
+@given(lines_said(), st.text(max_size=40))
+def test_without_its_first_kept_message_a_conversation_stays_as_it_is(lines, summary):
+    history = reported_as(77, lines)
+    before = history.messages
+    assert not history.compact(summary, "s.9999")
+    assert (history.messages, history.used(0, 1)) == (before, 77)
+
+
+@given(lines_said(), st.data())
+def test_shortening_changes_what_is_shown_and_what_is_counted(lines, data):
+    index = data.draw(st.integers(0, len(lines) - 1))
+    shorter = Message(lines[index].message.role, (Text("x"),))
+    history = reported_as(10_000, lines)
+    version = history.version
+    history.shorten({index: shorter})
+    assert history.shown[index] == shorter
+    assert list(history.lines) == lines
+    assert history.estimated == sum(map(size_of, history.shown))
+    assert history.version > version
+    assert not history.is_reported
+    history.shorten({})
+    assert history.version == version + 1
+
+
+def test_every_block_has_a_weight():
+    blocks = (Text("words"), ToolUse("1", "tool", {"a": 1}), ToolResult("1", "r"), Opaque({"t": 1}))
+    for block in blocks:
+        assert size_of(Message("user", (block,))) > 0
+
+
+def test_only_words_of_a_person_begin_a_turn():
+    assert Message("user", (Text("note", note=True), Text("hello"))).begins_turn
+    assert Message("user", (Text("passed on", note=True, origin="forwarded"),)).begins_turn
+    assert not Message("user", (ToolResult("1", "r"), Text("note", note=True))).begins_turn
+    assert not Message("assistant", (Text("hello"),)).begins_turn
+
+
+def reported_as(reported: int, lines: list[Line]) -> History:
+    history = History(lines)
+    history.extend([], reported)
+    return history
+
+
+@given(lines_said(), lines_said(), st.integers(1, 10_000), st.floats(0.5, 3))
+def test_what_is_known_from_before_counts_only_when_it_is_more(before, after, known, factor):
+    history = History(before, known=known)
+    history.extend(after)
+    estimate = round((99 + history.estimated) * factor)
+    since = round(weight(after) * factor)
+    assert history.used(99, factor) == max(known + since, estimate)
+    assert not history.is_reported
+
+
+@given(st.text(), st.text())
+def test_more_text_is_never_fewer_tokens(one, other):
+    assert tokens.estimate(one + other) >= tokens.estimate(one)
+    assert tokens.estimate(one + other) <= tokens.estimate(one) + tokens.estimate(other) + 1

@@ -1,7 +1,5 @@
 """Ending conversations by the scheduler: it makes no difference to anybody's next message."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

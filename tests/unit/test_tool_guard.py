@@ -1,7 +1,5 @@
 """What a long tool result becomes, and who can read all of it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -74,9 +72,7 @@ class Kept:
         (1_000_000, 400_000),  # … and never more
     ],
 )
-async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(
-    window: int, limit: int
-):
+async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(window, limit):
     kept = Kept()
     here = context("s", window=window)
     fits = "x" * limit
@@ -214,17 +210,10 @@ async def test_only_the_persons_own_conversations_read_it(database: SqliteDataba
 @pytest.mark.parametrize(
     "id_",
     [
-        "a-",
-        "a-%",
-        "%",
-        "' OR 1=1 --",
-        "../../etc/passwd",
-        "A-0123456789AB",
-        "a-\x00",
-        "😀",
+        "a-", "a-%", "%", "' OR 1=1 --", "../../etc/passwd", "A-0123456789AB", "a-\x00", "😀",
         "\ud800",
     ],
-)
+)  # fmt: skip
 async def test_a_made_up_id_shows_nothing(database: SqliteDatabase, id_: str):
     kept, session = ArtifactStore(database, lambda: 1), await session_of(database, ADA)
     await kept.keep(session, "tool", "words")

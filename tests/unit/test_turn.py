@@ -1,19 +1,36 @@
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from bot.agent import stopping
 from bot.agent.models import Request
+from bot.agent.session_cache import CachedSession, SessionCache
+from bot.agent.stopping import HEARD_MS, TurnStops
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import Turn, TurnRequest
+from bot.agent.turn import RunningTurns, Turn, TurnRequest
+from bot.coordination import Event
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
+from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.sessions import compactions, forgetting, journal_records, snapshots, store
+from bot.sessions.compactions import Compaction
+from bot.sessions.entries import NewEntry
+from bot.sessions.snapshots import Snapshot
+from bot.sessions.store import Session
+from bot.storage import Transaction
+from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel, calls, says
+from bot.unit_of_work import UnitOfWork
+from tests.fakes.nodes import FakeNode, joined
 from tests.fakes.time_limits import TimeIsUp
+from tests.support import FakeClock, until
 
 ASKED = Message("user", (Text("hello"),))
 
@@ -142,3 +159,304 @@ async def test_after_the_most_steps_the_model_is_asked_for_words_once_more():
     # The program's own words are no part of the conversation.
     assert all("no more tools" not in str(message) for message in result.messages)
     assert result.messages[-1] == Message("assistant", (Text("What I found so far"),))
+
+
+class Stoppable:
+    """A turn that notes that it was stopped."""
+
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def stop(self) -> None:
+        """Note it."""
+        self.stops += 1
+
+
+class Side:
+    """What stops turns on one node, and the turns that run there."""
+
+    def __init__(self, node: FakeNode, clock: FakeClock) -> None:
+        self.node, self.running = node, RunningTurns()
+        self.stops = TurnStops(self.running, node, clock)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def sides(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> list[Side]:
+    monkeypatch.setattr(stopping, "ANSWER_SECONDS", 0.01)
+    return [Side(node, clock) for node in joined(3)]
+
+
+async def test_a_turn_is_stopped_from_any_node(sides: list[Side]) -> None:
+    for asking in sides:
+        turn = Stoppable()
+        with sides[1].running.running("key", cast("Turn", turn)):
+            assert await asking.stops.is_running("key")
+            assert not await asking.stops.is_running("another")
+            assert turn.stops == 0
+            assert await asking.stops.stop("key")
+            assert not await asking.stops.stop("another")
+        assert turn.stops == 1
+        assert not await asking.stops.stop("key")
+
+
+async def test_nobody_is_asked_about_a_turn_that_runs_here(sides: list[Side]) -> None:
+    with sides[0].running.running("key", cast("Turn", Stoppable())):
+        assert await sides[0].stops.stop("key")
+    assert sides[0].node.told == []
+
+
+async def test_what_is_heard_late_stops_no_later_turn(sides: list[Side], clock: FakeClock) -> None:
+    turn = Stoppable()
+    with sides[1].running.running("key", cast("Turn", turn)):
+        await sides[1].node.hear(Event("stop", "key", f"stop a1 {clock() - HEARD_MS - 1}"))
+        assert turn.stops == 0
+        await sides[1].node.hear(Event("stop", "key", f"stop a1 {clock() - HEARD_MS}"))
+        assert turn.stops == 1
+
+
+async def test_a_node_that_reaches_nobody_says_that_nothing_runs(sides: list[Side]) -> None:
+    sides[0].node.is_cut_off = True
+    assert not await sides[0].stops.stop("key")
+    await sides[0].node.hear(Event("stop", "key", "yes a1 5"))  # answers what nobody asks any more
+
+
+PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
+
+
+class Slow:
+    """A database whose answers arrive late."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.database = database
+        self.gate = asyncio.Event()
+        self.reads = 0
+
+    async def read(self, work: Callable[[Transaction], Any]) -> Any:
+        found = await self.database.read(work)
+        self.reads += 1
+        await self.gate.wait()
+        return found
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    yield Slow(database)
+    await database.close()
+
+
+def begin(tx: Transaction) -> store.Session:
+    session, _ = UnitOfWork(tx, 1).current(PLACE)
+    said = NewEntry("message", "user", "hello", ({"type": "text", "text": "hello"},))
+    store.append(tx, session.id, [said], 1)
+    return session
+
+
+@pytest.mark.parametrize("how", ["forget", "note"])
+async def test_what_was_read_before_a_change_is_read_again(slow: Slow, how: str):
+    live: Any = SessionCache(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    session = await slow.database.write(begin)
+    reading = asyncio.create_task(live.get(session.id))
+    await until(lambda: slow.reads == 1)
+
+    def change(tx: Transaction) -> store.Session:
+        store.change(tx, session.id, held=1)
+        changed = store.get(tx, session.id)
+        assert changed is not None
+        return changed
+
+    changed = await slow.database.write(change)
+    live.forget(session.id) if how == "forget" else live.note(changed)
+    slow.gate.set()
+    assert (await reading).session.held == 1
+    assert slow.reads == 2
+
+
+async def test_who_asks_while_it_is_read_gets_the_same(slow: Slow):
+    live: Any = SessionCache(slow)  # pyright: ignore[reportArgumentType] - only `read` is used
+    session = await slow.database.write(begin)
+    reading = [asyncio.create_task(live.get(session.id)) for _ in range(2)]
+    await until(lambda: slow.reads == 2)
+    slow.gate.set()
+    one, other = await asyncio.gather(*reading)
+    assert one is other
+    assert live.holds(one)
+
+
+def say(words: str) -> Callable[[Transaction], store.Session]:
+    def work(tx: Transaction) -> store.Session:
+        session = store.current(tx, PLACE.key)
+        assert session is not None
+        said = NewEntry("message", "user", words, ({"type": "text", "text": words},))
+        store.append(tx, session.id, [said], 2)
+        changed = store.get(tx, session.id)
+        assert changed is not None
+        return changed
+
+    return work
+
+
+def words_of(live: CachedSession) -> list[str]:
+    return [line.message.text for line in live.history.lines]
+
+
+async def test_what_another_node_said_is_read_although_this_one_knows_a_newer_row(slow: Slow):
+    slow.gate.set()
+    cache: Any = SessionCache(slow, is_shared=True)  # pyright: ignore[reportArgumentType]
+    session = await slow.database.write(begin)
+    assert words_of(await cache.get(session.id)) == ["hello"]
+    reads = slow.reads
+    assert await cache.get(session.id) is await cache.get(session.id)
+    assert slow.reads == reads + 2  # only its version, twice
+    await slow.database.write(say("from elsewhere"))
+    # A command here leaves the row as it is now, with what the other node did to it.
+    cache.note(await slow.database.write(lambda tx: store.get(tx, session.id)))
+    assert words_of(await cache.get(session.id)) == ["hello", "from elsewhere"]
+
+
+@pytest.mark.parametrize("comes_between", [False, True])
+async def test_a_turn_keeps_what_it_knows_unless_another_node_came_between(slow, comes_between):
+    slow.gate.set()
+    cache: Any = SessionCache(slow, is_shared=True)  # pyright: ignore[reportArgumentType]
+    session = await slow.database.write(begin)
+    live = await cache.get(session.id)
+    if comes_between:
+        await slow.database.write(say("from elsewhere"))
+    is_whole = await slow.database.write(lambda tx: cache.is_up_to_date(tx, live))
+    live.session = await slow.database.write(say("a turn"))
+    cache.settle(live, is_whole=is_whole)
+    assert (await cache.get(session.id) is live) is not comes_between
+
+
+VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
+COUNTED = store.Counted(input_tokens=5, cached_tokens=4, output_tokens=3, context_tokens=9, turns=1)
+
+Change = Callable[[Transaction, Session], object]
+
+
+def said(*words: str) -> list[NewEntry]:
+    return [NewEntry("message", "user", w, ({"type": "text", "text": w},)) for w in words]
+
+
+def take_turn(tx: Transaction, session: Session) -> None:
+    store.append(tx, session.id, said("more"), 2, COUNTED)
+    snapshots.keep(tx, session.id, "another", Snapshot("b", "[]"), 2)
+
+
+def compact(tx: Transaction, session: Session) -> None:
+    second = store.messages(tx, session.id, 9)[1].id
+    entry = compactions.entry_of(Compaction("in short", second, 9, 1))
+    id_ = store.append(tx, session.id, [entry], 2).ids[0]
+    compactions.apply(tx, session.id, id_, 3)
+
+
+def undo_compaction(tx: Transaction, session: Session) -> None:
+    found = store.get(tx, session.id)
+    assert found is not None
+    compactions.undo(tx, found)
+
+
+def forget_summary(tx: Transaction, session: Session) -> None:
+    forgetting.forget_in(tx, VIEW, "in short", 3)
+
+
+def begin_another(tx: Transaction, session: Session) -> None:
+    UnitOfWork(tx, 5).start(PLACE, by="new", previous=session, model="")
+
+
+def go_back(tx: Transaction, session: Session) -> None:
+    store.go_back(tx, PLACE.key, session.id, 6)
+
+
+def end(tx: Transaction, session: Session) -> None:
+    store.change(tx, session.id, ended_by="daily", ended_at=4)
+
+
+def forget_prompt(tx: Transaction, session: Session) -> None:
+    snapshots.remove(tx, snapshots.names_of(tx, [PLACE.key]))
+
+
+def restore_row(tx: Transaction, session: Session) -> None:
+    row = {name: getattr(session, name) for name in journal_records.TABLES["sessions"].columns}
+    record = journal_records.Record("sessions", {**row, "told": 70})
+    journal_records.apply(tx, "", record, 9)
+
+
+def a_choice(**columns: str | int) -> Change:
+    return lambda tx, session: store.change(tx, session.id, **columns)
+
+
+CHANGES: dict[str, tuple[Change, ...]] = {
+    "a turn": (take_turn,),
+    "a note": (lambda tx, s: store.append(tx, s.id, [NewEntry("notice", "assistant", "n")], 2),),
+    "a compaction": (compact,),
+    "a compaction taken back": (compact, undo_compaction),
+    "a summary forgotten": (compact, forget_summary),
+    "words forgotten": (lambda tx, _: forgetting.forget_in(tx, VIEW, "one", 2),),
+    "a prompt forgotten": (forget_prompt,),
+    "another conversation": (begin_another,),
+    "gone back to": (begin_another, go_back),
+    "ended": (end,),
+    "ended and taken up again": (end, go_back),
+    "a row restored": (restore_row,),
+    "a model chosen": (a_choice(model="other"),),
+    "notices chosen": (a_choice(notices="off"),),
+    "usage chosen": (a_choice(usage="tokens"),),
+    "told": (a_choice(told=70),),
+    "saved": (a_choice(memory_flush_at=5, memory_flush_compaction_count=0, flushed_to=1),),
+    "several people": (a_choice(sender=MANY),),
+}
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    database = await SqliteDatabase.open(tmp_path / "confidant.db")
+    yield database
+    await database.close()
+
+
+def begin_with_two(tx: Transaction) -> Session:
+    session, _ = UnitOfWork(tx, 1).current(PLACE)
+    store.append(tx, session.id, said("one", "two"), 1)
+    snapshots.keep(tx, session.id, "view", Snapshot("a", "[]"), 1)
+    return session
+
+
+async def kept(database: SqliteDatabase, session_id: str) -> tuple[object, int]:
+    """What a program has in memory once it has read the session anew, and its version."""
+    live = await SessionCache(database).get(session_id)
+    history = live.history
+    row = replace(live.session, version=0, last_user_at=0)
+    there = (row, history.lines, history.summary, live.snapshots, live.hidden, live.called_at)
+    return there, live.session.version
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_what_changes_what_is_kept_changes_the_version(database, name):
+    session = await database.write(begin_with_two)
+    before = await kept(database, session.id)
+    for change in CHANGES[name]:
+        await database.write(lambda tx, change=change: change(tx, session))
+        after = await kept(database, session.id)
+        assert after[0] != before[0]
+        assert after[1] > before[1]
+        assert await database.read(lambda tx: store.version(tx, session.id)) == after[1]
+        before = after
+
+
+async def test_a_message_alone_changes_neither(database):
+    session = await database.write(begin_with_two)
+    before = await kept(database, session.id)
+    await database.write(lambda tx: store.heard(tx, session.id, 99))
+    assert await kept(database, session.id) == before
+
+
+async def test_a_new_session_is_as_it_was_returned(database):
+    session = await database.write(lambda tx: UnitOfWork(tx, 1).current(PLACE)[0])
+    assert await database.read(lambda tx: store.get(tx, session.id)) == session
+    assert await database.read(lambda tx: store.version(tx, "nobody's")) is None

@@ -1,7 +1,5 @@
 """`web_search` against local servers that answer as the services' documents say."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -136,9 +134,7 @@ async def test_a_key_of_two_lines_is_told_and_sent_nowhere(kind: str, services: 
         (body(b" " * 2_000_001), "more than a search can have"),
     ],
 )
-async def test_whatever_a_service_does_the_model_is_told_what(
-    kind: str, answer: Any, words: str, services: SearchServices
-):
+async def test_whatever_a_service_does_the_model_is_told_what(kind, answer, words, services):
     services.answer = answer
     with pytest.raises(SearchFailed, match=words):
         await service(kind, services).search("a", 5)
@@ -201,9 +197,7 @@ def test_long_words_are_cut_and_no_line_of_them_passes_for_the_frame():
         ({"query": "a", "site": "b"}, "unknown argument"),
     ],
 )
-async def test_wrong_arguments_are_told(
-    arguments: dict[str, Any], words: str, services: SearchServices
-):
+async def test_wrong_arguments_are_told(arguments, words, services):
     with pytest.raises(ToolError, match=words):
         await WebSearch(service("searxng", services)).run(arguments, CONTEXT)
     assert services.asked == []

@@ -1,0 +1,629 @@
+"""Which service a model's name means, and what a service is shown of the others'."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec
+from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, messages_of
+from bot.agent.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, PROBE, Breaker
+from bot.agent.models.openai_wire import REASONING, THOUGHT, Dialect
+from bot.agent.models.openai_wire import body_of as chat_body
+from bot.agent.models.openai_wire import messages_of as chat_messages
+from bot.agent.models.registry import Models
+from bot.agent.models.sse import MOST_BYTES, EventReader
+from bot.agent.models.thinking import CLOSE, OPEN, ThinkingFilter
+from bot.agent.models.wire import NO_OUTPUT, OPENING, load
+from bot.config import ModelsConfig
+from bot.context.folding import Folding
+from bot.errors import (
+    ModelAuth,
+    ModelBadReply,
+    ModelBilling,
+    ModelContextFull,
+    ModelError,
+    ModelNotFound,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelRejected,
+    ModelTimeout,
+    ModelUnreachable,
+)
+from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.testing import ScriptedModel, says
+from bot.unicode import well_formed
+from tests.fakes.faulty_model import Fault, FaultyModel
+
+LOCAL = {"base_url": "http://127.0.0.1:1"}
+OLLAMA = {"ollama": {"kind": "openai", **LOCAL}}
+
+
+def models(
+    configured: str = "claude-x", services: dict[str, Any] | None = None, **sections: Any
+) -> Models:
+    config = ModelsConfig.model_validate(sections)
+    found = {name: ScriptedModel() for name, each in config.services.items() if each.is_set_up}
+    return Models(config, found if services is None else services, configured)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sections", "full"),
+    [
+        ("claude-y", {}, "anthropic/claude-y"),
+        ("anthropic/claude-y", {}, "anthropic/claude-y"),
+        ("ollama/qwen3", OLLAMA, "ollama/qwen3"),
+        ("ollama/hf.co/Qwen/Qwen3", OLLAMA, "ollama/hf.co/Qwen/Qwen3"),
+        ("gone/qwen3", OLLAMA, "gone/qwen3"),
+        ("Qwen/Qwen3", {"anthropic": LOCAL}, "anthropic/Qwen/Qwen3"),
+        ("offline", {}, "offline"),
+        ("", {}, "anthropic/claude-x"),
+    ],
+)
+def test_a_name_means_the_same_as_ever_or_a_service_of_its_own(chosen, sections, full):
+    sections = {"anthropic": {"api_key": "k"}, **sections}
+    assert models(**sections).full(chosen) == full
+
+
+def test_without_a_service_the_offline_model_answers():
+    assert models().default == "offline"
+    assert models().full("claude-y") == "offline"
+    assert models("ollama/m", anthropic=LOCAL, ollama={"kind": "openai"}).default == "offline"
+
+
+async def test_every_service_lists_its_models():
+    found = models("ollama/qwen3", anthropic=LOCAL, **OLLAMA)
+    assert await found.names() == (
+        "ollama/qwen3", "anthropic/scripted", "anthropic/scripted-two", "ollama/scripted",
+        "ollama/scripted-two", "offline",
+    )  # fmt: skip
+
+
+async def test_a_model_that_is_configured_without_its_tag_is_listed_once():
+    class Ollama(ScriptedModel):
+        async def names(self) -> tuple[str, ...]:
+            return "qwen3:latest", "gemma4:latest", "qwen3:4b"
+
+    found = models("ollama/qwen3", services={"ollama": Ollama()}, **OLLAMA)
+    names = ("ollama/qwen3", "ollama/gemma4:latest", "ollama/qwen3:4b", "offline")
+    assert await found.names() == names
+
+
+async def run(found: Models, request: Request) -> Reply:
+    events = [event async for event in found.stream(request)]
+    assert isinstance(events[-1], Reply)
+    return events[-1]
+
+
+async def test_a_request_goes_to_the_service_of_its_model():
+    one, two = ScriptedModel(lambda _: "one"), ScriptedModel(lambda _: "two")
+    found = models(services={"anthropic": one, "ollama": two}, **OLLAMA)
+    said = (Message("user", (Text("hello"),)),)
+    assert (await run(found, Request("ollama/a/b", "", said))).message.text == "two"
+    assert (await run(found, Request("anthropic/claude-x", "", said))).message.text == "one"
+    assert [request.model for request in (*one.requests, *two.requests)] == ["claude-x", "a/b"]
+    with pytest.raises(ModelNotFound):
+        await run(found, Request("gone/m", "", said))
+    assert (await found.window("gone/m")).max_output_tokens
+
+
+async def test_a_service_is_shown_its_own_blocks_only():
+    thought = Opaque({"type": "thought", "text": "hm"})
+    reply = Reply(Message("assistant", (thought, Text("Hi"))), "end", says("Hi").usage)
+    one, two = ScriptedModel(lambda _: reply), ScriptedModel(lambda _: reply)
+    found = models(services={"anthropic": one, "ollama": two}, **OLLAMA)
+    said: tuple[Message, ...] = (Message("user", (Text("hello"),)),)
+    for name in ("ollama/m", "anthropic/claude-x"):
+        said = (*said, (await run(found, Request(name, "", said))).message)
+    assert [m.blocks[0] for m in said[1:]] == [Opaque(thought.data, "ollama"), thought]
+    for name in ("ollama/m", "anthropic/claude-x"):
+        await run(found, Request(name, "", said))
+    last = [each.requests[-1].messages[1:] for each in (two, one)]
+    assert [m.blocks for m in last[0]] == [
+        (Opaque(thought.data, "ollama"), Text("Hi")),
+        (Text("Hi"),),
+    ]
+    assert [m.blocks for m in last[1]] == [(Text("Hi"),), (thought, Text("Hi"))]
+
+
+CONFIG = ModelsConfig.model_validate({"two": {"kind": "openai"}, "three": {"kind": "openai"}})
+NAMES = ("anthropic/one", "two/m", "three/m")
+
+
+class Ticking:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Chain:
+    """Three services, one for each model; `fails` says what each of them does next."""
+
+    clock: Ticking = field(default_factory=Ticking)
+    services: dict[str, FaultyModel] = field(
+        default_factory=lambda: {name.split("/")[0]: FaultyModel() for name in NAMES}
+    )
+
+    def __post_init__(self) -> None:
+        self.models = Models(CONFIG, self.services, NAMES[0], NAMES[1:], self.clock)
+
+    async def ask(self) -> tuple[str, Reply]:
+        request = Request(NAMES[0], "", (Message("user", (Text("hello"),)),))
+        words, reply = "", None
+        async for event in self.models.stream(request):
+            if isinstance(event, TextDelta):
+                words += event.text
+            else:
+                reply = event
+        assert reply is not None
+        assert words == reply.message.text
+        return words, reply
+
+    def asked(self) -> list[int]:
+        return [service.asked for service in self.services.values()]
+
+
+@pytest.fixture
+def chain() -> Chain:
+    return Chain()
+
+
+@pytest.mark.parametrize(
+    "kind", [ModelOverloaded, ModelRateLimited, ModelTimeout, ModelUnreachable, ModelBilling]
+)
+async def test_the_next_model_answers(chain: Chain, kind: type[ModelError]):
+    chain.services["anthropic"].faults = [(0, kind())]
+    _, reply = await chain.ask()
+    assert reply.model == "two/m"
+    assert chain.asked() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", [ModelAuth, ModelContextFull, ModelBadReply])
+async def test_what_another_model_would_do_no_better_is_told(chain: Chain, kind: type[ModelError]):
+    chain.services["anthropic"].faults = [(0, kind())]
+    with pytest.raises(kind):
+        await chain.ask()
+    assert chain.asked() == [1, 0, 0]
+
+
+async def test_after_the_first_word_nothing_is_begun_anew(chain: Chain):
+    chain.services["anthropic"].faults = [(1, ModelOverloaded())]
+    with pytest.raises(ModelOverloaded):
+        await chain.ask()
+    assert chain.asked() == [1, 0, 0]
+
+
+async def test_a_model_that_is_down_is_spared_and_then_tried_once(chain: Chain):
+    chain.services["anthropic"].faults = [(0, ModelOverloaded()), (0, ModelOverloaded())]
+    assert (await chain.ask())[1].model == "two/m"
+    assert (await chain.ask())[1].model == "two/m"
+    assert chain.asked() == [1, 2, 0]
+    chain.clock.now += FIRST_PAUSE + 1
+    assert (await chain.ask())[1].model == "two/m"
+    chain.clock.now += FIRST_PAUSE + 1  # it is spared longer now
+    assert (await chain.ask())[1].model == "two/m"
+    assert chain.asked() == [2, 4, 0]
+    chain.clock.now += FIRST_PAUSE
+    assert (await chain.ask())[1].model == "anthropic/one"
+
+
+async def test_it_is_spared_as_long_as_it_asked_for(chain: Chain):
+    error = ModelRateLimited()
+    error.wait = 900.0
+    chain.services["anthropic"].faults = [(0, error)]
+    await chain.ask()
+    chain.clock.now += 899
+    assert (await chain.ask())[1].model == "two/m"
+    chain.clock.now += 2
+    assert (await chain.ask())[1].model == "anthropic/one"
+
+
+async def test_only_the_last_one_is_waited_for(chain: Chain):
+    deadlines: list[float | None] = []
+
+    def decide(request: Request) -> Fault:
+        deadlines.append(request.deadline)
+        return (0, ModelOverloaded())
+
+    for service in chain.services.values():
+        service.decide = decide
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(ModelOverloaded):
+        await chain.ask()
+    one, two, last = deadlines
+    assert last is None
+    assert one is not None
+    assert two is not None
+    assert now < one <= two
+
+
+async def test_when_none_can_the_first_ones_failure_is_told(chain: Chain):
+    errors = [ModelRateLimited(), ModelAuth(), ModelUnreachable()]
+    for service, error in zip(chain.services.values(), errors, strict=True):
+        service.faults = [(0, error)]
+    with pytest.raises(ModelRateLimited):
+        await chain.ask()
+    assert chain.asked() == [1, 1, 1]
+    assert (await chain.ask())[1].model == "two/m"  # the others are spared
+
+
+async def test_when_all_are_spared_they_are_asked_all_the_same(chain: Chain):
+    for service in chain.services.values():
+        service.faults = [(0, ModelOverloaded())]
+    with pytest.raises(ModelOverloaded):
+        await chain.ask()
+    assert (await chain.ask())[1].model == "anthropic/one"
+
+
+async def test_without_a_fallback_nothing_is_spared():
+    service = FaultyModel(faults=[(0, ModelOverloaded()), (0, ModelOverloaded())])
+    chain = Chain(services={"anthropic": service})
+    chain.models = Models(CONFIG, chain.services, NAMES[0])
+    for _ in range(2):
+        with pytest.raises(ModelOverloaded):
+            await chain.ask()
+    assert (await chain.ask())[1].model == "anthropic/one"
+
+
+times = st.floats(0, 10_000)
+waits = st.floats(0, 1e9)
+# What happens to one model: seconds later, it is asked (and then fails after some, or works).
+events = st.lists(st.tuples(times, st.sampled_from(["asked", "failed", "worked"]), waits))
+
+
+def after(happened: list[tuple[float, str, float]]) -> tuple[Breaker, float]:
+    breaker, now = Breaker(), 0.0
+    for later, what, wait in happened:
+        now += later
+        if what == "asked":
+            breaker = breaker if breaker.is_open(now) else breaker.asked(now)
+        else:
+            breaker = breaker.failed(now, wait) if what == "failed" else Breaker()
+    return breaker, now
+
+
+@given(events, waits)
+def test_what_fails_is_spared_at_least_as_long_as_it_asks_for(happened, wait):
+    breaker, now = after(happened)
+    failed = breaker.failed(now, wait)
+    assert failed.is_open(now)
+    assert not now or failed.is_open(now + min(wait, LONGEST_WAIT) * 0.999)
+
+
+@given(events)
+def test_it_is_always_asked_again(happened):
+    breaker, now = after(happened)
+    assert not breaker.is_open(now + max(LONGEST_PAUSE, LONGEST_WAIT, PROBE) + 1)
+
+
+@given(events)
+def test_while_nobody_knows_only_one_request_finds_out(happened):
+    breaker, now = after(happened)
+    asked = breaker.asked(now)
+    assert asked.is_open(now) == bool(breaker.failures)
+    assert Breaker().asked(now) == Breaker()
+
+
+def test_many_that_fail_together_count_as_one_failure():
+    breaker = Breaker()
+    for _ in range(20):
+        breaker = breaker.failed(100.0)
+    assert breaker.failures == 1
+    assert not breaker.is_open(100.0 + FIRST_PAUSE)
+
+
+def test_it_is_spared_longer_each_time():
+    breaker, now, pauses = Breaker(), 0.0, list[float]()
+    for _ in range(8):
+        breaker = breaker.asked(now).failed(now)
+        pauses.append(breaker.until - now)
+        now = breaker.until
+    assert pauses[:3] == [30.0, 60.0, 120.0]
+    assert pauses[-1] == LONGEST_PAUSE
+
+
+texts = st.text(max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+arguments = st.dictionaries(texts, json_values, max_size=3)
+opaque = texts.map(lambda data: Opaque({"type": "thinking", "thinking": data, "signature": "c2ln"}))
+blocks = st.one_of(
+    st.builds(Text, texts, st.booleans()),
+    st.builds(ToolUse, texts, texts, arguments),
+    st.builds(ToolResult, texts, texts, st.booleans()),
+    opaque,
+)
+messages = st.builds(
+    Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=4).map(tuple)
+)
+histories = st.lists(messages, max_size=8).map(tuple)
+ANY_STRING = st.text(st.characters(exclude_categories=()), max_size=20)  # surrogates too
+
+
+def body(*said: Message, **fields: Any) -> dict[str, Any]:
+    request = replace(Request("m", "s", said), **fields)
+    return orjson.loads(body_of(request, request.max_tokens))
+
+
+@given(histories)
+def test_any_history_becomes_what_the_api_takes(history: tuple[Message, ...]):
+    sent = messages_of(history)
+    if sent:
+        assert sent[0]["role"] == "user"
+    for one, other in pairwise(sent):
+        assert one["role"] != other["role"]
+    for message in sent:
+        assert message["content"]
+        kinds = [block["type"] for block in message["content"]]
+        if message["role"] == "user":
+            assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result")
+        for block in message["content"]:
+            if block["type"] == "text":
+                assert block["text"].strip()
+            if block["type"] == "tool_result":
+                assert block["content"].strip()
+
+
+@given(histories)
+def test_no_word_and_no_block_is_lost_on_the_way(history: tuple[Message, ...]):
+    sent = [block for message in messages_of(history) for block in message["content"]]
+    for kind, cls in (("tool_use", ToolUse), ("thinking", Opaque), ("tool_result", ToolResult)):
+        had = [block for message in history for block in message.blocks if isinstance(block, cls)]
+        assert len([block for block in sent if block["type"] == kind]) == len(had)
+    said = [
+        block.text
+        for message in history
+        for block in message.blocks
+        if isinstance(block, Text) and block.text.strip()
+    ]
+    kept = [block["text"] for block in sent if block["type"] == "text"]
+    assert sorted(kept) == sorted([*said, *([OPENING] if OPENING in kept else [])])
+
+
+@given(histories, texts, st.sampled_from([(), (ToolSpec("a", "b", {"type": "object"}),)]))
+def test_there_are_never_more_breakpoints_than_allowed(history, system, tools):
+    if not messages_of(history):
+        with pytest.raises(ModelRejected):
+            body(*history, system=system, tools=tools)
+        return
+    sent = body(*history, system=system, tools=tools)
+    content = [block for message in sent["messages"] for block in message["content"]]
+    marked = [block for block in content if "cache_control" in block]
+    assert len(marked) <= 1
+    assert all(
+        block["type"] in CACHEABLE and block in sent["messages"][-1]["content"] for block in marked
+    )
+    prefix = [*sent.get("tools", []), *sent.get("system", [])]
+    assert sum("cache_control" in part for part in prefix) == bool(prefix)
+    if prefix:
+        assert "cache_control" in prefix[-1]
+
+
+@given(histories)
+def test_the_same_history_makes_the_same_bytes_and_stays_untouched(history: tuple[Message, ...]):
+    if messages_of(history):
+        request = Request("m", "s", history)
+        assert body_of(request, 9) == body_of(request, 9)
+
+
+@given(histories, st.lists(st.integers(0, 8), max_size=4))
+def test_a_conversation_that_goes_on_makes_the_bytes_it_would_make_alone(history, turns):
+    folding = Folding()
+    for begins in sorted(turns):  # those before it are folded, what is left is of the turn
+        request = Request("m", "s", history, begins=begins, folding=folding)
+        if messages_of(history):
+            assert body_of(request, 9) == body_of(Request("m", "s", history), 9)
+            assert orjson.loads(body_of(request, 9)) == body(*history, max_tokens=9)
+
+
+@given(st.lists(ANY_STRING, max_size=5))
+def test_text_always_arrives_whole_however_it_was_cut(pieces: list[str]):
+    reply = Accumulator()
+    reply.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}})
+    words = ""
+    for piece in pieces:
+        words += reply.feed(
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": piece},
+            }
+        )
+    reply.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
+    assert reply.reply().message.text == words
+    assert words.encode().decode() == words
+    assert well_formed("".join(pieces)).startswith(words)
+
+
+@given(arguments, st.integers(1, 5))
+def test_tool_arguments_survive_being_cut_into_pieces(given_: dict[str, Any], size: int):
+    text = orjson.dumps(given_).decode()
+    reply = Accumulator()
+    use: dict[str, Any] = {"type": "tool_use", "id": "1", "name": "look", "input": {}}
+    reply.feed({"type": "content_block_start", "index": 0, "content_block": use})
+    for at in range(0, len(text), size):
+        delta = {"type": "input_json_delta", "partial_json": text[at : at + size]}
+        reply.feed({"type": "content_block_delta", "index": 0, "delta": delta})
+    reply.feed({"type": "message_delta", "delta": {"stop_reason": "tool_use"}})
+    assert reply.reply().message.blocks == (ToolUse("1", "look", given_),)
+
+
+@given(json_values)
+def test_an_event_that_is_none_is_a_bad_reply_or_ignored(value: object):
+    event = {"type": "content_block_delta", "index": 0, "delta": value}
+    with pytest.raises(ModelBadReply):
+        Accumulator().feed(event)
+
+
+def test_neighbours_of_one_side_are_one_message_with_results_in_front():
+    sent = messages_of(
+        (
+            Message("assistant", (Text("Welcome"),)),
+            Message("user", (Text("a"),)),
+            Message("user", (Text("b"),)),
+            Message("assistant", (ToolUse("1", "look", {}),)),
+            Message("user", (Text("wait"),)),
+            Message("user", (ToolResult("1", " ", is_error=True),)),
+        )
+    )
+    assert sent == [
+        {"role": "user", "content": [{"type": "text", "text": OPENING}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Welcome"}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "1", "name": "look", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "1", "content": NO_OUTPUT, "is_error": True},
+                {"type": "text", "text": "wait"},
+            ],
+        },
+    ]
+
+
+def test_half_a_character_in_the_history_does_not_stop_the_conversation():
+    sent = body(
+        Message("user", (Text("a\ud83c"),)),
+        Message("assistant", (ToolUse("1", "look", {"\ud83c": ["b\udf89"]}),)),
+    )
+    assert sent["messages"][0]["content"][0]["text"] == "a\ufffd"
+    assert sent["messages"][1]["content"][0]["input"] == {"\ufffd": ["b\ufffd"]}
+
+
+def test_without_a_system_prompt_the_tools_carry_the_breakpoint():
+    sent = body(
+        Message("user", (Text("a"),)), system="", tools=(ToolSpec("a", "b", {"type": "object"}),)
+    )
+    assert "system" not in sent
+    assert sent["tools"][-1]["cache_control"] == {"type": "ephemeral"}
+
+
+def test_json_with_half_a_character_is_read_all_the_same():
+    assert load('{"a":"\\ud83c"}') == {"a": "\ud83c"}
+    with pytest.raises(ValueError, match="line 1"):
+        load("{oops")
+
+
+def test_a_picture_travels_as_the_service_wants_it_and_is_named_when_it_is_gone():
+    shown = Message("user", (Picture("image/jpeg", "a-1", "QUJD"), Text("look")))
+    gone = Message("user", (Picture("image/jpeg", "a-1"),))
+    assert messages_of([shown])[0]["content"][0] == {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/jpeg", "data": "QUJD"},
+    }
+    assert messages_of([gone])[0]["content"][0]["type"] == "text"
+
+
+chat_blocks = st.one_of(
+    st.builds(Text, texts, st.booleans()),
+    st.builds(ToolUse, texts, texts, st.dictionaries(texts, texts, max_size=2)),
+    st.builds(ToolResult, texts, texts, st.booleans()),
+    texts.map(lambda text: Opaque({"type": THOUGHT, "field": REASONING[0], "text": text})),
+)
+any_messages = st.builds(
+    Message, st.sampled_from(["user", "assistant"]), st.lists(chat_blocks, max_size=4).map(tuple)
+)
+
+
+@given(st.lists(any_messages, max_size=8).map(tuple), st.lists(st.integers(0, 8), max_size=4))
+def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(history, turns):
+    folding = Folding()
+    for begins in sorted(turns):
+        if not (alone := chat_messages(history, begins)):
+            continue
+        request = Request("m", "s", history, begins=begins, folding=folding)
+        sent = orjson.loads(chat_body(request, 9, Dialect()))["messages"]
+        assert sent == [{"role": "system", "content": "s"}, *alone]
+
+
+lines = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=12)
+ENDS = st.sampled_from(["\n", "\r\n"])
+
+
+def read(*chunks: bytes) -> list[bytes]:
+    reader = EventReader()
+    return [*(data for chunk in chunks for data in reader.feed(chunk)), *reader.end()]
+
+
+@given(st.lists(st.lists(lines, min_size=1, max_size=3), max_size=5), ENDS, st.data())
+def test_every_event_comes_out_once(events: list[list[str]], end: str, data: st.DataObject):
+    text = "".join(
+        f": a comment{end}event: x{end}"
+        + "".join(f"data: {line}{end}" for line in event)
+        + f"id: 1{end}{end}"
+        for event in events
+    )
+    raw = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    chunks = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert read(*chunks) == ["\n".join(event).encode() for event in events]
+
+
+def test_the_last_event_may_end_with_the_stream():
+    assert read(b"data: a\n\ndata: b") == [b"a", b"b"]
+    assert read(b"data: a\n\ndata: b\n") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("chunk", [b"x" * MOST_BYTES, b"data: " + b"x" * 1024 * 1024 + b"\n"])
+def test_an_event_without_end_is_given_up(chunk: bytes):
+    with pytest.raises(ModelBadReply):
+        read(*[chunk] * 20)
+
+
+tagged = st.text(st.sampled_from("<think>/ \na"), max_size=40)
+
+
+def shown(pieces: list[str]) -> str:
+    thinking = ThinkingFilter()
+    return "".join([*map(thinking.feed, pieces), thinking.end()])
+
+
+@given(st.lists(st.sampled_from([OPEN, CLOSE, "<", "th", "ink>", "</", " ", "\n", "a", "b"])))
+def test_how_it_is_cut_changes_nothing(pieces: list[str]):
+    assert shown(pieces) == shown(["".join(pieces)]) == shown(list("".join(pieces)))
+
+
+@given(st.lists(st.sampled_from([OPEN, CLOSE, "<", "th", "ink>", "</", " ", "\n", "a", "b"])))
+def test_what_was_thought_comes_as_it_came_however_it_is_cut(pieces: list[str]):
+    thinking, thought = ThinkingFilter(), ""
+    for piece in pieces:
+        thinking.feed(piece)
+        thought += thinking.thought()
+    whole = "".join(pieces).lstrip()
+    held = len(CLOSE) - 1  # of a thought that never ends: they might have been its end
+    if not whole.startswith(OPEN):
+        assert thought == ""
+    elif CLOSE in whole:
+        assert thought == whole[len(OPEN) :].partition(CLOSE)[0]
+    else:
+        assert thought == whole[len(OPEN) :][:-held]
+
+
+@given(tagged, tagged)
+def test_a_reply_after_a_thought_comes_whole(thought: str, reply: str):
+    thought = thought.replace(CLOSE, "")
+    assert shown([OPEN, thought, CLOSE, reply]) == reply.lstrip()
+
+
+@given(tagged.filter(lambda text: not text.lstrip().startswith(OPEN)))
+def test_a_reply_without_one_comes_as_it_is(reply: str):
+    assert shown(list(reply)) == reply
+
+
+@pytest.mark.parametrize("text", [f"{OPEN}never ended", f"\n{OPEN}a{CLOSE[:-1]}"])
+def test_a_thought_that_does_not_end_is_no_reply(text: str):
+    assert shown([text]) == ""

@@ -1,0 +1,709 @@
+"""What was sent as one becomes one message again."""
+
+import copy
+import datetime as dt
+import gc
+import random
+import subprocess
+import sys
+from collections import Counter
+from html import unescape
+
+import aiohttp
+import pytest
+import telegram.error
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    EndPointNotFound,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    PassportDecryptionError,
+    RetryAfter,
+    TelegramError,
+    TimedOut,
+)
+from yarl import URL
+
+from adapters.telegram import AccountConfig, TelegramConfig, plugin
+from adapters.telegram.account import Pace
+from adapters.telegram.api import AiohttpRequest, LeanBot, new_session, redact
+from adapters.telegram.inbound import Identity, Ignored, album_of, normalise, press_of
+from adapters.telegram.presses import Presses
+from adapters.telegram.render import LIMIT, MAX_HTML_BYTES, formatted, render, to_html
+from adapters.telegram.send import Allowance, chat_id, failure
+from adapters.telegram.updates import Updates
+from bot.channel import Inbound, Media, ReplyTo, reveal
+from bot.channel.kit.client import proxy_for
+from bot.channel.kit.json_access import parse_json
+from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, continues, merged
+from bot.channel.kit.supervisor import Supervisor
+from bot.channel.kit.text import parser, spans, units
+from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
+from bot.testing import RecordingEngine
+from tests.fakes.telegram_html import visible
+from tests.fakes.telegram_rooms import mentions_in
+from tests.proofs.rounds import rounds
+
+
+def config(**values):
+    return TelegramConfig.model_validate(values)
+
+
+def test_importing_the_plugin_does_not_import_the_sdk():
+    code = (
+        "import sys, adapters.telegram; "
+        "sys.exit(any(m in sys.modules for m in ('telegram', 'aiohttp', 'httpx', 'markdown_it')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_field_has_a_default_and_a_description():
+    for model in (TelegramConfig, AccountConfig):
+        for name, field in model.model_fields.items():
+            assert field.description, name
+            assert not field.is_required(), name
+    assert plugin.config is TelegramConfig
+
+
+@pytest.mark.parametrize(
+    ("values", "ready"),
+    [
+        ({}, False),
+        ({"token": ""}, False),
+        ({"token": "1:a"}, True),
+        ({"accounts": {"work": {"token": "2:b"}}}, True),
+        ({"accounts": {"work": {}}}, False),
+    ],
+)
+def test_the_channel_is_ready_once_any_bot_has_a_token(values, ready):
+    assert plugin.ready(config(**values)) is ready
+
+
+def test_the_top_level_token_is_the_default_account_and_others_do_not_inherit_it():
+    section = config(token="1:a", accounts={"work": {"token": "2:b"}, "idle": {}})
+    assert {name: reveal(token) for name, token in section.tokens().items()} == {
+        "default": "1:a",
+        "work": "2:b",
+    }
+
+
+def test_an_account_named_default_replaces_the_top_level_token():
+    section = config(token="1:a", accounts={"default": {"token": "2:b"}})
+    assert section.tokens() == {"default": SecretStr("2:b")}
+
+
+def test_an_account_inherits_what_it_does_not_set():
+    section = config(
+        token="1:a",
+        api_root="http://127.0.0.1:1",
+        allow_from=["5"],
+        accounts={"work": {"token": "2:b", "dm_policy": "allowlist"}},
+    )
+    work = section.account("work")
+    assert isinstance(work, TelegramConfig)
+    assert (work.dm_policy, work.allow_from, work.api_root) == (
+        "allowlist",
+        ("5",),
+        "http://127.0.0.1:1",
+    )
+
+
+@pytest.mark.parametrize("name", ["Work", "-a", "a b", "", "a" * 65, "ä"])
+def test_account_ids_follow_the_rule_of_session_keys(name):
+    with pytest.raises(ValidationError):
+        config(accounts={name: {"token": "1:a"}})
+
+
+def test_two_accounts_with_one_token_are_an_error():
+    with pytest.raises(ValidationError, match="same token"):
+        config(token="1:a", accounts={"work": {"token": "1:a"}})
+
+
+WEBHOOK = {"mode": "webhook", "webhook_url": "https://bot.example", "webhook_secret": "s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"webhook_url": ""}, "needs webhook_url"),
+        ({"webhook_secret": None}, "needs webhook_secret"),
+        ({"webhook_secret": ""}, "needs webhook_secret"),
+        ({"webhook_secret": "no spaces"}, "1-256 letters"),
+        ({"webhook_secret": "a" * 257}, "1-256 letters"),
+        ({"webhook_url": "http://bot.example"}, "https://"),
+    ],
+)
+def test_an_incomplete_webhook_is_an_error(change, message):
+    with pytest.raises(ValidationError, match=message):
+        config(**(WEBHOOK | change))
+
+
+def test_an_accounts_webhook_is_checked_with_what_it_inherits():
+    accounts = {"work": {"token": "2:b", "mode": "webhook"}}
+    with pytest.raises(ValidationError, match='account "work"'):
+        config(accounts=accounts)
+    assert config(webhook_url="https://bot.example", webhook_secret="s", accounts=accounts).account(
+        "work"
+    )
+
+
+def test_a_local_bot_api_server_may_call_over_http():
+    assert config(**(WEBHOOK | {"webhook_url": "http://10.0.0.2", "api_root": "http://10.0.0.1"}))
+
+
+def test_no_error_and_no_repr_shows_a_token():
+    token = "123456:SECRETSECRETSECRETSECRET"
+    with pytest.raises(ValidationError) as caught:
+        config(token=token, mode="webhook", accounts={"x": {"token": token}})
+    assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in repr(config(token=token))
+
+
+TOKEN = "123456:AAbbccddeeffgghhiijjkkllmmnn"
+
+
+async def test_a_bot_uses_our_transport_alone_and_makes_no_other_client():
+    async with new_session() as session:
+        bot = LeanBot(TOKEN, "https://api.telegram.org/", session)
+        assert {type(request) for request in bot._request} == {AiohttpRequest}
+        assert bot.base_url == f"https://api.telegram.org/bot{TOKEN}"
+        httpx = sys.modules["httpx"]
+        assert not [o for o in gc.get_objects() if type(o) is httpx.AsyncClient]
+
+
+async def test_a_bot_does_not_show_its_token():
+    async with new_session() as session:
+        assert TOKEN not in repr(LeanBot(TOKEN, "https://api.telegram.org", session))
+
+
+@pytest.mark.parametrize(
+    ("payload", "value"),
+    [
+        (b'{"a": 1}', {"a": 1}),
+        (b'"\\ud83d"', "\ud83d"),
+        (b'"\xff"', "\ufffd"),
+        (b"1" * 30, int("1" * 30)),
+    ],
+)
+def test_json_is_read_however_odd_its_text(payload, value):
+    found = parse_json(payload)
+    assert found == pytest.approx(value) if isinstance(value, int) else found == value
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"<html>", b"[" * 100_000])
+def test_what_is_not_json_is_an_error_without_its_words(payload):
+    with pytest.raises(ValueError):  # noqa: PT011  # any of its kinds
+        parse_json(payload)
+    with pytest.raises(TelegramError, match=r"^Invalid server response$"):
+        AiohttpRequest.parse_json_payload(payload)
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy", "user"),
+    [
+        ({}, None, None),
+        ({"https_proxy": "http://p.example:3128"}, URL("http://p.example:3128"), None),
+        ({"https_proxy": "http://u:pw@p.example:3128"}, URL("http://p.example:3128"), "u"),
+        ({"https_proxy": "http://p.example:3128", "no_proxy": "api.telegram.org"}, None, None),
+        ({"http_proxy": "http://p.example:3128"}, None, None),
+    ],
+)
+def test_the_environments_proxy_is_used(monkeypatch, environment, proxy, user):
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    login = {"Proxy-Authorization": aiohttp.encode_basic_auth(user, "pw")} if user else None
+    assert proxy_for("https://api.telegram.org") == (proxy, login)
+
+
+EXPECTED = {
+    TelegramError("x"): SendTransient,
+    NetworkError("x"): SendTransient,
+    TimedOut(): SendTransient,
+    Conflict("x"): SendTransient,
+    InvalidToken(): SendTransient,
+    EndPointNotFound("x"): SendTransient,
+    PassportDecryptionError("x"): SendTransient,
+    BadRequest("Chat not found"): SendRefused,
+    Forbidden("bot was blocked by the user"): SendRefused,
+    RetryAfter(dt.timedelta(seconds=7)): SendLater,
+    ChatMigrated(-1007): ChatMoved,
+}
+
+
+def subclasses(kind):
+    for child in kind.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+def test_every_error_of_the_sdk_is_known_here():
+    found = {kind for kind in subclasses(TelegramError) if kind.__module__ == "telegram.error"}
+    assert found | {TelegramError} == {type(error) for error in EXPECTED}
+    assert {kind.__name__ for kind in found} <= set(telegram.error.__all__)
+
+
+@pytest.mark.parametrize("error", EXPECTED, ids=lambda error: type(error).__name__)
+def test_every_error_of_the_sdk_becomes_one_of_the_contract(error):
+    assert type(failure(error)) is EXPECTED[error]
+
+
+@pytest.mark.parametrize("setting", ["1", "0"])
+@pytest.mark.filterwarnings("ignore:.*retry_after")
+def test_the_wait_is_in_seconds_whichever_type_the_sdk_uses(setting, monkeypatch):
+    monkeypatch.setenv("PTB_TIMEDELTA", setting)
+    error = failure(RetryAfter(dt.timedelta(seconds=7)))
+    assert isinstance(error, SendLater)
+    assert error.seconds == 7
+
+
+def test_a_moved_chat_says_where():
+    error = failure(ChatMigrated(-1007))
+    assert isinstance(error, ChatMoved)
+    assert error.chat == "-1007"
+
+
+def test_messages_of_errors_carry_no_token():
+    words = f"no route to https://api.telegram.org/bot{TOKEN}/sendMessage"
+    assert TOKEN not in str(failure(BadRequest(words)))
+    assert TOKEN not in redact(words)
+    assert redact("bot short:token", "short:token") == "bot [token]"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7", 7), ("-1007", -1007), ("@name", "@name"), ("", ""), ("٣", 3)]
+)
+def test_chat_ids_are_numbers_to_telegram(text, expected):
+    assert chat_id(text) == expected
+
+
+def html(markdown):
+    found = formatted(markdown)
+    assert len(found) == 1
+    assert visible(found[0].html).strip() == found[0].plain.strip()
+    return found[0].html
+
+
+@pytest.mark.parametrize(
+    ("markdown", "expected"),
+    [
+        ("plain words.", "plain words."),
+        ("a < b & c > d", "a &lt; b &amp; c &gt; d"),
+        ('say "hi"', "say &quot;hi&quot;"),
+        ("**b** __b__", "<b>b</b> <b>b</b>"),
+        ("*i* _i_", "<i>i</i> <i>i</i>"),
+        ("~~s~~", "<s>s</s>"),
+        ("***both***", "<i><b>both</b></i>"),
+        ("`a<b`", "<code>a&lt;b</code>"),
+        ("**`code`**", "<code>code</code>"),
+        ("# Title", "<b>Title</b>"),
+        ("# A **b**", "<b>A b</b>"),
+        ("# Title\n\ntext", "<b>Title</b>\n\ntext"),
+        ("- a\n- b", "• a\n• b"),
+        ("* a\n  * b\n    * c", "• a\n  • b\n    • c"),
+        ("3. a\n4. b", "3. a\n4. b"),
+        ("1. a\n\n   more\n2. b", "1. a\n\n  more\n\n2. b"),
+        ("- a\n\ntext", "• a\n\ntext"),
+        ("-\n- b", "• \n• b"),
+        ("- [ ] todo", "• [ ] todo"),
+        ("> q\n> r", "<blockquote>q\nr</blockquote>"),
+        ("> a\n\n> b", "<blockquote>a</blockquote>\n\n<blockquote>b</blockquote>"),
+        ("> a\n\nx\n\n> b", "<blockquote>a</blockquote>\n\nx\n\n<blockquote>b</blockquote>"),
+        ("> a\n> > b", "<blockquote>a\n\nb</blockquote>"),
+        ("> - a\n> - b", "<blockquote>• a\n• b</blockquote>"),
+        ("```\nx\n```", "<pre>x</pre>"),
+        (
+            "```py\nif a < b:\n    pass\n```",
+            '<pre><code class="language-py">if a &lt; b:\n    pass</code></pre>',
+        ),
+        ('```"><b>\nx\n```', "<pre>x</pre>"),
+        ("    indented", "indented"),
+        ("a\n\n    code", "a\n\n<pre>code</pre>"),
+        ("[t](https://e.example/?a=1&b=2)", '<a href="https://e.example/?a=1&amp;b=2">t</a>'),
+        ("[t](/relative)", "t"),
+        ("[t](javascript:alert)", "[t](javascript:alert)"),
+        ("[](https://e.example)", '<a href="https://e.example">https://e.example</a>'),
+        ("[`c`](https://e.example)", '<a href="https://e.example">c</a>'),
+        ("![alt](https://e.example/p.png)", '<a href="https://e.example/p.png">alt</a>'),
+        (
+            "![](https://e.example/p.png)",
+            '<a href="https://e.example/p.png">https://e.example/p.png</a>',
+        ),
+        ("[![alt](https://a.example)](https://b.example)", '<a href="https://b.example">alt</a>'),
+        ("a\n\n---\n\nb", "a\n\n──────────\n\nb"),
+        ("<b>x</b><script>", "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;"),
+        ("<!-- c -->", "&lt;!-- c --&gt;"),
+        ("&lt;b&gt; &copy;", "&lt;b&gt; ©"),
+        ("a\nb", "a\nb"),
+        ("a  \nb", "a\nb"),
+        ("2 * 3 * 4 snake_case_name", "2 * 3 * 4 snake_case_name"),
+        ("| a | 中 |\n|---|---|\n| **x** | y |", "<pre>a | 中\n--+---\nx | y</pre>"),
+    ],
+)
+def test_markdown_becomes_telegrams_few_tags(markdown, expected):
+    assert html(markdown) == expected
+
+
+@pytest.mark.parametrize("markdown", ["", "   \n\n", "\n"])
+def test_a_text_that_shows_nothing_becomes_no_message(markdown):
+    assert formatted(markdown) == []
+
+
+@pytest.mark.parametrize("markdown", ["[a]: https://e.example", ">", "#", "```\n```"])
+def test_a_text_of_which_nothing_would_show_is_sent_as_it_is_written(markdown):
+    assert [piece.plain for piece in formatted(markdown)] == [markdown]
+
+
+def test_table_columns_align_for_wide_characters():
+    lines = formatted("| 名字 | n |\n|--|--|\n| a | 1 |")[0].plain.split("\n")
+    assert lines == ["名字 | n", "-----+--", "a    | 1"]
+
+
+def test_half_a_surrogate_pair_is_replaced():
+    assert html("bad \ud83d end") == "bad \ufffd end"
+
+
+@pytest.mark.parametrize("letter", ["a", "中", "😀"])
+@pytest.mark.parametrize("off", [-1, 0, 1])
+def test_the_limit_counts_utf16_units(letter, off):
+    text = letter * (LIMIT // units(letter) + off)
+    found = formatted(text)
+    assert len(found) == (2 if off > 0 else 1)
+    assert "".join(piece.plain for piece in found) == text
+    assert all(units(piece.plain) <= LIMIT for piece in found)
+
+
+def test_a_cut_never_splits_a_surrogate_pair():
+    found = formatted("a" + "😀" * LIMIT)
+    assert [units(piece.plain) for piece in found] == [4095, 4096, 2]
+
+
+def test_a_cut_prefers_line_breaks_then_spaces():
+    assert [p.plain for p in formatted("aaaa bb\ncc dd", limit=10)] == ["aaaa bb", "cc dd"]
+    assert [p.plain for p in formatted("aaaa bbbb cccc", limit=10)] == ["aaaa bbbb", "cccc"]
+    assert [p.plain for p in formatted("aaaabbbbcccc", limit=10)] == ["aaaabbbbcc", "cc"]
+
+
+def test_a_cut_code_block_is_closed_and_opened_again():
+    found = formatted("```py\n" + "\n".join(f"line {n}" for n in range(10)) + "\n```", limit=40)
+    assert len(found) > 1
+    for piece in found:
+        assert piece.html.startswith('<pre><code class="language-py">line')
+        assert piece.html.endswith("</code></pre>")
+    assert "\n".join(piece.plain for piece in found) == "\n".join(f"line {n}" for n in range(10))
+
+
+def test_a_cut_code_block_keeps_its_indentation():
+    found = formatted("```\nif some_condition:\n    deep\n```", limit=20)
+    assert [piece.plain for piece in found] == ["if some_condition:", "    deep"]
+
+
+def test_more_tags_than_telegram_takes_become_plain_words():
+    found = formatted(
+        " ".join("[x](https://example.example/" + "y" * 60 + ")" for _ in range(2000))
+    )
+    assert all(len(piece.html.encode()) <= MAX_HTML_BYTES for piece in found)
+    assert "<a" not in found[0].html
+
+
+MARKS = st.sampled_from(
+    ["*", "**", "_", "~~", "`", "```", "```py\n", "\n", "\n\n", "> ", "- ", "1. ", "# ", "    ",
+     "[", "](", "](https://e.example)", ")", "![", "<b>", "</b>", "<", "&", "&lt;", "\\", "|",
+     "\n|--|--|\n", "---\n", "a", "word ", "中文", "😀", "\u202e", "\u200b", "\0", "\t",
+     "\r\n", '"']
+)  # fmt: skip
+MARKDOWN = st.lists(MARKS | st.text(max_size=8), max_size=60).map("".join)
+
+
+@given(MARKDOWN, st.integers(min_value=2, max_value=80))
+def test_any_markdown_becomes_valid_html_within_the_limit(markdown, limit):
+    for piece in formatted(markdown, limit):
+        assert visible(piece.html) == piece.plain
+        assert units(piece.plain) <= limit
+        assert piece.plain.strip()
+
+
+@given(MARKDOWN)
+def test_cutting_loses_only_white_space(markdown):
+    def words(text):
+        return "".join(text.split())
+
+    whole = "".join(piece.plain for piece in formatted(markdown, 1 << 30))
+    parts = "".join(piece.plain for piece in formatted(markdown, 16))
+    assert words(parts) == words(whole)
+
+
+@given(st.text(st.sampled_from("ab cß中😀.,!?()'\"$%/;@#>=+-:1\n{}^"), max_size=80))
+def test_the_short_way_for_plain_text_gives_what_the_parser_gives(text):
+    quick = "".join(piece.html for piece in formatted(text))
+    rendered = to_html(render(parser().parse(text.strip())))
+    assert quick == rendered or (not rendered and unescape(quick) == text.strip())
+
+
+@given(st.text(max_size=200), st.integers(min_value=2, max_value=50))
+def test_spans_are_in_order_and_within_the_limit(text, limit):
+    at = 0
+    for start, stop in spans(text, limit):
+        assert start >= at
+        assert stop > start
+        assert units(text[start:stop]) <= limit
+        assert not text[at:start].strip()
+        at = stop
+    assert not text[at:].strip()
+
+
+@pytest.mark.parametrize("sign", ["👩‍👩‍👧‍👦", "👍🏽", "❤️", "🇩🇪", "é", "🏴‍☠️"])
+@pytest.mark.parametrize("shift", range(12))
+def test_a_cut_falls_between_visible_characters(sign, shift):
+    text = "x" * shift + sign * 400
+    parts = [piece.plain for piece in formatted(text, 100)]
+    assert "".join(parts) == text
+    for part in parts[1:]:
+        assert part.startswith(sign)
+
+
+PACE = Pace()
+
+
+def part(text="", album="", **fields):
+    values = {"message_id": "5", "sender": "7", "sent_at": 1_700_000_000_000} | fields
+    chat_type = values.pop("chat_type", "direct")
+    return Part(Inbound("telegram", "default", "7", chat_type, text=text, **values), album)
+
+
+def pending(parts):
+    return Pending("7", list(range(len(parts))), parts, 0.0, 0.0)
+
+
+def patience(parts):
+    return pending(parts).waits(0.0, PACE)
+
+
+def test_parts_of_an_album_belong_together():
+    first = part("look", "a", media=(Media("photo", ref="1"),))
+    second = part(album="a", message_id="6", media=(Media("photo", ref="2"),), mentions_bot=True)
+    third = part("and", "a", message_id="7", reply_to=ReplyTo("3"))
+    assert continues([first], second)
+    assert patience([first]) == PACE.album
+    joined = merged([first, second, third])
+    assert [media.ref for media in joined.media] == ["1", "2"]
+    assert (joined.text, joined.message_id) == ("look\nand", "7")
+    assert (joined.mentions_bot, joined.reply_to) == (True, ReplyTo("3"))
+
+
+@pytest.mark.parametrize(
+    "other", [part("x", "b"), part("x"), part("x", "a", sender="8"), part("x", "a", thread="3")]
+)
+def test_what_is_of_another_album_or_person_or_topic_does_not_join_it(other):
+    assert not continues([part("", "a")], other)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("x" * 4096, "y", "x" * 4096 + "y"),  # cut in the middle of a word
+        ("x" * 4000, "y", "x" * 4000 + "\ny"),
+        ("😀" * 2000, "y", "😀" * 2000 + "\ny"),
+        ("😀" * 2048, "😀", "😀" * 2049),
+    ],
+)
+def test_a_long_paste_is_put_together(first, second, expected):
+    parts = [part(first), part(second, message_id="6")]
+    assert continues(parts[:1], parts[1])
+    assert patience(parts[:1]) == PACE.paste
+    assert patience(parts) == 0
+    assert merged(parts).text == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        part("/stop"),
+        part("y", media=(Media("photo"),)),
+        part("y", edit_of="5"),
+        part("y", sender="8"),
+        part("y", "a"),
+        part("y", sent_at=1_700_000_003_000),
+        part("y", sent_at=1_699_999_999_000),
+    ],
+)
+def test_what_is_not_a_part_of_the_paste_stays_alone(other):
+    assert not continues([part("x" * 4090)], other)
+
+
+def test_short_texts_are_never_joined():
+    assert not continues([part("x" * 3999)], part("y"))
+    assert patience([part("x" * 3999)]) == 0
+
+
+def test_a_message_has_so_many_parts_at_most():
+    parts = [part("x" * 4096)] * MAX_PARTS
+    assert not continues(parts, part("y"))
+    assert patience(parts) == 0
+
+
+def test_a_message_alone_is_itself():
+    alone = part("x")
+    assert pending([alone]).message is alone.inbound
+
+
+def test_a_group_has_so_many_messages_a_minute(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("adapters.telegram.send.time.monotonic", lambda: now[0])
+    allowance = Allowance(3, 60)
+    for _ in range(3):
+        assert allowance.wait("-5") == 0
+        allowance.spend("-5")
+        allowance.spend("7")
+        now[0] += 1
+    assert allowance.wait("-5") == 57
+    assert allowance.wait("-5", spare=1) == 58
+    assert allowance.wait("-6") == allowance.wait("7") == 0
+    now[0] += 57
+    assert allowance.wait("-5") == 0
+
+
+def test_what_is_known_of_groups_stays_bounded(monkeypatch):
+    monkeypatch.setattr("adapters.telegram.send.REMEMBERED", 10)
+    allowance = Allowance()
+    for chat in range(100):
+        for _ in range(30):
+            allowance.spend(f"-{chat + 1}")
+    assert len(allowance._spent) == 10
+    assert all(len(spent) == 20 for spent in allowance._spent.values())
+
+
+ME = Identity(123456789, "confidant_bot")
+ADA = {"id": 7, "is_bot": False, "first_name": "Ada", "language_code": "de"}
+GROUP = {"id": -1001, "type": "supergroup", "title": "Tea", "is_forum": True}
+CHANNEL = {"id": -1002, "type": "channel", "title": "News"}
+DIRECT = {"id": 7, "type": "private", "first_name": "Ada"}
+TEXT = "@confidant_bot /new@confidant_bot 👩‍👩‍👧 مرحبا"
+BASE = {"message_id": 5, "from": ADA, "date": 1_700_000_000}
+SAID = BASE | {"chat": GROUP, "text": TEXT, "entities": mentions_in(TEXT)}
+PHOTO = {"photo": [{"file_id": "p", "file_size": 5}], "caption": TEXT, "media_group_id": "a"}
+SEEDS = [
+    {"message": SAID},
+    {"message": BASE | {"chat": DIRECT, "text": "x" * 4096}},
+    {"message": BASE | {"chat": GROUP} | PHOTO | {"caption_entities": mentions_in(TEXT)}},
+    {"message": SAID | {"message_thread_id": 8, "is_topic_message": True}},
+    {"message": SAID | {"sender_chat": GROUP, "author_signature": "boss"}},
+    {"message": SAID | {"sender_chat": CHANNEL, "is_automatic_forward": True}},
+    {"message": SAID | {"reply_to_message": SAID, "quote": {"text": "x"}}},
+    {"message": SAID | {"forward_origin": {"type": "user", "sender_user": ADA}}},
+    {"message": BASE | {"chat": GROUP, "poll": {"question": "?", "options": [{"text": "a"}]}}},
+    {"message": BASE | {"chat": GROUP, "new_chat_members": [ADA]}},
+    {"message": BASE | {"chat": GROUP, "migrate_to_chat_id": -1003}},
+    {"edited_message": SAID | {"edit_date": 1_700_000_009, "location": {"latitude": 1.5}}},
+    {"channel_post": BASE | {"chat": CHANNEL, "sender_chat": CHANNEL, "text": "News"}},
+    {"callback_query": {"id": "4", "from": ADA, "data": "/compact", "message": SAID}},
+    {"my_chat_member": {"chat": GROUP, "from": ADA, "new_chat_member": {"status": "left"}}},
+    {"message_reaction": {"chat": GROUP, "message_id": 5, "user": ADA, "new_reaction": []}},
+]
+ODD = [
+    *(None, True, False, 0, -1, 1 << 70, 10**400, 1.5, float("nan"), float("inf"), "", "x", "\0"),
+    *("\ud83d", "\u202e", "👩‍👩‍👧", "/new@other_bot", "@confidant_bot", "x" * 20_000, [], {}),
+    *([None], [[[]]], [{}] * 300, {"id": 5}, {"id": -5, "type": "channel"}, "private", 4_000_000),
+]
+
+
+def places(value, found):
+    """Every mapping and list inside a value."""
+    if isinstance(value, dict | list):
+        found.append(value)
+        for inner in value.values() if isinstance(value, dict) else value:
+            places(inner, found)
+    return found
+
+
+def mutated(chance, number):
+    update = {"update_id": number, **copy.deepcopy(chance.choice(SEEDS))}
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 5, 8))):
+        where = chance.choice(places(update, []))
+        if isinstance(where, list):
+            where.append(copy.deepcopy(chance.choice(ODD)))
+        elif where:
+            key = chance.choice(list(where))
+            if key == "update_id":
+                continue
+            match chance.randrange(4):
+                case 0:
+                    del where[key]
+                case 1:  # something from elsewhere
+                    donor = chance.choice(places(chance.choice(SEEDS), []))
+                    items = list(donor.values()) if isinstance(donor, dict) else donor
+                    where[key] = copy.deepcopy(chance.choice(items or [None]))
+                case _:
+                    where[key] = copy.deepcopy(chance.choice(ODD))
+    return update
+
+
+def check(inbound):
+    for value in (inbound.text, inbound.sender_name, inbound.locale, inbound.message_id):
+        value.encode()
+        assert "\0" not in value
+    assert inbound.text or inbound.media or inbound.foreign
+    assert inbound.chat.removeprefix("-").isdecimal()
+    assert len(inbound.text) < 25_000
+    assert len(inbound.sender_name) < 300
+    assert len(inbound.locale) <= 35
+    assert len(inbound.thread) <= 20
+    assert len(inbound.media) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(rounds(8, few=2)))
+def test_any_update_becomes_a_message_or_says_why_not(seed):
+    chance, seen = random.Random(seed), Counter()  # noqa: S311  # repeatable is what counts
+    for number in range(10_000):
+        update = mutated(chance, number)
+        result = normalise(update, "default", ME, 5)
+        press_of(update)
+        album = album_of(update)
+        seen[result.reason if isinstance(result, Ignored) else type(result).__name__] += 1
+        if isinstance(result, Inbound):
+            check(result)
+            part = Part(result, album)
+            assert Pending(result.chat, [number], [part], 0.0, 0.0).waits(0.0, Pace()) <= 1.5
+            if continues([part], part):
+                assert len(merged([part, part]).text) <= 2 * len(result.text) + 1
+    assert seen["Inbound"] > 1000
+    assert {"malformed", "service", "from_bot", "forged", "empty", "other_bot"} <= seen.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_whole_intake_takes_any_batch_and_counts_what_it_drops(seed):
+    async def call(method, parameters):
+        return True
+
+    chance = random.Random(100 + seed)  # noqa: S311  # repeatable is what counts
+    engine, heard = RecordingEngine(), list[Inbound]()
+    subject = Updates(
+        Supervisor("telegram", "default", engine, waiting="they wait", first=0),
+        me=ME,
+        presses=Presses("default", call, lambda work: work.close()),
+        hear=heard.append,
+        member=lambda *_: None,
+        patience=Pace(album=0, paste=0),
+    )
+    pushed = 0
+    for batch in range(100):
+        updates = [mutated(chance, pushed + n) for n in range(50)]
+        pushed += len(updates)
+        taken = await subject.take(updates)
+        assert (taken.offset, taken.wait) == (pushed, 0), batch
+        assert len(subject._done) == len(subject._seen) == 0
+    assert heard == engine.received
+    dropped, taken_in = sum(engine.drops.values()), len(engine.received) + len(engine.moved)
+    # The rest are parts that were put together.
+    assert pushed * 0.6 < dropped + taken_in <= pushed
+    assert not engine.drops["unreadable"] + engine.drops["fault"]
