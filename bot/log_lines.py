@@ -29,9 +29,12 @@ _SERIOUS = {"warning": "Warning", "error": "Error", "critical": "Error"}
 SENTENCES: Mapping[str, str] = {
     "aftercare.failed": "What comes after a reply failed ({what}: {error}). The reply was sent.",
     "archive.database_unreadable": "The database that is there cannot be read ({error}), so what "
-    "was forgotten is only known from the journal.",
+    "was forgotten there is not known.",
     "background.failed": "Something that runs beside the conversations failed ({error}). Start it "
     "again to have it back.",
+    "changes.set_aside": "A log of changes is not this database's and was renamed: {files}.",
+    "changes.write_failed": "The log of changes cannot be written ({error}). Look at the disk of "
+    "the storage folder; a copy of the database is made as soon as that works.",
     "channel.start.failed": "The channel {channel} could not be started.",
     "clock.no_zone": "This machine says no time zone, so {used} is used. [session] timezone names "
     "another.",
@@ -40,10 +43,6 @@ SENTENCES: Mapping[str, str] = {
     "delivery.parked": "A text for {channel} could not be sent. It is kept and tried again; "
     "`{confidant} doctor` lists it.",
     "job.failed": "The regular job {job} failed ({error}). It is done again at its next time.",
-    "journal.read_back": "The journal said more than the database, and was read back.",
-    "journal.repaired": "The journal was not in step with the database, and was written anew.",
-    "journal.write_failed": "The journal cannot be written ({error}). Look at the disk of the "
-    "storage folder.",
     "mcp.failed": "The tool server {server} does not run ({error}). It is started again; "
     "`{confidant} doctor` says what is wrong.",
     "memory.embed_failed": "Notes are found by their words alone for now: {reason}.",
@@ -60,13 +59,12 @@ SENTENCES: Mapping[str, str] = {
     "again.",
     "retention.due": "Months older than {keep_months} are dropped in {seconds:.0f} s: {months}.",
     "retention.dropped": "The month {month} was dropped: {entries} entries.",
-    "sessions.read_back": "{entries} entries that the database had lost were read back from the "
-    "transcripts.",
     "settings.shared_refused": "Settings made on another node do not fit here and are left out: "
     "{options}.",
     "speech.refused": "The service for speech refused the request (status {status}).",
     "storage.backup_failed": "The database could not be backed up ({error}). It is tried again; "
     "look at the disk of the storage folder.",
+    "storage.brought_back": "Changes that the database had lost were brought back from its log.",
     "storage.folder_left": "What {folder} holds is not in the database that is used: {hint}.",
     "storage.restored": "The database was damaged. Its newest sound backup, {backup}, has taken "
     "its place.",

@@ -1,14 +1,15 @@
 """What was forgotten after a backup was made, which stays forgotten when that is restored.
 
-The journal and the database that are there say what that was; or the tables of a server, which has
-no journal.
+Where people talk now says what that was: the database of a folder, its copies and its log if it is
+lost, or the tables of a server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -16,23 +17,21 @@ from pathlib import Path, PurePosixPath
 import apsw
 import structlog
 
-from bot.archive import container
-from bot.errors import ArchiveError
+from bot.clock import Clock
+from bot.errors import ArchiveError, StorageError
 from bot.memory import layout, uses, versions
 from bot.memory.night import record as nights
-from bot.recovery import TRANSCRIPTS, Restored, note
-from bot.sessions import approvals, erasing, journal_records, page_logins, transcript_files
+from bot.recovery import TRANSCRIPTS, Restored, note, rebuilt
+from bot.sessions import approvals, page_logins, removals, snapshots, transcript_files
 from bot.sessions.belongings import Belongings
 from bot.sessions.erasing import Mark
-from bot.storage import Database, Transaction, journal
+from bot.sessions.removals import NOTHING, Removals
+from bot.storage import Database, Transaction, backup, changes
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction
 
 _MODE = 0o700
 Sizes = Mapping[str, int]
-_SAYS = frozenset(
-    {"forgotten", "dropped", "erased"}
-)  # lines of a journal that hold whatever came before
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +40,15 @@ log = structlog.get_logger(__name__)
 class Forgotten:
     """What was forgotten where people talk now.
 
-    `lines` are those of the journal, `spaces` how often something was in each space, and
+    `removed` are entries and people, `results` the long results of tools that are there, of the
+    `sessions` that are known there, `spaces` how often something was forgotten in each space, and
     `workspace` is where the notes are that say nothing of it any more.
     """
 
     workspace: Path
-    lines: tuple[str, ...] = ()
+    removed: Removals = NOTHING
+    results: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
     spaces: tuple[tuple[str, int], ...] = ()
 
 
@@ -58,48 +60,52 @@ class Settled:
     erased: tuple[Belongings, ...] = ()
 
 
-def of_folder(folder: Path, workspace: Path) -> Forgotten:
-    """What was forgotten in a storage folder, by its journal and its database; for a thread.
+async def of_folder(folder: Path, workspace: Path, scratch: Path, clock: Clock) -> Forgotten:
+    """What was forgotten in a storage folder; `scratch` takes its database if that is lost.
 
     Raises:
-        ArchiveError: the journal cannot be read.
+        ArchiveError: its copies and its log cannot be read.
     """
-    lines: dict[str, None] = {}
-    spaces: dict[str, int] = {}
     path = folder / DATABASE_NAME
     try:
-        for file in (journal.file_of(path), *sorted(folder.glob(f"{container.JOURNAL}.kept-*"))):
-            position = 0
-            while batch := journal.lines(file, position):
-                position += sum(map(len, batch))
-                lines |= dict.fromkeys(forgettings(batch))
+        is_sound = not backup.is_new(path) and await asyncio.to_thread(backup.is_sound, path)
+        if is_sound:  # it is only looked at, so that also a newer version's does
+            return await asyncio.to_thread(_looked_at, path, workspace)
+        if backup.newest_first(path, 0) or changes.paths(path):
+            database = await rebuilt(folder, scratch, clock)
+            try:
+                return await database.read(partial(of_database, workspace=workspace))
+            finally:
+                await database.close()
+        return Forgotten(workspace)
+    except (StorageError, apsw.Error) as exc:  # it may be what a backup is restored for
+        log.warning("archive.database_unreadable", error=type(exc).__name__)
+        return Forgotten(workspace)
     except OSError as exc:
         raise ArchiveError(
-            f"The journal in {folder} cannot be read: {exc.strerror}. It says what was forgotten, "
-            "so nothing is restored without it. Nothing was changed: mend that, or move it away."
+            f"What {folder} keeps beside its database cannot be read: {exc.strerror}. It says what "
+            "was forgotten, so nothing is restored without it. Nothing was changed: mend that, or "
+            "move it away."
         ) from exc
-    if path.exists():
-        try:
-            connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-            try:
-                tx = SqliteTransaction(connection)
-                rows = tx.execute("SELECT line FROM journal ORDER BY seq")
-                lines |= dict.fromkeys(forgettings([str(row[0]).encode() for row in rows]))
-                spaces = versions.numbers(tx)
-            finally:
-                connection.close()
-        except apsw.Error as exc:  # it may be what a backup is restored for
-            log.warning("archive.database_unreadable", error=type(exc).__name__)
-    return Forgotten(workspace, tuple(lines), tuple(spaces.items()))
 
 
-def forgettings(batch: Iterable[bytes]) -> Iterator[str]:
-    """Those lines of a journal that say what was forgotten."""
-    for raw in batch:
-        clean = raw.strip(b"\0\n")
-        record = journal_records.parse(clean)
-        if record is not None and record.kind in _SAYS:
-            yield clean.decode()
+def _looked_at(path: Path, workspace: Path) -> Forgotten:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return of_database(SqliteTransaction(connection), workspace)
+    finally:
+        connection.close()
+
+
+def of_database(tx: Transaction, workspace: Path) -> Forgotten:
+    """What was forgotten in a database; `workspace` has its notes."""
+    return Forgotten(
+        workspace,
+        removals.of(tx),
+        frozenset(str(row[0]) for row in tx.execute("SELECT id FROM artifacts")),
+        frozenset(str(row[0]) for row in tx.execute("SELECT id FROM sessions")),
+        tuple(versions.numbers(tx).items()),
+    )
 
 
 async def settle(database: Database, forgotten: Forgotten, name: str, now: int) -> Settled:
@@ -110,22 +116,13 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
     Raises:
         StorageError: the disk does not take it.
     """
-    known = await database.read(journal.digests)
-    new = [line for line in forgotten.lines if hash(line) not in known]
 
     def work(tx: Transaction) -> Settled:
-        if journal.end(tx) == len(journal.HEADER):  # it comes from a server, which has none
-            for line in journal_records.everything(tx):
-                tx.note(line)
-        subjects: set[str] = set()
-        erased: list[Belongings] = []
-        for line in new:
-            record = journal_records.parse(line.encode())
-            if record is not None:
-                if (again := erasing.apply(tx, line, record, now)) is not None:
-                    erased.append(again.theirs)
-                tx.note(line)
-                subjects.add(record.subject)
+        count, erased = removals.apply(tx, forgotten.removed, now)
+        for id_, session in tx.execute("SELECT id, session_id FROM artifacts"):
+            if session in forgotten.sessions and id_ not in forgotten.results:
+                tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
+                count += 1
         for space, number in forgotten.spaces:
             tx.execute(
                 "INSERT INTO forgotten_spaces(space, number) VALUES (?, ?) ON CONFLICT(space) "
@@ -136,26 +133,25 @@ async def settle(database: Database, forgotten: Forgotten, name: str, now: int) 
         page_logins.drop_all(tx)
         versions.clear(tx)
         uses.clear(tx)
+        snapshots.drop_all(tx)
         nights.clear(tx)
-        note(tx, Restored(now, name, counts={"forgotten": len(subjects)}))
-        return Settled(len(subjects), tuple(erased))
+        changes.renew(tx)
+        note(tx, Restored(now, name, counts={"forgotten": count}))
+        return Settled(count + len(erased), tuple(each.theirs for each in erased))
 
     return await database.write(work)
 
 
-def marks(forgotten: Forgotten, known: frozenset[int]) -> list[Mark]:
-    """Who was erased, by lines that a restored journal does not know."""
-    lines = (line for line in forgotten.lines if hash(line) not in known)
-    records = (journal_records.parse(line.encode()) for line in lines)
-    return [erasing.mark_of(each.data) for each in records if each and each.kind == "erased"]
+def marks(forgotten: Forgotten, known: Iterable[Mark]) -> list[Mark]:
+    """Who was erased, of whom a restored database does not know."""
+    salts = {mark.salt for mark in known}
+    return [mark for mark in forgotten.removed.erased if mark.salt not in salts]
 
 
-def leave(
-    marked: Collection[Mark], settled: Settled, unpacked: Path, workspace: Path, sizes: Sizes
-) -> None:
+def leave(marked: Collection[Mark], unpacked: Path, workspace: Path, sizes: Sizes) -> None:
     """Take the files out of a backup of whoever was erased since; for a thread.
 
-    `unpacked` is its database, with transcripts and journals beside it, and `sizes` how long the
+    `unpacked` is its database, with transcripts beside it, and `sizes` how long the
     transcripts must be now: the others are written anew by the next start, or not at all.
 
     Raises:
@@ -170,8 +166,6 @@ def leave(
             name, _, kept = path.name.partition(".jsonl")
             if kept or sizes.get(name) != path.stat().st_size:
                 path.unlink()
-        for theirs in settled.erased:
-            journal.drop_kept(journal.file_of(unpacked), partial(erasing.is_about, theirs))
     except OSError as exc:
         raise ArchiveError(f"{exc.filename} cannot be removed: {exc.strerror}.") from exc
 

@@ -1,6 +1,6 @@
 """Making a backup while the program runs: one moment of the database, and all that goes with it.
 
-The database is copied first, and what it says decides the rest: transcripts and journal are written
+The database is copied first, and what it says decides the rest: transcripts are written
 as it has them, so that they belong to the same moment. Notes are read after it. Everything is put
 together beside, under a name of its own, which the file gets only when all of it is on the disk.
 """
@@ -33,7 +33,7 @@ from bot.errors import ArchiveBusy, ArchiveError
 from bot.move import tables
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store, transcript_files
-from bot.storage import backup, files, journal
+from bot.storage import backup, files
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
@@ -253,14 +253,6 @@ def _fill(writer: Writer, content: Content) -> int:
     with content.database.open("rb") as file:
         writer.add(container.DATABASE, file, made_at)
     with _transaction(content.database) as tx:
-        if tx.execute("SELECT 1 FROM journal LIMIT 1"):
-            with tempfile.TemporaryFile(dir=content.database.parent) as file:
-                file.write(journal.HEADER)
-                position = len(journal.HEADER)
-                while data := journal.data(tx, position):
-                    position += file.write(data)
-                file.seek(0)
-                writer.add(container.JOURNAL, file, made_at)
         for session_id, changed_at in tx.execute(
             "SELECT id, last_user_at FROM sessions ORDER BY id"
         ):

@@ -23,8 +23,8 @@ from bot.clock import Clock
 from bot.errors import ArchiveError, StorageError
 from bot.memory import versions
 from bot.move import tables
-from bot.sessions import store
-from bot.storage import Transaction, files, journal, schema
+from bot.sessions import erasing, store
+from bot.storage import Transaction, files, schema
 from bot.storage.files import DataDirLock
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -101,7 +101,8 @@ async def restore(
         stack.callback(place.clear)
         unpacked = await unpack(archive, passphrase, place.of, advance)
         if since is None:
-            known = await asyncio.to_thread(forgotten.of_folder, folder, place.old_workspace)
+            scratch = place.restoring / "now"
+            known = await forgotten.of_folder(folder, place.old_workspace, scratch, clock)
         else:
             known = await since(unpacked, place.restoring)
         kept, count = await settle(unpacked, place.workspace, known, archive.name, clock())
@@ -142,6 +143,8 @@ async def unpack(
         return Unpacked(manifest, database, _checked(archive.name, manifest, database, advance))
 
     found = await in_thread(work, advance)
+    for journal in place(container.JOURNAL).parent.glob(f"{container.JOURNAL}*"):
+        journal.unlink()  # of the first tables: the database knows what it says
     opened = await SqliteDatabase.open(found.database, keeps=False)  # the backup is the copy
     try:
         await opened.read(lambda tx: _must_have_tables(tx, archive.name))
@@ -162,13 +165,12 @@ async def settle(
     kept = await asyncio.to_thread(forgotten.keep_notes, workspace, since, unpacked.forgotten)
     database = await SqliteDatabase.open(unpacked.database)
     try:
-        erased = forgotten.marks(since, await database.read(journal.digests))
+        erased = forgotten.marks(since, await database.read(erasing.marks))
         settled = await forgotten.settle(database, since, name, now)
         if erased:
             path = unpacked.database
             sizes = await database.read(store.mirror_sizes)
-            await database.read(lambda tx: journal.write_anew(tx, journal.file_of(path)))
-            await asyncio.to_thread(forgotten.leave, erased, settled, path, workspace, sizes)
+            await asyncio.to_thread(forgotten.leave, erased, path, workspace, sizes)
             await asyncio.to_thread(compact, path)
     except OSError as exc:
         raise ArchiveError(f"{name} cannot be restored: {exc.strerror}.") from exc

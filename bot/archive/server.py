@@ -11,8 +11,9 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -27,16 +28,13 @@ from bot.cluster import census
 from bot.cluster.extra import needing_extra
 from bot.config import Config
 from bot.errors import StorageBusy, StorageClosed
-from bot.memory import versions
 from bot.memory.row_notes import space_of
 from bot.move import places
 from bot.move.moving import Move
 from bot.move.notes import Files, Rows
 from bot.move.places import Place
-from bot.sessions import journal_records
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.storage.meta import MOVE, must_be_whole
-from bot.storage.sqlite import SqliteDatabase
 
 with needing_extra():
     import psycopg
@@ -130,37 +128,13 @@ async def forgotten_in(config: Config, found: Unpacked, place: Path) -> Forgotte
     async with _now(url, config.storage.cluster) as here:
         if await here.database.read(lambda tx: census.alive(tx, within)):
             raise StorageBusy(f"Confidant runs on {here.name}. Stop all nodes first.")
-        lines = await _since(here.database, found)
-        spaces = await here.database.read(versions.numbers)
+        known = await here.database.read(partial(forgotten.of_database, workspace=workspace))
+        spaces = dict(known.spaces)
         notes = Files(workspace)
         for path in await here.notes.paths():
             if space_of(path) in spaces:
                 await notes.write(await here.notes.read(path))
-    return Forgotten(workspace, tuple(lines), tuple(spaces.items()))
-
-
-async def _since(here: Database, found: Unpacked) -> list[str]:
-    """What a journal would say of what was forgotten and removed since, had the server one."""
-    then = await SqliteDatabase.open(found.database)
-    try:
-        known = set(await then.read(journal_records.everything))
-        removable = await then.read(_removable)
-    finally:
-        await then.close()
-    lines = [each for each in await here.read(journal_records.everything) if each not in known]
-    gone = sorted(removable - await here.read(_removable))
-    dropped = [journal_records.dropped_line(what, id_) for what, id_ in gone]
-    return [*forgotten.forgettings(line.encode() for line in lines), *dropped]
-
-
-def _removable(tx: Transaction) -> set[tuple[Literal["artifact", "prompt"], str]]:
-    """Long results of tools and beginnings of requests, by their ids."""
-    results = tx.execute("SELECT id FROM artifacts")
-    prompts = tx.execute("SELECT DISTINCT session_id FROM prefixes")
-    found: set[tuple[Literal["artifact", "prompt"], str]] = set()
-    found.update(("artifact", str(id_)) for (id_,) in results)
-    found.update(("prompt", str(id_)) for (id_,) in prompts)
-    return found
+    return known
 
 
 @asynccontextmanager

@@ -137,7 +137,7 @@ async def _restored(
 
             return await server.forgotten_in(config, found, place)
         storage, workspace = config.storage.folder, config.workspace
-        return await asyncio.to_thread(forgotten.of_folder, storage, workspace)
+        return await forgotten.of_folder(storage, workspace, place / "now", system_clock)
 
     since = forgotten_here if to else None
     if is_url(to) or (url and not to):

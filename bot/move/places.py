@@ -24,8 +24,8 @@ from bot.move.notes import Files, Notes, Rows
 from bot.move.tables import Table
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import store
-from bot.storage import Database, Transaction, files, journal, months, schema
-from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
+from bot.storage import Database, Transaction, files, months, schema
+from bot.storage.files import BACKUPS, DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.months import Stored
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
@@ -118,10 +118,10 @@ async def new_folder(folder: Path) -> AsyncGenerator[Place]:
         StorageBusy: a program runs on it.
         StorageError: it cannot be used, or somebody has used it without its database.
     """
-    left = (folder / TRANSCRIPTS, journal.file_of(folder / DATABASE_NAME), folder / WORKSPACE)
+    left = (folder / TRANSCRIPTS, folder / BACKUPS, folder / WORKSPACE)
     if not (folder / DATABASE_NAME).exists() and any(map(_holds_something, left)):
         raise StorageError(
-            f"{folder} holds transcripts, notes or a journal of its own. Nothing was changed: "
+            f"{folder} holds transcripts, notes or copies of its own. Nothing was changed: "
             "choose another folder."
         )
     with DataDirLock(folder):

@@ -17,8 +17,7 @@ from bot.storage import Row, Transaction, schema
 from bot.storage.meta import MOVE
 from bot.storage.sqlite_sql import SqliteTransaction
 
-# The versions of the tables are their own, and the journal is a folder's: it is written anew.
-LEFT_OUT = frozenset({"schema_versions", "journal"})
+LEFT_OUT = frozenset({"schema_versions"})  # those of the tables are their own
 # What is said in a database about itself: how far a move is, and which cluster it belongs to.
 _OWN_META = f"substr(key, 1, {len(MOVE)}) <> '{MOVE}' AND key <> 'cluster'"
 _SIZE = 16  # bytes of a digest

@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import orjson
@@ -25,10 +24,10 @@ from bot.invocation import confidant
 from bot.memory.index.leaving import leave_folder
 from bot.memory.memory import INDEX_FOLDER
 from bot.person.whose import Whose
-from bot.recovery import TRANSCRIPTS
+from bot.recovery import TRANSCRIPTS, begin_log
 from bot.sessions import erasing, speakers, transcript_files
 from bot.sessions.belongings import Belongings
-from bot.storage import Transaction, backup, files, journal
+from bot.storage import Transaction, backup, changes, files
 from bot.storage.files import DATABASE_NAME, ERASING
 from bot.storage.sqlite import SqliteDatabase, compact
 
@@ -185,7 +184,7 @@ async def complete(config: Config, plan: Plan, clock: Clock, step: Step) -> None
         step("index")
         await asyncio.to_thread(leave_folder, folder / INDEX_FOLDER, plan.partitions)
         step("copies")
-        await asyncio.to_thread(_copies, folder / DATABASE_NAME, clock())
+        await _copies(folder / DATABASE_NAME, clock())
         (folder / ERASING).unlink()
         files.sync_folder(folder)
     except OSError as error:
@@ -201,12 +200,8 @@ async def _database(folder: Path, plan: Plan, clock: Clock, step: Step) -> None:
     database = await SqliteDatabase.open(path)
     try:
         await database.write(lambda tx: erasing.erase_for_good(tx, plan.theirs, plan.at, clock()))
-        step("journal")
-        await database.read(lambda tx: journal.write_anew(tx, journal.file_of(path)))
     finally:
         await database.close()
-    is_gone = partial(erasing.is_about, plan.theirs)
-    await asyncio.to_thread(journal.drop_kept, journal.file_of(path), is_gone)
     step("free pages")
     await asyncio.to_thread(compact, path)
 
@@ -216,7 +211,6 @@ def _transcripts(folder: Path, plan: Plan) -> None:
     if not folder.is_dir():
         return
     gone = {*plan.sessions, *plan.rooms}
-    transcript_files.forget_in_step(folder)  # it names sessions
     for path in [*transcript_files.everything(folder)]:
         if path.name.partition(".jsonl")[0] in gone:
             path.unlink()
@@ -236,13 +230,22 @@ def _notes(workspace: Path, plan: Plan) -> None:
         files.sync_folder(path.parent)
 
 
-def _copies(database: Path, now: int) -> None:
-    """Let a new copy take the place of all that the program itself keeps beside the database."""
-    if backup.newest_first(database, now):
-        newest = backup.make(database, 1, now)
-        for each in backup.newest_first(database, now):
-            if each != newest:
-                each.unlink()
+async def _copies(path: Path, now: int) -> None:
+    """Let a new copy, and an empty log, take the place of what is kept beside the database."""
+    await asyncio.to_thread(_replace_copies, path, now)
+    database = await SqliteDatabase.open(path, logs=False)
+    try:
+        await begin_log(database)
+    finally:
+        await database.close()
+
+
+def _replace_copies(database: Path, now: int) -> None:
+    newest = backup.make(database, 1, now)
+    for each in backup.newest_first(database, now):
+        if each != newest:
+            each.unlink()
+    changes.clear(database)
     if (before := database.parent / backup.BEFORE_UPGRADE).is_dir():
         shutil.rmtree(before)
     files.sync_folder(database.parent)

@@ -19,13 +19,13 @@ from typing import Any
 import orjson
 
 from bot.identity import MessageOrigin
-from bot.sessions import belongings, entries, journal_records, speakers, store, uploads
+from bot.sessions import belongings, entries, snapshots, speakers, store, uploads
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
-from bot.sessions.journal_records import ERASED, Record
-from bot.storage import Transaction, fulltext, journal
+from bot.storage import Transaction, fulltext
 from bot.storage.meta import keep
 
+ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
@@ -51,7 +51,7 @@ class Mark:
         return _digest(self.salt, name) in self.digests
 
     def row(self) -> dict[str, Any]:
-        """As the journal has it."""
+        """As it is stored."""
         return {"salt": self.salt, "digests": sorted(self.digests), "at": self.at}
 
 
@@ -104,14 +104,11 @@ def erase(tx: Transaction, found: Belongings, now: int) -> Erased:
         gone = tx.execute(f"DELETE FROM {table} WHERE {where} RETURNING 1", values)
         if gone:
             told[table] = len(gone)
-    tx.execute(journal_records.DROP_UNUSED)
+    snapshots.drop_unused(tx)
     _leave_inbox(tx, found)
     for space in found.spaces:
         for kept in (ASKED, NIGHT):
             tx.execute("DELETE FROM meta WHERE key = ?", (f"{kept}{space}",))
-    where, values = belongings.within("session_id", found.sessions)
-    tx.execute(f"DELETE FROM ahead WHERE {where}", values)
-    _leave_journal(tx, found)
     return Erased(found, told, in_rooms)
 
 
@@ -132,18 +129,8 @@ def _leave_inbox(tx: Transaction, found: Belongings) -> None:
 
 
 def put_mark(tx: Transaction, mark: Mark) -> None:
-    """Keep a mark, in the database and in the journal."""
+    """Keep a mark."""
     keep(tx, f"{ERASED}{mark.salt}", orjson.dumps(mark.row()).decode(), mark.at)
-    journal_records.erased(tx, mark.row())
-
-
-def apply(tx: Transaction, line: str, record: Record, now: int) -> Erased | None:
-    """Do what a line of the journal says, also when that is to erase somebody once more.
-
-    What it comes to then; None for every other line, and when nothing of them is there.
-    """
-    journal_records.apply(tx, line, record, now)
-    return _erase_again(tx, mark_of(record.data), now) if record.kind == "erased" else None
 
 
 def marks(tx: Transaction) -> list[Mark]:
@@ -155,11 +142,11 @@ def marks(tx: Transaction) -> list[Mark]:
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
-    """A mark, as the journal has it."""
+    """A mark, as it is stored."""
     return Mark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
 
 
-def _erase_again(tx: Transaction, mark: Mark, now: int) -> Erased | None:
+def erase_again(tx: Transaction, mark: Mark, now: int) -> Erased | None:
     """Remove what an older copy of the database holds of somebody; None when that is nothing."""
     names = [name for name in dict.fromkeys(_everybody(tx)) if mark.is_of(name)]
     if not names:
@@ -180,44 +167,6 @@ def _everybody(tx: Transaction) -> Iterator[str]:
 
 def _digest(salt: str, name: str) -> str:
     return hashlib.sha256(f"{salt}\0{name}".encode()).hexdigest()[:32]
-
-
-# --- the journal ----------------------------------------------------------------------------------
-
-
-def _leave_journal(tx: Transaction, found: Belongings) -> None:
-    """Take every line about somebody out of the journal; its file is written anew after that."""
-    lines = [str(row[0]) for row in tx.execute("SELECT line FROM journal ORDER BY seq")]
-    left = [line for line in lines if not is_about(found, line.encode())]
-    if len(left) == len(lines):
-        return
-    tx.execute("DELETE FROM journal")
-    start = len(journal.HEADER)
-    for line in left:
-        tx.execute("INSERT INTO journal(start, line) VALUES (?, ?)", (start, line))
-        start += len(line.encode()) + 1
-
-
-def is_about(found: Belongings, line: bytes) -> bool:
-    """True when a line of the journal is about somebody, or may be: it is none, and names them."""
-    record = journal_records.parse(line)
-    if record is None:
-        quoted = (*found.names, *(sender for _, sender in found.seats))
-        is_named = any(orjson.dumps(each) in line for each in quoted)
-        return is_named or any(each.encode() in line for each in found.sessions)
-    return _is_about(found, record)
-
-
-def _is_about(found: Belongings, record: Record) -> bool:
-    data = record.data
-    sessions = frozenset(found.sessions)
-    if {record.session, data.get("session_id"), data.get("id")} & sessions:
-        return True
-    seats = {(data.get("channel"), data.get("sender"))}
-    seats.add((data.get("root_channel"), data.get("root_sender")))
-    if not seats.isdisjoint(found.seats) or data.get("person") in found.names:
-        return True
-    return "origin" in data and _is_theirs(found, str(data["origin"]))
 
 
 def _is_theirs(found: Belongings, packed: str) -> bool:
@@ -295,7 +244,7 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
         store.set_mirror_bytes(tx, session_id, size)
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
-        journal_records.drop(tx, "prompt", session_id)
+        snapshots.drop_of(tx, session_id)
     return count
 
 

@@ -58,7 +58,7 @@ def begin_another(tx: Transaction, session: Session) -> None:
 
 
 def go_back(tx: Transaction, session: Session) -> None:
-    store.go_back(tx, PLACE.key, session.id, 6)
+    store.point(tx, PLACE.key, session.id, 6)
 
 
 def end(tx: Transaction, session: Session) -> None:
