@@ -12,6 +12,7 @@ import asyncio
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -133,13 +134,16 @@ async def begin_log(database: SqliteDatabase, base: Position | None = None) -> N
     database.needs_copy = database.needs_copy or base is not None
     try:
         await asyncio.to_thread(_prune, database.path)
-    except (OSError, apsw.Error) as exc:
-        raise StorageError(f"Old files of the log of changes cannot be removed: {exc}") from exc
+    except OSError as exc:
+        log.warning("changes.not_pruned", error=type(exc).__name__)
 
 
 def _prune(path: Path) -> None:
-    found = (changes.position_in(each) for each in backup.newest_first(path, 0))
-    held = [each.seq for each in found if each is not None]
+    held: list[int] = []
+    for copy in backup.newest_first(path, 0):
+        with suppress(apsw.Error):  # one that cannot be read needs nothing
+            found = changes.position_in(copy)
+            held += [found.seq] if found is not None else []
     if held:
         changes.prune(path, min(held))
 

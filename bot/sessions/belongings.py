@@ -21,9 +21,7 @@ Condition = tuple[str, tuple[Value, ...]]
 """What follows WHERE, and its values."""
 
 # Tables in which nothing is anybody's alone: what is in them goes by other rules.
-NOBODYS = frozenset(
-    {"rooms", "moved_chats", "meta", "journal", "ahead", "prefix_texts", "schema_versions"}
-)
+NOBODYS = frozenset({"rooms", "moved_chats", "meta", "prefix_texts", "schema_versions"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def make(database: Path, kept: int, now: int, every_ms: float = 0) -> Path:
     with _told("The backup could not be written"):
         _copied(database, final)
         found = newest_first(database, now)
-        if len(found) > 2 and _made_at(found[1]) - _made_at(found[2]) < every_ms:
+        if len(found) > 2 and 0 <= _made_at(found[1]) - _made_at(found[2]) < every_ms:
             found.pop(1).unlink(missing_ok=True)
         for old in found[kept:]:
             old.unlink(missing_ok=True)

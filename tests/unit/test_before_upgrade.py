@@ -242,5 +242,3 @@ async def test_backups_of_a_newer_version_do_not_take_a_damaged_databases_place(
     database = await open_database(tmp_path, FakeClock(NOON + 2000))
     assert "old" in await database.read(keys)
     await database.close()
-
-

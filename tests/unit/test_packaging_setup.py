@@ -185,10 +185,10 @@ class Named:
 def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings():
     assert stats.code_lines(SOURCE) == 9
     assert stats.code_lines("") == 0
-    journal = stats.count("bot/storage/journal.py")
-    assert journal == stats.code_lines((ROOT / "bot/storage/journal.py").read_text("utf-8"))
-    others = stats.count("bot/storage", without="bot/storage/journal.py")
-    assert others + journal == stats.count("bot/storage")
+    changes = stats.count("bot/storage/changes.py")
+    assert changes == stats.code_lines((ROOT / "bot/storage/changes.py").read_text("utf-8"))
+    others = stats.count("bot/storage", without="bot/storage/changes.py")
+    assert others + changes == stats.count("bot/storage")
 
 
 def test_a_failed_installation_is_tried_again(clone):
