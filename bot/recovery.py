@@ -28,7 +28,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import approvals, entries, page_logins, removals, snapshots, store
+from bot.sessions import approvals, entries, erasing, page_logins, removals, snapshots, store
 from bot.sessions.removals import Removals
 from bot.storage import Transaction, backup, changes, files, upsert
 from bot.storage.changes import Change, Part, Position
@@ -108,6 +108,7 @@ async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
         try:
             await database.read(must_be_whole)
             await _catch_up(database, now, used)
+            await _leave_aside(database, now)
             await asyncio.to_thread(_clear, folder)
         except BaseException:
             await database.close()
@@ -130,7 +131,7 @@ async def begin_log(database: SqliteDatabase, base: Position | None = None) -> N
         StorageError: the disk does not take it.
     """
     removed = await database.read(removals.of)
-    await database.log_from(removed.facts(), base)
+    await database.log_from({**removed.facts(), "gap": base is not None}, base)
     database.needs_copy = database.needs_copy or base is not None
     try:
         await asyncio.to_thread(_prune, database.path)
@@ -162,28 +163,27 @@ def _put_in_place(path: Path, now: int) -> str | None:
 
     None when it is the database itself, or a new one.
     """
-    parts = _parts(path)
     if backup.is_new(path):
-        return _replace(path, parts, now, is_needed=False)
+        return _replace(path, now, is_needed=False)
     try:
         backup.check(path)
     except StorageCorrupt:
-        return _replace(path, parts, now)
+        return _replace(path, now)
     # An older one that the log does not reach back to.
-    at = changes.position_in(path)
-    if at is not None and parts and parts[0].base.id == at.id and at.seq < parts[0].base.seq:
+    at, first = changes.position_in(path), changes.first_base(path)
+    if at is not None and first is not None and first.id == at.id and at.seq < first.seq:
         copy = backup.newest_sound(path, now)
         newer = changes.position_in(copy) if copy is not None else None
         if newer is not None and newer.id == at.id and newer.seq > at.seq:
-            return _replace(path, parts, now)
+            return _replace(path, now, is_older=True)
     return None
 
 
-def _replace(path: Path, parts: Sequence[Part], now: int, *, is_needed: bool = True) -> str | None:
-    copy = backup.newest_sound(path, now)
+def _replace(path: Path, now: int, *, is_needed: bool = True, is_older: bool = False) -> str | None:
+    copy, parts = backup.newest_sound(path, now), _parts(path)
     id_ = parts[0].base.id if parts else ""
     if copy is not None:
-        backup.replace(path, copy, id_, now)
+        backup.replace(path, copy, id_, now, backup.OLDER if is_older else backup.DAMAGED)
         return copy.name
     if parts and parts[0].base.seq == 0:  # it has everything from the beginning
         backup.replace(path, None, id_, now)
@@ -203,12 +203,32 @@ def _parts(path: Path) -> list[Part]:
     return [part for part in found if part.base.id == found[-1].base.id]
 
 
+async def _leave_aside(database: SqliteDatabase, now: int) -> None:
+    """Take whoever was erased out of older databases that were set aside."""
+    removed = Removals(erased=tuple(await database.read(erasing.marks)))
+    found = database.path.parent.glob(f"{database.path.name}.{backup.OLDER}-*")
+    for path in found if removed.erased else ():
+        if path.name.endswith(("-wal", "-shm")):
+            continue
+        older = await SqliteDatabase.open(path, keeps=False, logs=False)
+        try:
+            _, erased = await older.write(partial(removals.apply, removals=removed, now=now))
+        finally:
+            await older.close()
+        if erased:
+            await asyncio.to_thread(compact, path)
+
+
 # --- bringing back --------------------------------------------------------------------------------
 
 
 async def _catch_up(database: SqliteDatabase, now: int, used: str | None) -> None:
     """Bring a database forward to the end of its log, and go on with that, or with a new one."""
     at = await database.read(changes.position)
+    if used is None and (newest := await asyncio.to_thread(_in_step, database.path, at)):
+        await database.log_on()
+        database.needs_copy = await asyncio.to_thread(_is_uncovered, database.path, newest)
+        return
     found = await asyncio.to_thread(_parts, database.path)
     parts = [part for part in found if part.base.id == at.id]
     later = _later(parts, at) if parts else None
@@ -227,6 +247,23 @@ async def _catch_up(database: SqliteDatabase, now: int, used: str | None) -> Non
     else:
         last = max(at.seq, later.end.seq)
         await begin_log(database, changes.fresh(at.id, last + 1))
+
+
+def _in_step(path: Path, at: Position) -> Part | None:
+    """The newest file of the log, when that ends where the database is."""
+    paths = changes.paths(path)
+    newest = changes.read(paths[-1]) if paths else None
+    is_in_step = newest is not None and newest.end == at and not newest.unread
+    return newest if is_in_step else None
+
+
+def _is_uncovered(path: Path, newest: Part) -> bool:
+    """True when no copy was made since the log went on where no other file of it ends."""
+    if not newest.removed.get("gap"):
+        return False
+    copy = backup.newest_sound(path, 0)
+    at = changes.position_in(copy) if copy is not None else None
+    return at is None or at.id != newest.base.id or at.seq < newest.base.seq
 
 
 def _later(parts: Sequence[Part], at: Position) -> _Later | None:

@@ -12,7 +12,8 @@ from bot.config import BackupConfig, Config
 from bot.storage.files import DATABASE_NAME
 
 HOUR_MS = 3_600_000
-SET_ASIDE = ("damaged-", "before-restore-")  # what stands in the name of a database set aside
+# What stands in the name of a database that was set aside.
+SET_ASIDE = ("damaged-", "older-", "before-restore-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from bot.storage import changes, files, schema
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 FOLDER = files.BACKUPS
+DAMAGED, OLDER = "damaged", "older"  # in the names of databases that are set aside
 STAGE = "archive.partial"  # in it: where a backup of everything is put together, or tried
 BEFORE_UPGRADE = "before-upgrade"
 KEPT_VERSIONS = 3  # of the tables, each with its latest copy
@@ -209,16 +210,18 @@ def newest_sound(database: Path, now: int) -> Path | None:
     return None
 
 
-def replace(database: Path, copy: Path | None, id_: str, now: int) -> Path | None:
+def replace(
+    database: Path, copy: Path | None, id_: str, now: int, word: str = DAMAGED
+) -> Path | None:
     """Put a copy, or without one an empty database, in the place of one that is set aside.
 
-    It is the beginning of the log `id_`, unless it says itself where it is. Where the one that was
-    there is now, if there was any.
+    `word` says what that was. The copy is the beginning of the log `id_`, unless it says itself
+    where it is. Where the one that was there is now, if there was any.
 
     Raises:
         StorageError: the disk does not take it; the database is still there.
     """
-    aside = _take_up(database, copy, f"damaged-{_moment(now)}", id_)
+    aside = _take_up(database, copy, f"{word}-{_moment(now)}", id_)
     log.error("storage.restored", backup=copy.name if copy is not None else "")
     return aside
 

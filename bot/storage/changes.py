@@ -108,7 +108,8 @@ class Change:
 class Part:
     """A file of the log that was read; `unread` counts places that are no changes (any more).
 
-    `removed` is what was forgotten and erased for good when it was begun, as whoever began it said.
+    `removed` is what was forgotten and erased for good when it was begun, as whoever began it said,
+    and whether no file before it ends there.
     """
 
     path: Path
@@ -285,6 +286,20 @@ def apply(tx: Transaction, row: Row) -> None:
 def paths(database: Path) -> list[Path]:
     """The files of a database's log, the oldest first."""
     return sorted((database.parent / files.BACKUPS).glob(f"{database.stem}-*{SUFFIX}"))
+
+
+def first_base(database: Path) -> Position | None:
+    """Where the oldest file of a log begins that can be read.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    for path in paths(database):
+        with path.open("rb") as file:
+            head = _head(file.readline(_LONGEST_HEAD), path)
+        if head is not None:
+            return head[0]
+    return None
 
 
 class ChangeLog:
