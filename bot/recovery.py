@@ -261,9 +261,11 @@ def _is_uncovered(path: Path, newest: Part) -> bool:
     """True when no copy was made since the log went on where no other file of it ends."""
     if not newest.removed.get("gap"):
         return False
-    copy = backup.newest_sound(path, 0)
-    at = changes.position_in(copy) if copy is not None else None
-    return at is None or at.id != newest.base.id or at.seq < newest.base.seq
+    for copy in backup.newest_first(path, 0)[:1]:
+        with suppress(apsw.Error):
+            at = changes.position_in(copy)
+            return at is None or at.id != newest.base.id or at.seq < newest.base.seq
+    return True
 
 
 def _later(parts: Sequence[Part], at: Position) -> _Later | None:
