@@ -183,13 +183,13 @@ def is_sound(path: Path) -> bool:
 
 
 def check(database: Path) -> None:
-    """Look at a database before it is opened; a very large one passes.
+    """Look at a database before it is opened; a new or a very large one passes.
 
     Raises:
         StorageCorrupt: it is damaged.
         StorageError: that cannot be told now.
     """
-    if database.stat().st_size <= CHECK_BELOW and not is_sound(database):
+    if not is_new(database) and database.stat().st_size <= CHECK_BELOW and not is_sound(database):
         raise StorageCorrupt
 
 
