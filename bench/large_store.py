@@ -21,11 +21,11 @@ from bench.memory import vocabulary
 from bot.clock import DAY_MS
 from bot.identity.routing import OWNER
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import browsing, snapshots, store
+from bot.sessions import snapshots, store
 from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.sessions.transcript_files import path_of
-from bot.storage import fulltext, journal
+from bot.storage import fulltext
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -79,7 +79,6 @@ def _written(folder: Path, sessions: int, entries: int, now: int) -> Built:
             tx.execute(pragma)
         words = _prepare(tx, entries // sessions + 1)
         written = _fill(tx, folder / TRANSCRIPTS, sessions, entries, now)
-        journal.follow(tx, journal.file_of(path))
         tx.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
@@ -130,8 +129,6 @@ def _fill(tx: SqliteTransaction, transcripts: Path, sessions: int, entries: int,
         name = f"{session.person}#private"
         snapshots.keep(tx, session.id, name, Snapshot(known, "[]"), session.started_at)
         first, written = first + count, written + len(data)
-        if number == 0:  # so that the journal is begun, as it is after years
-            browsing.name(tx, session.id, "The first", now)
     tx.execute("COMMIT")
     return written
 

@@ -70,7 +70,6 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
     folder = config.storage.folder
     stack.enter_context(DataDirLock(folder))
     await asyncio.to_thread(clear_unbegun_restore, folder, config.workspace)
-    path = folder / DATABASE_NAME
     database = await open_database(folder, clock)
     stack.push_async_callback(database.close)
     mirror = Mirror(database, folder / TRANSCRIPTS)
@@ -85,7 +84,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
         (
             lambda: housekeeping.mend_modes(folder),
             lambda: housekeeping.repair_mirror(mirror),
-            lambda: housekeeping.keep_backups(config.storage, path, database, clock),
+            lambda: housekeeping.keep_copies(config.storage, database, clock),
             coordination.run,
         ),
     )

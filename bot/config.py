@@ -699,7 +699,9 @@ class StorageConfig(Section):
         "behind url; older ones are dropped for good, notes never. 0 keeps everything.",
     )
     backup_hours: float = Field(
-        default=24.0, ge=0, description="Hours between verified backups; 0 makes none."
+        default=24.0,
+        ge=0,
+        description="Hours between verified backups; 0: only when the log is full.",
     )
     backups_kept: int = Field(default=7, ge=1, le=1000, description="How many backups are kept.")
 

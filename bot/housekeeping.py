@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from bot import recovery
 from bot.channel import Health
 from bot.clock import DAY_MS, Clock
 from bot.config import BackupConfig, StorageConfig
@@ -26,11 +28,13 @@ from bot.sessions import inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, backup, backup_state, files
 from bot.storage.meta import MetaStore
+from bot.storage.sqlite import SqliteDatabase
 
 LAG_SECONDS = 5.0
 FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
 RETRY_SECONDS = 600.0  # after a backup that failed
-PRUNE_SECONDS = 24 * 3600.0  # between prunings where no backups are made
+PRUNE_SECONDS = 24 * 3600.0  # between prunings
+COPY_LOOK_SECONDS = 30.0  # between looks whether a copy is due
 KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
 HOUR_MS = 60 * 60_000
 _NOT_YET: Final = frozenset({"never_made", "never_tested"})  # as after every first start
@@ -76,30 +80,45 @@ async def prune_regularly(
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def keep_backups(config: StorageConfig, path: Path, database: Database, clock: Clock) -> None:
-    """Prune what is no longer needed and make a verified backup, every `backup_hours`.
+async def keep_copies(config: StorageConfig, database: SqliteDatabase, clock: Clock) -> None:
+    """Make verified copies of a database, and prune what is no longer needed, every `backup_hours`.
 
-    Where none are made there is all the same something to prune.
+    One is made sooner when the log of changes is full, or does not lead here from the last copy.
     """
+    pruned = -PRUNE_SECONDS
     await asyncio.sleep(FIRST_BACKUP_SECONDS)
     while True:
-        if config.backup_hours > 0:
-            due = _newest_ms(path, clock()) + config.backup_hours * HOUR_MS
-            wait = (due - clock()) / 1000
-            # Bounded both ways: a clock that jumped must not put it off for years.
-            await asyncio.sleep(min(max(wait, 0), config.backup_hours * 3600))
+        path, hours = database.path, config.backup_hours
+        is_due = hours > 0 and _newest_ms(path, clock()) + hours * HOUR_MS <= clock()
         try:
-            await _prune(database, clock)
-            await asyncio.to_thread(backup.drop_old, path, clock())
-            if config.backup_hours > 0:
-                await asyncio.to_thread(backup.make, path, config.backups_kept, clock())
-            else:
-                await asyncio.sleep(PRUNE_SECONDS)
+            if is_due or pruned + PRUNE_SECONDS <= time.monotonic():
+                await _prune(database, clock)
+                await asyncio.to_thread(backup.drop_old, path, clock())
+                pruned = time.monotonic()
+            if is_due or database.needs_copy or database.is_log_full:
+                await copy(config, database, clock())
+            await asyncio.sleep(COPY_LOOK_SECONDS)
         except StorageClosed:
             return
         except StorageError as exc:
             log.warning("storage.backup_failed", error=type(exc).__name__)
             await asyncio.sleep(RETRY_SECONDS)
+
+
+async def copy(config: StorageConfig, database: SqliteDatabase, now: int) -> None:
+    """Make a verified copy, with which the log of changes begins anew.
+
+    Raises:
+        StorageError: the disk does not take it.
+    """
+    needed, database.needs_copy = database.needs_copy, False
+    every = config.backup_hours * HOUR_MS * 0.9
+    try:
+        await asyncio.to_thread(backup.make, database.path, config.backups_kept, now, every)
+    except BaseException:
+        database.needs_copy = database.needs_copy or needed
+        raise
+    await recovery.begin_log(database)
 
 
 async def watch_loop(metrics: Metrics) -> None:

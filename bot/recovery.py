@@ -1,23 +1,23 @@
 """Opening the database, bringing back what it lost, and telling its owner.
 
-What the database lost is read back from the journal first, so that what was forgotten is known
-before it is read and stays hidden; then from the transcripts. Their files were written after each
-commit, so together with a backup they hold everything that was said; what is missing in the
-database is added again, and nothing that is there is touched. A turn's lines are written at once,
-so a message that stands in a file has had its turn. Only the last lines of a file that was torn off
-may be half of one.
+A database that is damaged, emptied or deleted is the newest sound copy of it, or an empty one while
+there was none yet, and every later change of its log; an older one is brought forward by the log as
+well. What was forgotten and whom an operator erased are rows like others, and each file of the log
+begins with all of them, so they hold also where changes between a copy and the log are missing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import apsw
 import orjson
 import structlog
 
@@ -28,62 +28,29 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import (
-    approvals,
-    entries,
-    erasing,
-    inbox,
-    journal_records,
-    page_logins,
-    store,
-    transcript_files,
-)
-from bot.sessions.entries import Entry
-from bot.sessions.store import Session
-from bot.storage import Database, Transaction, backup, files, journal, upsert
+from bot.sessions import approvals, entries, erasing, page_logins, removals, snapshots, store
+from bot.sessions.removals import Removals
+from bot.storage import Transaction, backup, changes, files, upsert
+from bot.storage.changes import Change, Part, Position
 from bot.storage.files import DATABASE_NAME
 from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase, compact
+from bot.storage.sqlite_sql import mapped
 
 TRANSCRIPTS = "sessions"
+AT_ONCE = 4_000_000  # bytes of changes that are brought back in one transaction
 _KEY = "restored"
 _TOLD = "restored.told"
-_HEADER = b'{"type":"journal"'
+_TOLD_OF = frozenset(
+    {
+        *("links", "reminders", "repeats", "pairing", "blocks", "rooms", "moved_chats", "zones"),
+        *("titles", "forgotten"),
+    }
+)
+# What the first tables' program kept beside the database and nothing reads any more.
+_LEFT = ("confidant.journal.jsonl*", "confidant.transcripts", "read-back.pending")
 
 log = structlog.get_logger(__name__)
-
-Recovered = Callable[[Transaction, Session, Sequence[Entry]], object]
-"""Hears, in the same transaction, of a session's entries that were added and are whole turns."""
-
-
-@dataclass(slots=True)
-class Told:
-    """What the journal gave back: how much of each kind, and what was not.
-
-    `erased` says that the database still held somebody who was erased.
-
-    `unreadable` counts lines that are none of ours, `unknown` those the database could not have
-    lost; the file they stood in is `aside` now.
-    """
-
-    kept: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    unreadable: int = 0
-    unknown: int = 0
-    aside: Path | None = None
-    erased: bool = False
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many different things of each kind came back."""
-        return {kind: len(subjects) for kind, subjects in self.kept.items()}
-
-    def add(self, other: Told) -> None:
-        """Count what another part of the journal gave back, too."""
-        for kind, subjects in other.kept.items():
-            self.kept.setdefault(kind, set()).update(subjects)
-        self.unreadable += other.unreadable
-        self.unknown += other.unknown
-        self.erased = self.erased or other.erased
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +58,9 @@ class Restored:
     """A database that was lost. `at` is in ms since the epoch.
 
     `backup` is the name of the copy that took its place; without one it was begun anew, or
-    (`by_hand`) somebody put an older one there. `counts` says how many of each kind the journal
-    gave back, `unread` how many of its lines could not be used; `aside` is where they are kept.
+    (`by_hand`) somebody put an older one there. `counts` says how many rows of each table came
+    back beside the `entries`; `missing` how many changes are not in the log, `unread` how many
+    places of it are damaged. It `is_whole` once all of it is done.
     """
 
     at: int
@@ -100,256 +68,360 @@ class Restored:
     by_hand: bool = False
     entries: int = 0
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    missing: int = 0
     unread: int = 0
-    aside: str = ""
+    is_whole: bool = True
 
     @property
     def is_worth_telling(self) -> bool:
         """False for a first start, and for one after which nothing was missing."""
-        return bool(self.backup or self.entries or self.counts or self.unread)
+        return bool(self.backup or self.entries or self.counts or self.missing or self.unread)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """What a log has beyond a database: changes in order, and how much of it cannot be had."""
+
+    changes: Sequence[Change]
+    end: Position
+    removed: Sequence[Removals]
+    missing: int
+    unread: int
 
 
 async def open_database(folder: Path, clock: Clock) -> SqliteDatabase:
-    """The database of a storage folder; a damaged one is restored from its newest backup.
+    """The database of a storage folder; one that was lost is brought back.
 
-    What the journal and then the transcript files hold beyond it is read back; what was forgotten
-    stays so, and what was answered is not answered once more.
+    What was forgotten stays so, and what was answered is not answered once more.
 
     Raises:
-        StorageCorrupt: it is damaged and there is no sound backup; nothing was changed.
+        StorageCorrupt: it is damaged and there is nothing to bring it back from; nothing was
+            changed.
         StorageError: it cannot be opened.
     """
     files.must_not_be_erasing(folder)
-    path = folder / DATABASE_NAME
-    now = clock()
-    used = ""
-    by_hand = not backup.is_new(path)
+    files.must_not_be_restoring(folder)
+    path, now = folder / DATABASE_NAME, clock()
     try:
-        await asyncio.to_thread(_check_journal, path)
-        await asyncio.to_thread(backup.check, path)
-        if backup.is_new(path) and (folder / TRANSCRIPTS).is_dir():
-            backup.mark_read_back(path, due=True)
-        database = await SqliteDatabase.open(path)
-    except StorageCorrupt:
-        used = (await asyncio.to_thread(backup.restore, path, now)).name
-        database = await SqliteDatabase.open(path)
-    try:
-        await database.read(must_be_whole)
-    except BaseException:
-        await database.close()
-        raise
-    is_due = backup.read_back_is_due(path)
-    try:
-        told, added = await _read_files(database, folder, now, every=is_due)
-        back = Restored(
-            at=now,
-            backup=used,
-            by_hand=by_hand,
-            entries=added,
-            counts=told.counts,
-            unread=told.unreadable + told.unknown,
-            aside=told.aside.name if told.aside else "",
-        )
-        if back.is_worth_telling:
-            await database.write(lambda tx: note(tx, back))
-        if used or added:  # what was carried out or ended since is not known
-            await database.write(lambda tx: (approvals.drop_all(tx), page_logins.drop_all(tx)))
-        if used or added or told.counts or is_due:  # nor what was forgotten in notes
-            await database.write(lambda tx: (versions.clear(tx), uses.clear(tx)))
-        if is_due:
-            backup.mark_read_back(path, due=False)
+        used = await asyncio.to_thread(_put_in_place, path, now)
+        database = await SqliteDatabase.open(path, logs=False)
+        try:
+            await database.read(must_be_whole)
+            await _catch_up(database, now, used)
+            await _leave_aside(database, now)
+            await asyncio.to_thread(_clear, folder)
+        except BaseException:
+            await database.close()
+            raise
     except OSError as exc:
-        await database.close()
-        raise _unusable(path, exc) from exc
-    except BaseException:
-        await database.close()
-        raise
+        raise StorageError(
+            f"The log of changes in {path.parent / files.BACKUPS} cannot be used: {exc.strerror}. "
+            "It says what was done and forgotten since the last copy, so nothing is begun without "
+            "it. Mend that, or move it away."
+        ) from exc
+    except apsw.Error as exc:
+        raise mapped(exc) from exc
     return database
 
 
-def _check_journal(path: Path) -> None:
+async def begin_log(database: SqliteDatabase, base: Position | None = None) -> None:
+    """Begin another file of the log, after a copy was made, and remove those no copy needs.
+
+    Raises:
+        StorageError: the disk does not take it.
+    """
+    removed = await database.read(removals.of)
+    await database.log_from({**removed.facts(), "gap": base is not None}, base)
+    database.needs_copy = database.needs_copy or base is not None
     try:
-        journal.must_be_known(journal.file_of(path))
+        await asyncio.to_thread(_prune, database.path)
     except OSError as exc:
-        raise _unusable(path, exc) from exc
+        log.warning("changes.not_pruned", error=type(exc).__name__)
 
 
-def _unusable(path: Path, exc: OSError) -> StorageError:
-    return StorageError(
-        f"The journal {journal.file_of(path)} cannot be used: {exc.strerror}. It says what was "
-        "forgotten, so nothing is begun without it. Mend that, or move it away."
-    )
+def _prune(path: Path) -> None:
+    held: list[int] = []
+    for copy in backup.newest_first(path, 0):
+        with suppress(apsw.Error):  # one that cannot be read needs nothing
+            found = changes.position_in(copy)
+            held += [found.seq] if found is not None else []
+    if held:
+        changes.prune(path, min(held))
 
 
-async def _read_files(
-    database: Database, folder: Path, now: int, *, every: bool
-) -> tuple[Told, int]:
-    """Read the journal back, then transcripts: what it gave back, and how many entries they did."""
-    path = folder / DATABASE_NAME
-    told = await read_journal(database, journal.file_of(path), now)
-    if told.erased:
-        await asyncio.to_thread(compact, path)
-    settle = partial(inbox.settle, now=now)
-    return told, await read_back(database, folder / TRANSCRIPTS, settle, now, every=every)
+def _clear(folder: Path) -> None:
+    for pattern in _LEFT:
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
-# --- reading back --------------------------------------------------------------------------------
+# --- what is there --------------------------------------------------------------------------------
 
 
-async def read_journal(database: Database, path: Path, now: int) -> Told:
-    """Do what the journal's file says beyond the database, and bring both in step; see `journal`.
+def _put_in_place(path: Path, now: int) -> str | None:
+    """Have something to open: the database, or what it is brought back from, whose name is told.
 
-    A file that goes on where the database ends is what the database has lost. Of one that says
-    something else than the database only what was forgotten counts: that is safe to do again.
-
-    Raises:
-        StorageError: the database could not take it; it can be tried again.
-        OSError: the file cannot be read or written.
+    None when it is the database itself, or a new one.
     """
-    told = Told()
-    if not await database.read(lambda tx: journal.is_whole(tx, path)):
-        position = await database.read(lambda tx: journal.beyond(tx, path))
-        if position is not None:
-            told = await _read_from(database, path, position, now)
-        told.aside = await database.read(lambda tx: journal.repair(tx, path))
-        log.warning(
-            "journal.repaired" if position is None else "journal.read_back",
-            **told.counts,
-            unreadable=told.unreadable,
-            unknown=told.unknown,
-            aside=told.aside.name if told.aside else "",
+    if backup.is_new(path):
+        return _replace(path, now, is_needed=False)
+    try:
+        backup.check(path)
+    except StorageCorrupt:
+        return _replace(path, now)
+    # An older one that the log does not reach back to.
+    at, first = changes.position_in(path), changes.first_base(path)
+    if at is not None and first is not None and first.id == at.id and at.seq < first.seq:
+        copy = backup.newest_sound(path, now)
+        newer = changes.position_in(copy) if copy is not None else None
+        if newer is not None and newer.id == at.id and newer.seq > at.seq:
+            return _replace(path, now, is_older=True)
+    return None
+
+
+def _replace(path: Path, now: int, *, is_needed: bool = True, is_older: bool = False) -> str | None:
+    copy, parts = backup.newest_sound(path, now), _parts(path)
+    id_ = parts[0].base.id if parts else ""
+    if copy is not None:
+        backup.replace(path, copy, id_, now, backup.OLDER if is_older else backup.DAMAGED)
+        return copy.name
+    if parts and parts[0].base.seq == 0:  # it has everything from the beginning
+        backup.replace(path, None, id_, now)
+        return ""
+    if is_needed:
+        raise StorageCorrupt(
+            f"The database {path} is damaged and there is no sound copy of it. Nothing was "
+            "changed. Put a copy of your own in its place, or move it away to begin empty: the "
+            f"transcripts in {path.parent / TRANSCRIPTS} are kept."
         )
-    if await database.read(journal.end) == len(journal.HEADER):
-        # A database from before there was a journal, or a new one.
-        await database.write(lambda tx: [tx.note(line) for line in journal_records.everything(tx)])
-    return told
+    return None
 
 
-async def _read_from(database: Database, path: Path, position: int, now: int) -> Told:
-    told = Told()
-    end = await database.read(journal.end)
-    is_lost = position == end or end == len(journal.HEADER)
-    known = frozenset[int]() if is_lost else await database.read(journal.digests)
-    while batch := await asyncio.to_thread(journal.lines, path, position):
-        position += sum(map(len, batch))
-        take = partial(_take, batch=batch, known=known, now=now, is_lost=is_lost)
-        told.add(await database.write(take))
-    return told
+def _parts(path: Path) -> list[Part]:
+    """The files of the newest log, the oldest first."""
+    found = [part for each in changes.paths(path) if (part := changes.read(each)) is not None]
+    return [part for part in found if part.base.id == found[-1].base.id]
 
 
-def _take(
+async def _leave_aside(database: SqliteDatabase, now: int) -> None:
+    """Take whoever was erased out of older databases that were set aside."""
+    removed = Removals(erased=tuple(await database.read(erasing.marks)))
+    found = database.path.parent.glob(f"{database.path.name}.{backup.OLDER}-*")
+    for path in found if removed.erased else ():
+        if path.name.endswith(("-wal", "-shm")):
+            continue
+        older = await SqliteDatabase.open(path, keeps=False, logs=False)
+        try:
+            _, erased = await older.write(partial(removals.apply, removals=removed, now=now))
+        finally:
+            await older.close()
+        if erased:
+            await asyncio.to_thread(compact, path)
+
+
+# --- bringing back --------------------------------------------------------------------------------
+
+
+async def _catch_up(database: SqliteDatabase, now: int, used: str | None) -> None:
+    """Bring a database forward to the end of its log, and go on with that, or with a new one."""
+    at = await database.read(changes.position)
+    if used is None and (newest := await asyncio.to_thread(_in_step, database.path, at)):
+        await database.log_on()
+        database.needs_copy = await asyncio.to_thread(_is_uncovered, database.path, newest)
+        return
+    found = await asyncio.to_thread(_parts, database.path)
+    parts = [part for part in found if part.base.id == at.id]
+    later = _later(parts, at) if parts else None
+    if used is not None or (later is not None and later.changes):
+        await _bring_back(database, later, now, used)
+    kept = {part.path for part in parts} if later is not None else set[Path]()
+    foreign = [path for path in changes.paths(database.path) if path not in kept]
+    if foreign:
+        aside = await asyncio.to_thread(changes.set_aside, foreign)
+        log.warning("changes.set_aside", files=[path.name for path in aside])
+    if later is None:
+        is_new = at.seq == 0 and await database.read(changes.is_blank)
+        await begin_log(database, None if is_new else changes.fresh(at.id, at.seq + 1))
+    elif later.end.seq >= at.seq and not later.missing and not later.unread:
+        await database.log_on()
+    else:
+        last = max(at.seq, later.end.seq)
+        await begin_log(database, changes.fresh(at.id, last + 1))
+
+
+def _in_step(path: Path, at: Position) -> Part | None:
+    """The newest file of the log, when that ends where the database is."""
+    paths = changes.paths(path)
+    newest = changes.read(paths[-1]) if paths else None
+    is_in_step = newest is not None and newest.end == at and not newest.unread
+    return newest if is_in_step else None
+
+
+def _is_uncovered(path: Path, newest: Part) -> bool:
+    """True when no copy was made since the log went on where no other file of it ends."""
+    if not newest.removed.get("gap"):
+        return False
+    for copy in backup.newest_first(path, 0)[:1]:
+        with suppress(apsw.Error):
+            at = changes.position_in(copy)
+            return at is None or at.id != newest.base.id or at.seq < newest.base.seq
+    return True
+
+
+def _later(parts: Sequence[Part], at: Position) -> _Later | None:
+    """What the files of a log have beyond a database; None when it is one of another past. Pure."""
+    end = max((part.end for part in parts), key=lambda each: each.seq)
+    known = {(part.base.seq, part.base.mark) for part in parts}
+    known |= {(each.seq, each.mark) for part in parts for each in part.changes}
+    first = min(part.base.seq for part in parts)
+    if first <= at.seq <= end.seq and (at.seq, at.mark) not in known:
+        return None
+    beyond = {each.seq: each for part in parts for each in part.changes if each.seq > at.seq}
+    missing = max(0, end.seq - at.seq) - len(beyond)
+    removed = [Removals.from_facts(part.removed) for part in parts if missing]
+    unread = sum(part.unread for part in parts)
+    return _Later([beyond[seq] for seq in sorted(beyond)], end, removed, missing, unread)
+
+
+async def _bring_back(
+    database: SqliteDatabase, later: _Later | None, now: int, used: str | None
+) -> None:
+    """Do what a log says beyond a database, and tell of it; a kill on the way loses nothing."""
+    columns = await database.read(changes.columns_of)
+    done = _Done(now, used or "", by_hand=used is None)
+    if later is not None:
+        done.missing, done.unread = later.missing, later.unread
+    before = await database.read(latest)
+    if before is not None and not before.is_whole:
+        done.add(before)
+    for batch in _batches(later.changes if later is not None else ()):
+        work = partial(_apply, changes_=batch, columns=columns, done=done)
+        await database.write(work)
+    is_compact = await database.write(lambda tx: _end(tx, later, done, now))
+    if not is_compact:
+        await asyncio.to_thread(compact, database.path)
+    log.warning("storage.brought_back", entries=done.entries, missing=done.missing, **done.counts)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was brought back so far."""
+
+    at: int
+    backup: str
+    by_hand: bool
+    missing: int = 0
+    unread: int = 0
+    entries: int = 0
+    rows: dict[str, set[tuple[object, ...]]] = field(
+        default_factory=lambda: defaultdict[str, set[tuple[object, ...]]](set)
+    )
+    more: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        names = sorted({*self.rows, *self.more})
+        return {name: len(self.rows[name]) + self.more.get(name, 0) for name in names}
+
+    def add(self, before: Restored) -> None:
+        """Count what an earlier start did that was ended on the way, too."""
+        self.backup, self.by_hand = self.backup or before.backup, before.by_hand
+        self.entries, self.more = before.entries, dict(before.counts)
+        self.missing, self.unread = max(self.missing, before.missing), before.unread
+
+    def told(self, *, is_whole: bool) -> Restored:
+        """As it is kept."""
+        return Restored(
+            self.at,
+            self.backup,
+            by_hand=self.by_hand,
+            entries=self.entries,
+            counts=self.counts,
+            missing=self.missing,
+            unread=self.unread,
+            is_whole=is_whole,
+        )
+
+
+def _batches(found: Sequence[Change]) -> Iterator[list[Change]]:
+    batch: list[Change] = []
+    size = 0
+    for change in found:
+        batch.append(change)
+        size += len(change.data)
+        if size > AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _apply(
     tx: Transaction,
-    batch: Sequence[bytes],
-    known: frozenset[int],
-    now: int,
     *,
-    is_lost: bool,
-) -> Told:
-    told = Told()
-    for raw in batch:
-        # Where power was lost there may be zeros in the place of what was being written.
-        clean = raw.strip(b"\0\n")
-        record = journal_records.parse(clean)
-        told.unreadable += (record is None or b"\0" in raw) and not clean.startswith(_HEADER)
-        if record is None:
-            continue
-        line = clean.decode()
-        if hash(line) in known:
-            continue
-        if not is_lost and record.kind not in {"forgotten", "dropped", "erased"}:
-            told.unknown += 1
-            continue
-        told.erased = erasing.apply(tx, line, record, now) or told.erased
-        journal.add(tx, line)
-        told.kept.setdefault(record.kind, set()).add(record.subject)
-    return told
+    changes_: Sequence[Change],
+    columns: Mapping[str, tuple[str, ...]],
+    done: _Done,
+) -> None:
+    for change in changes_:
+        for row in changes.rows_of(change.data, columns):
+            changes.apply(tx, row)
+            if row.table == "entries":
+                done.entries += row.op == "INSERT"
+                _index(tx, row)
+            elif _is_counted(row):
+                done.rows[row.table].add(tuple(row.key.values()))
+            if row.table == "forgotten" and row.op == "INSERT":
+                tx.forget_text(int(str(row.key["seq"])))
+    last = changes_[-1]
+    changes.put(tx, Position(changes.position(tx).id, last.seq, last.mark))
+    note(tx, done.told(is_whole=False))
 
 
-async def read_back(
-    database: Database, folder: Path, recovered: Recovered, now: int, *, every: bool
-) -> int:
-    """Add the entries that only the files have; how many there were. The journal is read before.
+def _is_counted(row: changes.Row) -> bool:
+    """True for what people did: what the program itself keeps count of is not told."""
+    is_choice = row.op == "UPDATE" and not {"model", "notices", "usage"}.isdisjoint(row.values)
+    return row.table in _TOLD_OF or (row.table == "sessions" and is_choice)
 
-    Of a database that is not known to be an older one (not `every` file), only those files are
-    read that are longer than it says: it may have been put in its place by hand. None are looked
-    at when what was noted with them still holds.
+
+def _index(tx: Transaction, row: changes.Row) -> None:
+    """Find an entry by its words, as when it was stored."""
+    number = int(str(row.key["seq"]))
+    tx.forget_text(number)
+    if row.op == "INSERT":
+        entry = entries.parse(str(row.values["line"]))
+        if entry.kind == "message" and entry.text:
+            tx.index_text(number, entry.text)
+
+
+def _end(tx: Transaction, later: _Later | None, done: _Done, now: int) -> bool:
+    """Take away again what must not come back, and tell of it; False when somebody is erased."""
+    erased = 0
+    if later is not None:
+        if later.end.seq > changes.position(tx).seq:
+            changes.put(tx, later.end)
+        for each in later.removed:
+            erased += len(removals.apply(tx, each, now)[1])
+    # What was carried out or ended since is not known, nor what was forgotten in notes.
+    approvals.drop_all(tx)
+    page_logins.drop_all(tx)
+    versions.clear(tx)
+    uses.clear(tx)
+    snapshots.drop_all(tx)
+    note(tx, done.told(is_whole=True))
+    return not erased
+
+
+async def rebuilt(folder: Path, scratch: Path, clock: Clock) -> SqliteDatabase:
+    """What can be had of a folder's lost database, as another one in `scratch`.
 
     Raises:
-        StorageError: the database could not take them; it can be tried again.
+        StorageError: nothing can.
+        OSError: the disk does not take it.
     """
-    added = 0
-    if every or not await _are_in_step(database, folder):
-        found = await asyncio.to_thread(transcript_files.all_found, folder)
-        known = {} if every else await database.read(store.mirror_sizes)
-        for each in sorted(found, key=lambda each: each.id):
-            if each.size <= known.get(each.id, 0):
-                continue
-            data = await asyncio.to_thread(each.path.read_bytes)
-            added += await database.write(
-                partial(_add_missing, data=data, recovered=recovered, now=now)
-            )
-    await database.write(journal_records.go_back)
-    if added:
-        log.warning("sessions.read_back", entries=added)
-    return added
-
-
-async def _are_in_step(database: Database, folder: Path) -> bool:
-    """True when the files have nothing that the database has not, as was noted at the last stop."""
-    ids = await asyncio.to_thread(transcript_files.noted_in_step, folder)
-    return ids is not None and await database.read(lambda tx: transcript_files.has_entries(tx, ids))
-
-
-def _add_missing(tx: Transaction, data: bytes, recovered: Recovered, now: int) -> int:
-    lines = data.splitlines()
-    header = entries.parse_header(lines[0]) if lines else None
-    if header is None or not set(store.HEADER_NAMES) <= header.keys():
-        return 0
-    session_id = str(header["id"])
-    found, is_torn = _entries(lines[1:])
-    first = _first_number(session_id, found)
-    session = store.get(tx, session_id)
-    if session is None:
-        # What came before the first is gone: a month that was dropped where this was moved from.
-        before = found[0].parent_id if first > 1 else None
-        begun = replace(_begun(header), entry_count=first - 1, last_entry=before)
-        session = store.insert(tx, begun)[0]
-    elif first > session.entry_count + 1:
-        return 0
-    added = [
-        entry
-        for number, entry in enumerate(found, start=first)
-        if number > session.entry_count and entry.id == entries.entry_id(session_id, number)
-    ]
-    for entry in added:
-        store.append(tx, session_id, [entries.to_append(entry)], entry.at)
-    journal_records.arrived(tx, session_id, now)
-    torn_at = added[-1].at if added and (is_torn or not data.endswith(b"\n")) else None
-    recovered(tx, session, [entry for entry in added if entry.at != torn_at])
-    return len(added)
-
-
-def _first_number(session_id: str, found: Sequence[Entry]) -> int:
-    """The number of a transcript's first entry, counted from 1."""
-    name, _, number = found[0].id.rpartition(".") if found else ("", "", "")
-    return int(number) if name == session_id and re.fullmatch(r"[1-9]\d{0,15}", number) else 1
-
-
-def _begun(header: dict[str, Any]) -> Session:
-    """The session of a header, as it was when it began."""
-    facts = {name: header[name] for name in store.HEADER_NAMES}
-    return Session(**facts, model="", last_user_at=header["started_at"])
-
-
-def _entries(lines: list[bytes]) -> tuple[list[Entry], bool]:
-    """The entries of lines, and whether there was a line behind them that is none."""
-    found: list[Entry] = []
-    for line in lines:
-        try:
-            found.append(entries.parse(line))
-        except ValueError:
-            return found, True  # a torn last line: nothing after it can be trusted
-    return found, False
+    beside, target = folder / files.BACKUPS, scratch / files.BACKUPS
+    await asyncio.to_thread(shutil.copytree, beside, target)
+    return await open_database(scratch, clock)
 
 
 # --- telling -------------------------------------------------------------------------------------
@@ -403,10 +475,10 @@ def words(restored: Restored, language: str) -> str:
             reminders=counts.get("reminders", 0) + counts.get("repeats", 0),
             people=counts.get("pairing", 0) + counts.get("blocks", 0),
             rooms=counts.get("rooms", 0) + counts.get("moved_chats", 0),
-            choices=sum(counts.get(kind, 0) for kind in ("sessions", "current", "zones", "titles")),
+            choices=sum(counts.get(kind, 0) for kind in ("sessions", "zones", "titles")),
         )
     )
-    if restored.unread:
-        said.append(text(language, "restored.unread", count=restored.unread, name=restored.aside))
+    if restored.missing or restored.unread:
+        said.append(text(language, "restored.missing"))
     said.append(text(language, "restored.lost"))
     return "\n".join(said)

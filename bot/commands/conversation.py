@@ -70,7 +70,7 @@ class ConversationCommands:
             before = store.get(unit.tx, session.previous) if session.previous else None
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
-            store.go_back(unit.tx, session.key, before.id, call.now)
+            store.point(unit.tx, session.key, before.id, call.now)
             return Answer(text(call.language, "command.undo.done", count=before.entry_count))
 
         return apply

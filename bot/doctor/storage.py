@@ -16,7 +16,7 @@ from bot import housekeeping
 from bot.channel import Finding
 from bot.config import Config
 from bot.doctor.setup import Setup
-from bot.errors import StorageCorrupt, StorageError
+from bot.errors import StorageError
 from bot.storage import backup, files, schema
 from bot.storage.files import DATABASE_NAME, ERASING, RESTORE_BEGUN, RESTORING
 from bot.storage.meta import MOVED, MOVED_FROM, text_of
@@ -100,13 +100,11 @@ def _database(setup: Setup) -> Iterator[Finding]:
         yield Finding.of("error", "storage.erasing", folder=str(folder))
         return
     try:
-        if backup.is_new(path):
-            backup.check(path)
+        is_new = backup.is_new(path)
+        if is_new and not backup.newest_first(path, setup.clock()):
             yield Finding.of("ok", "storage.empty", folder=str(folder))
             return
-        is_sound = backup.is_sound(path)
-    except StorageCorrupt:  # it is empty, and was not
-        is_sound = False
+        is_sound = not is_new and backup.is_sound(path)  # it is empty, and was not
     except StorageError as error:
         yield Finding.of("error", "storage.unreadable", path=str(path), why=str(error))
         return

@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import orjson
@@ -30,17 +29,18 @@ from bot.memory.memory import INDEX_FOLDER
 from bot.portability import schedule
 from bot.portability.swap import ASIDE
 from bot.portability.whose import Whose
-from bot.recovery import TRANSCRIPTS
+from bot.recovery import TRANSCRIPTS, begin_log
 from bot.sessions import erasing, speakers, transcript_files
 from bot.sessions.belongings import Belongings
-from bot.storage import Database, Transaction, backup, files, journal
+from bot.storage import Database, Transaction, backup, changes, files
 from bot.storage.files import DATABASE_NAME, ERASING
 from bot.storage.sqlite import SqliteDatabase, compact
 
 Step = Callable[[str], None]
 """Hears the name of each step before it is done."""
 
-SET_ASIDE = ("damaged-", "before-restore-")  # what stands in the name of a database set aside
+# What stands in the name of a database that was set aside.
+SET_ASIDE = ("damaged-", "older-", "before-restore-")
 HOUR_MS = 3_600_000
 _TABLES = """SELECT c.oid::regclass::text, pg_has_role(c.relowner, 'USAGE') FROM pg_class c
     WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace ORDER BY 1"""
@@ -171,6 +171,7 @@ async def complete(config: Config, plan: Plan, clock: Clock, step: Step) -> None
         for name, work in steps.items():
             step(name)
             await asyncio.to_thread(work)
+        await _begin_log(path)
         (folder / ERASING).unlink()
         files.sync_folder(folder)
     except (OSError, StorageError) as error:
@@ -183,16 +184,13 @@ async def complete(config: Config, plan: Plan, clock: Clock, step: Step) -> None
 
 
 async def _rows(path: Path, plan: Plan, clock: Clock, step: Step) -> None:
-    """Remove the rows, in one transaction, and what the journal says of them."""
+    """Remove the rows, in one transaction."""
     step("database")
-    database, log = await SqliteDatabase.open(path), journal.file_of(path)
+    database = await SqliteDatabase.open(path)
     try:
         await database.write(lambda tx: erasing.erase_for_good(tx, plan.theirs, plan.at, clock()))
-        step("journal")
-        await database.read(lambda tx: journal.write_anew(tx, log))
     finally:
         await database.close()
-    await asyncio.to_thread(journal.drop_kept, log, partial(erasing.is_about, plan.theirs))
 
 
 def _transcripts(folder: Path, plan: Plan) -> None:
@@ -200,7 +198,6 @@ def _transcripts(folder: Path, plan: Plan) -> None:
     if not folder.is_dir():
         return
     gone = {*plan.theirs.sessions, *plan.rooms}
-    transcript_files.forget_in_step(folder)  # it names sessions
     for path in [*transcript_files.everything(folder)]:
         if path.name.partition(".jsonl")[0] in gone:
             path.unlink()
@@ -222,14 +219,23 @@ def _notes(workspace: Path, plan: Plan) -> None:
 
 def _copies(database: Path, now: int) -> None:
     """Let a new copy take the place of all that the program itself keeps beside the database."""
-    if backup.newest_first(database, now):
-        newest = backup.make(database, 1, now)
-        for each in backup.newest_first(database, now):
-            if each != newest:
-                each.unlink()
+    newest = backup.make(database, 1, now)
+    for each in backup.newest_first(database, now):
+        if each != newest:
+            each.unlink()
+    changes.clear(database)
     if (before := database.parent / backup.BEFORE_UPGRADE).is_dir():
         shutil.rmtree(before)
     files.sync_folder(database.parent)
+
+
+async def _begin_log(path: Path) -> None:
+    """Begin an empty log of changes behind the new copy."""
+    database = await SqliteDatabase.open(path, logs=False)
+    try:
+        await begin_log(database)
+    finally:
+        await database.close()
 
 
 # --- a server -------------------------------------------------------------------------------------

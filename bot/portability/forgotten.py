@@ -1,6 +1,7 @@
 """What was forgotten after a backup was made, which stays forgotten when that is restored.
 
-Two databases tell: the one that is there now, and that of the backup.
+Two databases tell: the one that is there now (its copies and its log, if it is lost), and that of
+the backup.
 """
 
 from __future__ import annotations
@@ -23,23 +24,19 @@ from bot.errors import ArchiveError, StorageError
 from bot.memory import layout, uses, versions
 from bot.memory.night import record as nights
 from bot.memory.row_notes import space_of
-from bot.portability import places, swap
+from bot.portability import places
 from bot.portability.places import Files, ReadOnly
-from bot.recovery import Restored, note, open_database
-from bot.sessions import approvals, erasing, journal_records, page_logins
+from bot.recovery import Restored, note, rebuilt
+from bot.sessions import approvals, page_logins, removals, snapshots
 from bot.sessions.erasing import WAITING, Mark
-from bot.storage import Database, Transaction
+from bot.sessions.removals import NOTHING, Removals
+from bot.storage import Database, Transaction, backup, changes
 from bot.storage.files import DATABASE_NAME
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import SqliteTransaction
 
-WORDS = -1  # in the place of a block: what was said, which no search finds
-
 log = structlog.get_logger(__name__)
-
-Hidden = frozenset[tuple[str, int]]
-"""Entries by their ids, and which block of each no request shows; see `WORDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +48,45 @@ class Forgotten:
     """
 
     workspace: Path
-    hidden: Hidden = frozenset()
-    marks: tuple[Mark, ...] = ()
+    removed: Removals = NOTHING
     spaces: Mapping[str, int] = field(default_factory=dict[str, int])
     results: Collection[str] = ()
 
 
-async def of_folder(folder: Path, workspace: Path, then: Path, *, clock: Clock) -> Forgotten:
+async def of_folder(
+    folder: Path, workspace: Path, then: Path, scratch: Path, *, clock: Clock
+) -> Forgotten:
     """What was forgotten in a storage folder since a database was copied.
 
-    A database that is damaged or gone is brought back before, as a start does it.
+    The folder is only looked at: `scratch` takes its database, if that is lost.
+
+    Raises:
+        ArchiveError: what is kept beside the database cannot be read.
     """
-    if not any(swap.parts(folder)):
-        return Forgotten(workspace)
+    path = folder / DATABASE_NAME
+    here: ReadOnly | SqliteDatabase
     try:
-        here: Database = await open_database(folder, clock)
+        if not backup.is_new(path) and await asyncio.to_thread(backup.is_sound, path):
+            here = ReadOnly()
+            connect = partial(apsw.Connection, str(path), flags=apsw.SQLITE_OPEN_READONLY)
+            await here.begin(lambda: SqliteTransaction(connect()))
+        elif backup.newest_first(path, 0) or changes.paths(path):
+            here = await rebuilt(folder, scratch, clock)
+        else:
+            return Forgotten(workspace)
+        try:
+            return await _since(here, then, workspace)
+        finally:
+            await here.close()
     except StorageError as exc:  # it may be what a backup is restored for, or of a newer version
         log.warning("archive.database_unreadable", error=type(exc).__name__)
-        here = reader = ReadOnly()
-        path = str(folder / DATABASE_NAME)
-        connect = partial(apsw.Connection, path, flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            await reader.begin(lambda: SqliteTransaction(connect()))
-            return await _since(here, then, workspace)
-        except StorageError:
-            return Forgotten(workspace)
-        finally:
-            await reader.close()
-    try:
-        return await _since(here, then, workspace)
-    finally:
-        await here.close()
+        return Forgotten(workspace)
+    except OSError as exc:
+        raise ArchiveError(
+            f"What {folder} keeps beside its database cannot be read: {exc.strerror}. It says what "
+            "was forgotten, so nothing is restored without it. Nothing was changed: mend that, or "
+            "move it away."
+        ) from exc
 
 
 async def of_server(config: Config, then: Path, workspace: Path) -> Forgotten:
@@ -120,24 +125,21 @@ async def _since(here: Database, then: Path, workspace: Path) -> Forgotten:
 
     def work(tx: Transaction) -> Forgotten:
         gone = tuple(str(row[0]) for row in results if removed(tx, *row))
-        marks = tuple(erasing.marks(tx))
-        return Forgotten(workspace, _hidden(tx), marks, versions.numbers(tx), gone)
+        known = removals.of(tx)
+        every = Removals(known.hidden | _waiting(tx), known.erased)
+        return Forgotten(workspace, every, versions.numbers(tx), gone)
 
     return await here.read(work)
 
 
-def _hidden(tx: Transaction) -> Hidden:
+def _waiting(tx: Transaction) -> frozenset[tuple[str, int]]:
+    """What was forgotten of entries that are not here, by their ids and blocks."""
     rows = tx.execute(
-        "SELECT id, ? FROM forgotten JOIN entries ON entries.seq = forgotten.seq "
-        "UNION ALL SELECT id, block FROM hidden JOIN entries ON entries.seq = hidden.seq",
-        (WORDS,),
-    )
-    waiting = tx.execute(
         "SELECT substr(key, ?) FROM meta WHERE substr(key, 1, ?) = ?",
         (len(WAITING) + 1, len(WAITING), WAITING),
     )
-    rows += [str(key).rsplit("/", 1) for (key,) in waiting]  # pyright: ignore[reportArgumentType]
-    return frozenset((str(id_), int(block)) for id_, block in rows)
+    found = (str(key).rsplit("/", 1) for (key,) in rows)
+    return frozenset((id_, int(block)) for id_, block in found)
 
 
 async def settle(
@@ -169,23 +171,17 @@ async def settle(
 
 
 def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple[int, list[Mark]]:
-    new = sorted(forgotten.hidden - _hidden(tx))
-    for id_, block in new:
-        blocks, says = [block] if block != WORDS else [], block == WORDS
-        found = tx.execute("SELECT seq FROM entries WHERE id = ?", (id_,))
-        for (seq,) in found:
-            journal_records.hide(tx, seq, blocks, now, says=says)
-            journal_records.forgot(tx, id_, blocks, now, says=says)
-        if not found:  # another backup may have it
+    known = removals.of(tx)
+    new = forgotten.removed.hidden - known.hidden - _waiting(tx)
+    for id_, block in sorted(new):
+        # Another backup may have what is not here.
+        if not tx.execute("SELECT 1 FROM entries WHERE id = ?", (id_,)):
             keep(tx, f"{WAITING}{id_}/{block}", "", now)
     for id_ in forgotten.results:
-        journal_records.drop(tx, "artifact", id_)
-        journal_records.dropped(tx, "artifact", id_)
-    known = erasing.marks(tx)
-    erased = [mark for mark in forgotten.marks if mark not in known]
-    for mark in erased:
-        erasing.put_mark(tx, mark)
-        erasing.erase_again(tx, mark, now)
+        tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
+    salts = {mark.salt for mark in known.erased}
+    erased = [mark for mark in forgotten.removed.erased if mark.salt not in salts]
+    removals.apply(tx, forgotten.removed, now)
     for space, number in forgotten.spaces.items():
         tx.execute(
             "INSERT INTO forgotten_spaces(space, number) VALUES (?, ?) ON CONFLICT(space) "
@@ -197,8 +193,8 @@ def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple
     nights.clear(tx)
     count = len({id_ for id_, _ in new}) + len(forgotten.results) + len(erased)
     if count or forgotten.spaces:  # what requests begin with may hold it
-        tx.execute("DELETE FROM prefixes")
-        tx.execute("DELETE FROM prefix_texts")
+        snapshots.drop_all(tx)
+    changes.renew(tx)
     note(tx, Restored(now, name, counts={"forgotten": count}))
     return count, erased
 

@@ -20,7 +20,7 @@ from bot.errors import ConfidantError, StorageBusy, StorageClosed, StorageError
 from bot.memory import disk, layout
 from bot.memory.row_notes import space_of
 from bot.recovery import TRANSCRIPTS
-from bot.storage import Database, Transaction, files, fulltext, journal, upsert
+from bot.storage import Database, Transaction, files, fulltext, upsert
 from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase
@@ -226,10 +226,10 @@ async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Pl
     is_there = (path / DATABASE_NAME).exists()
     if workspace is not None and not is_there:
         raise StorageError(f"There is no database in {path}: nothing can be moved.")
-    left = (path / TRANSCRIPTS, journal.file_of(path / DATABASE_NAME), path / WORKSPACE)
+    left = (path / TRANSCRIPTS, path / files.BACKUPS, path / WORKSPACE)
     if not is_there and any(map(_holds_something, left)):
         raise StorageError(
-            f"{path} holds transcripts, notes or a journal of its own. Nothing was changed: "
+            f"{path} holds transcripts, notes or copies of its own. Nothing was changed: "
             "choose another folder."
         )
     with DataDirLock(path):

@@ -104,7 +104,7 @@ async def restore(
         found = await unpack(archive, passphrase, place.new, place.workspace, advance)
         if since is None:
             known = await forgotten.of_folder(
-                folder, place.old_workspace, found.database, clock=clock
+                *(folder, place.old_workspace, found.database, place.restoring / "now"), clock=clock
             )
         else:
             known = await since(found.database, place.restoring)
@@ -168,7 +168,7 @@ def forgotten_in(config: Config, clock: Clock) -> Since:
         if reveal(config.storage.url):
             return await forgotten.of_server(config, database, place / "now")
         folder, workspace = config.storage.folder, config.workspace
-        return await forgotten.of_folder(folder, workspace, database, clock=clock)
+        return await forgotten.of_folder(folder, workspace, database, place / "now", clock=clock)
 
     return since
 

@@ -21,8 +21,7 @@ from bot.invocation import confidant
 from bot.memory.memory import INDEX_FOLDER
 from bot.portability.archive import JOURNAL, WORKSPACE
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import transcript_files
-from bot.storage import backup, files
+from bot.storage import backup, changes, files
 from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING, DataDirLock
 
 ASIDE = "before-restore-"  # what the folder of what was there begins with
@@ -124,14 +123,13 @@ class Place:
 def parts(folder: Path) -> Iterator[Path]:
     """What of a storage folder belongs to its database, as far as it is there."""
     names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
-    transcripts = (TRANSCRIPTS, transcript_files.MARK)
-    more = (JOURNAL, INDEX_FOLDER, backup.READ_BACK_MARK, SETTINGS)
-    for name in (*names, *transcripts, *more):
+    for name in (*names, TRANSCRIPTS, JOURNAL, INDEX_FOLDER, SETTINGS):
         if os.path.lexists(folder / name):
             yield folder / name
     yield from sorted(folder.glob(f"{JOURNAL}.kept-*"))
     stem = Path(DATABASE_NAME).stem
     yield from sorted((folder / backup.FOLDER).glob(f"{stem}-*.db"))
+    yield from sorted((folder / backup.FOLDER).glob(f"{stem}-*{changes.SUFFIX}*"))
 
 
 def finish(folder: Path) -> Path | None:

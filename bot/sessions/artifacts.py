@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from bot.clock import Clock
 from bot.identity.view import MemoryView
-from bot.sessions import journal_records
 from bot.storage import Database, Transaction, fulltext
 from bot.unicode import well_formed
 
@@ -76,7 +75,6 @@ def remove(tx: Transaction, ids: Sequence[str]) -> None:
     """Remove texts."""
     for id_ in ids:
         tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
-        journal_records.dropped(tx, "artifact", id_)
 
 
 def before(tx: Transaction, at: int) -> list[str]:
@@ -87,7 +85,7 @@ def before(tx: Transaction, at: int) -> list[str]:
 
 
 def drop_old(tx: Transaction, ids: Sequence[str]) -> None:
-    """Remove those of a database whose old months are dropped; such a one has no journal."""
+    """Remove those of a database whose old months are dropped."""
     tx.execute(f"DELETE FROM artifacts WHERE id IN ({','.join('?' * len(ids))})", ids)
 
 

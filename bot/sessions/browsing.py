@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.sessions import entries, journal_records, store
+from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Row, Transaction, fulltext, upsert
@@ -131,7 +131,6 @@ def name(tx: Transaction, session_id: str, title: str, now: int) -> None:
         upsert(tx, "titles", ("session_id",), row)
     else:
         tx.execute("DELETE FROM titles WHERE session_id = ?", (session_id,))
-    journal_records.keep(tx, "titles", session_id)
 
 
 def titled(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:

@@ -19,14 +19,14 @@ from typing import Any
 import orjson
 
 from bot.identity import MessageOrigin
-from bot.sessions import belongings, entries, journal_records, speakers, store, uploads
+from bot.sessions import belongings, entries, snapshots, speakers, store, uploads
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
-from bot.sessions.journal_records import ERASED, Record
-from bot.storage import Transaction, fulltext, journal
+from bot.storage import Transaction, fulltext
 from bot.storage.meta import keep
 from bot.storage.tables import TABLES, Owner
 
+ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
 WAITING = "forgotten:"  # and what was forgotten of entries that are not here: "id/block"
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
@@ -53,7 +53,7 @@ class Mark:
         return _digest(self.salt, name) in self.digests
 
     def row(self) -> dict[str, Any]:
-        """As the journal has it."""
+        """As it is stored."""
         return {"salt": self.salt, "digests": sorted(self.digests), "at": self.at}
 
 
@@ -95,14 +95,11 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
             for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
                 tx.forget_text(int(seq))
         tx.execute(f"DELETE FROM {table} WHERE {where}", values)
-    tx.execute(journal_records.DROP_UNUSED)
+    snapshots.drop_unused(tx)
     _leave_inbox(tx, found)
-    where, values = belongings.within("session_id", found.sessions)
-    tx.execute(f"DELETE FROM ahead WHERE {where}", values)
     for session_id in found.sessions:
         key = f"{WAITING}{session_id}."
         tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(key), key))
-    _leave_journal(tx, found)
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
@@ -122,15 +119,8 @@ def _leave_inbox(tx: Transaction, found: Belongings) -> None:
 
 
 def put_mark(tx: Transaction, mark: Mark) -> None:
-    """Keep a mark, in the database and in the journal."""
+    """Keep a mark."""
     keep(tx, f"{ERASED}{mark.salt}", orjson.dumps(mark.row()).decode(), mark.at)
-    journal_records.erased(tx, mark.row())
-
-
-def apply(tx: Transaction, line: str, record: Record, now: int) -> bool:
-    """Do what a line of the journal says; True when it erased somebody once more."""
-    journal_records.apply(tx, line, record, now)
-    return record.kind == "erased" and erase_again(tx, mark_of(record.data), now)
 
 
 def marks(tx: Transaction) -> list[Mark]:
@@ -142,7 +132,7 @@ def marks(tx: Transaction) -> list[Mark]:
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
-    """A mark, as the journal has it."""
+    """A mark, as it is stored."""
     return Mark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
 
 
@@ -175,44 +165,6 @@ def _everybody(tx: Transaction) -> Iterator[str]:
 
 def _digest(salt: str, name: str) -> str:
     return hashlib.sha256(f"{salt}\0{name}".encode()).hexdigest()[:32]
-
-
-# --- the journal ----------------------------------------------------------------------------------
-
-
-def _leave_journal(tx: Transaction, found: Belongings) -> None:
-    """Take every line about somebody out of the journal; its file is written anew after that."""
-    lines = [str(row[0]) for row in tx.execute("SELECT line FROM journal ORDER BY seq")]
-    left = [line for line in lines if not is_about(found, line.encode())]
-    if len(left) == len(lines):
-        return
-    tx.execute("DELETE FROM journal")
-    start = len(journal.HEADER)
-    for line in left:
-        tx.execute("INSERT INTO journal(start, line) VALUES (?, ?)", (start, line))
-        start += len(line.encode()) + 1
-
-
-def is_about(found: Belongings, line: bytes) -> bool:
-    """True when a line of the journal is about somebody, or may be: it is none, and names them."""
-    record = journal_records.parse(line)
-    if record is None:
-        quoted = (*found.names, *(sender for _, sender in found.seats))
-        is_named = any(orjson.dumps(each) in line for each in quoted)
-        return is_named or any(each.encode() in line for each in found.sessions)
-    return _is_about(found, record)
-
-
-def _is_about(found: Belongings, record: Record) -> bool:
-    data = record.data
-    sessions = frozenset(found.sessions)
-    if {record.session, data.get("session_id"), data.get("id")} & sessions:
-        return True
-    seats = {(data.get("channel"), data.get("sender"))}
-    seats.add((data.get("root_channel"), data.get("root_sender")))
-    if not seats.isdisjoint(found.seats) or data.get("person") in found.names:
-        return True
-    return "origin" in data and _is_theirs(found, str(data["origin"]))
 
 
 def _is_theirs(found: Belongings, packed: str) -> bool:
@@ -288,7 +240,7 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
         store.set_mirror_bytes(tx, session_id, size)
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
-        journal_records.drop(tx, "prompt", session_id)
+        snapshots.drop_of(tx, session_id)
 
 
 def _goes(entry: Entry, begun: bool, is_answer: bool) -> bool:  # noqa: FBT001 - both are facts

@@ -20,7 +20,7 @@ from bot.sessions import (
     artifacts,
     browsing,
     entries,
-    journal_records,
+    removals,
     repeats,
     search,
     snapshots,
@@ -277,10 +277,9 @@ def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
 
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
-        found = tx.execute("SELECT id, line FROM entries WHERE seq = ?", (mention.seq,))
-        for id_, line in found:  # none when its month was dropped since it was looked for
-            journal_records.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
-            journal_records.forgot(tx, id_, mention.blocks, now, says=mention.says)
+        found = tx.execute("SELECT line FROM entries WHERE seq = ?", (mention.seq,))
+        for (line,) in found:  # none when its month was dropped since it was looked for
+            removals.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:
                 uploads.drop_of(tx, mention.session_id, entry.files)

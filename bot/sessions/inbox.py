@@ -12,10 +12,7 @@ import orjson
 from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
 from bot.clock import DAY_MS
 from bot.identity import Conversation
-from bot.sessions.entries import Entry
-from bot.sessions.store import Session
 from bot.storage import Row, Transaction
-from bot.storage.addressed import HERE
 from bot.unicode import well_formed
 
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
@@ -196,31 +193,6 @@ def done(tx: Transaction, rows: Sequence[int], now: int) -> None:
         tx.execute(
             "UPDATE inbox SET state = 'done', body = '', done_at = ? WHERE id = ?", (now, row)
         )
-
-
-def settle(tx: Transaction, session: Session, told: Sequence[Entry], now: int) -> None:
-    """These entries of a session were read back: what waits although they answer it is done.
-
-    An id is only another chat's by chance, but what is done is never answered: the words and the
-    time must fit as well.
-    """
-    turns = {entry.source: entry for entry in told if entry.source}
-    if not turns:
-        return
-    rows = tx.execute(
-        "SELECT id, message_id, body, received_at FROM inbox "
-        "WHERE state IN ('waiting', 'command') AND (session_id = ? "
-        f"OR ({HERE}))",
-        (session.id, session.channel, session.account, session.chat, session.thread),
-    )
-    answered = [
-        int(row)
-        for row, message_id, body, received_at in rows
-        if (entry := turns.get(message_id)) is not None
-        and entry.at >= received_at
-        and (entry.kind == "command" or revived(body).shown.endswith(entry.text))
-    ]
-    done(tx, answered, now)
 
 
 def refuse(tx: Transaction, row: int, now: int) -> None:

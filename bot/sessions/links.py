@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
-from bot.sessions import journal_records
 from bot.storage import Row, Transaction, upsert
 
 VALID_MS = 10 * 60_000
@@ -75,9 +74,9 @@ def void(tx: Transaction, typed: Collection[str], now: int) -> list[Offer]:
 
 def join(tx: Transaction, link: Link, now: int) -> None:
     """Let a seat count as another one, and with it all that counted as it."""
-    moved = tx.execute(
+    tx.execute(
         "UPDATE links SET root_channel = ?, root_sender = ? "
-        "WHERE root_channel = ? AND root_sender = ? RETURNING channel, sender",
+        "WHERE root_channel = ? AND root_sender = ?",
         (*link.root, *link.seat),
     )
     tx.execute("DELETE FROM links WHERE channel = root_channel AND sender = root_sender")
@@ -95,8 +94,7 @@ def join(tx: Transaction, link: Link, now: int) -> None:
         "linked_at": now,
     }
     upsert(tx, "links", ("channel", "sender"), row)
-    for seat in dict.fromkeys((*(tuple(row) for row in moved), link.seat)):
-        journal_records.keep(tx, "links", *seat)
+    tx.publish("books")
 
 
 def part(tx: Transaction, seat: Seat) -> Link | None:
@@ -104,7 +102,7 @@ def part(tx: Transaction, seat: Seat) -> Link | None:
     rows = tx.execute(f"DELETE FROM links WHERE channel = ? AND sender = ? RETURNING {_LINK}", seat)
     if not rows:
         return None
-    journal_records.keep(tx, "links", *seat)
+    tx.publish("books")
     return _link(rows[0])
 
 

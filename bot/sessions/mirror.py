@@ -36,7 +36,6 @@ class Mirror:
         self._files = OpenFiles(folder)
         self._pending: dict[str, list[store.Appended] | None] = {}  # None: write it all again
         self._pending_bytes = 0
-        self._newest: dict[str, str] = {}  # by session, the last entry since the last note of them
         self._wake = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -52,8 +51,6 @@ class Mirror:
     def add(self, appended: Iterable[store.Appended]) -> None:
         """Take over what a committed transaction appended; returns at once."""
         for item in appended:
-            if item.ids:
-                self._newest[item.session_id] = item.ids[-1]
             waiting = self._pending.setdefault(item.session_id, [])
             if waiting is None:
                 continue
@@ -80,7 +77,6 @@ class Mirror:
                     wrong += 1
                     self._pending.setdefault(session_id, None)
             after = next(reversed(page))
-        self._note_soon()
         self._wake.set()
         if wrong:
             log.info("mirror.repair", sessions=wrong)
@@ -114,25 +110,15 @@ class Mirror:
         pending, self._pending, self._pending_bytes = self._pending, {}, 0
         appends = {id_: items for id_, items in pending.items() if items}
         rewrites = [id_ for id_, items in pending.items() if items is None]
-        rewrites += await asyncio.to_thread(self._append, appends)
+        rewrites += await asyncio.to_thread(_append_all, self._files, appends)
         for session_id in rewrites:
             await self._rewrite(session_id)
         self._unsynced.update(appends)
-        self._note_soon()
-
-    def _append(self, appends: Mapping[str, list[store.Appended]]) -> list[str]:
-        try:
-            transcript_files.forget_in_step(self._folder)
-        except OSError as exc:
-            log.warning("mirror.note_failed", error=type(exc).__name__)
-        return _append_all(self._files, appends)
-
-    def _note_soon(self) -> None:
         if self._sync_at is None:
             self._sync_at = asyncio.get_running_loop().time() + SYNC_SECONDS
 
     async def _sync(self, *, at_once: bool) -> None:
-        """Let what was written reach the disk: together with the database it must not be lost.
+        """Let what was written reach the disk.
 
         Not each time, because that would cost more than the database itself.
         """
@@ -140,22 +126,7 @@ class Mirror:
         if self._sync_at is None or not (at_once or now >= self._sync_at):
             return
         names, self._unsynced, self._sync_at = self._unsynced, set(), None
-        newest, self._newest = set(self._newest.values()), {}
-        is_known = True
-        try:
-            newest |= await self._database.read(store.newest_entry)
-        except StorageError as exc:
-            is_known = False
-            log.warning("mirror.note_failed", error=type(exc).__name__)
-        await asyncio.to_thread(self._settle, names, newest if is_known else None)
-
-    def _settle(self, names: Collection[str], newest: Collection[str] | None) -> None:
-        if not _sync_all(self._folder, self._files, names) or newest is None:
-            return
-        try:
-            transcript_files.note_in_step(self._folder, newest)
-        except OSError as exc:
-            log.warning("mirror.note_failed", error=type(exc).__name__)
+        await asyncio.to_thread(_sync_all, self._folder, self._files, names)
 
     async def _rewrite(self, session_id: str) -> None:
         try:
@@ -186,19 +157,16 @@ def _append_all(opened: OpenFiles, pending: Mapping[str, list[store.Appended]]) 
     return wrong
 
 
-def _sync_all(folder: Path, opened: OpenFiles, names: Iterable[str]) -> bool:
-    """Let these files reach the disk; False when one of them did not."""
-    is_whole = True
+def _sync_all(folder: Path, opened: OpenFiles, names: Collection[str]) -> None:
+    """Let these files reach the disk."""
     for session_id in names:
         try:
             opened.sync(session_id)
         except OSError as exc:
-            is_whole = False
             log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
     with suppress(OSError):  # a folder that is gone is made again by the next start
         for place in {folder, *(path_of(folder, each).parent for each in names)}:
             files.sync_folder(place)
-    return is_whole
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from bot import codes
 from bot.channel import Address, Inbound
 from bot.identity import Seat
-from bot.sessions import journal_records
 from bot.storage import Transaction, upsert
 
 VALID_MS = 60 * 60_000
@@ -153,7 +152,7 @@ def approve(tx: Transaction, channel: str, code: str, now: int) -> Pairing | Non
             "WHERE channel = ? AND account = ? AND sender = ?",
             (now, found.channel, found.account, found.sender),
         )
-        journal_records.keep(tx, "pairing", found.channel, found.account, found.sender)
+        tx.publish("books")
     return found
 
 
@@ -182,12 +181,11 @@ def _void(tx: Transaction, found: Pairing) -> None:
 def revoke(tx: Transaction, channel: str, sender: str) -> int:
     """Forget a sender's approval or pending code on every account; how many there were."""
     gone = tx.execute(
-        "DELETE FROM pairing WHERE channel = ? AND sender = ? RETURNING account, state",
+        "DELETE FROM pairing WHERE channel = ? AND sender = ? RETURNING state",
         (channel, sender),
     )
-    for account, state in gone:
-        if state == "approved":
-            journal_records.keep(tx, "pairing", channel, account, sender)
+    if ("approved",) in gone:
+        tx.publish("books")
     return len(gone)
 
 
@@ -207,7 +205,7 @@ def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
     revoke(tx, *seat)
     found = Block(*seat, asked.name, asked.locale, asked.account, asked.chat, asked.thread, now)
     upsert(tx, "blocks", ("channel", "sender"), asdict(found))
-    journal_records.keep(tx, "blocks", *seat)
+    tx.publish("books")
     return found
 
 
@@ -235,7 +233,7 @@ def let_in_again(tx: Transaction, seat: Seat, now: int) -> Pairing | None:
         "approved_at": now,
     }
     upsert(tx, "pairing", ("channel", "account", "sender"), row)
-    journal_records.keep(tx, "pairing", found.channel, found.account, found.sender)
+    tx.publish("books")
     return Pairing(**row)
 
 
@@ -256,7 +254,7 @@ def _take(tx: Transaction, seat: Seat) -> Block | None:
     )
     if not rows:
         return None
-    journal_records.keep(tx, "blocks", *seat)
+    tx.publish("books")
     return Block(*rows[0])
 
 

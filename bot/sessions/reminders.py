@@ -11,7 +11,6 @@ from typing import Literal
 
 from bot.channel import Address
 from bot.identity import MessageOrigin
-from bot.sessions import journal_records
 from bot.storage import Row, Transaction
 from bot.unicode import well_formed
 
@@ -99,9 +98,7 @@ def add(
             now,
         ),
     )
-    added = _reminder(rows[0])
-    journal_records.keep(tx, "reminders", added.id)
-    return added
+    return _reminder(rows[0])
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
@@ -146,8 +143,6 @@ def mark(
         "RETURNING id",
         (state, now, reminder.id),
     )
-    if marked:
-        journal_records.keep(tx, "reminders", reminder.id)
     return bool(marked)
 
 

@@ -18,7 +18,7 @@ import orjson
 from bot.channel import Address
 from bot.clock import DAY_MS
 from bot.identity import MessageOrigin
-from bot.sessions import journal_records, recurrence, reminders
+from bot.sessions import recurrence, reminders
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
 from bot.storage import Row, Transaction, fulltext
@@ -133,9 +133,7 @@ def add(
         f"VALUES ({', '.join('?' * len(values))}, 'waiting') RETURNING {_COLUMNS}",
         values,
     )
-    added = _repeat(rows[0])
-    journal_records.keep(tx, "repeats", added.id)
-    return added
+    return _repeat(rows[0])
 
 
 def due(tx: Transaction, now: int, limit: int, kind: Kind = "text") -> list[Repeat]:
@@ -171,7 +169,6 @@ def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | 
         "UPDATE repeats SET due_at = ?, zone = ?, state = ?, done_at = ? WHERE id = ?",
         (due_at or repeat.due_at, str(zone), state, now if due_at is None else None, repeat.id),
     )
-    journal_records.keep(tx, "repeats", repeat.id)
     return due_at
 
 
@@ -226,7 +223,6 @@ def end_run(
         "WHERE id = ? AND state IN ('waiting', 'paused')",
         (failures, after, repeat.id),
     )
-    journal_records.keep(tx, "repeats", repeat.id)
     return replace(found, failures=failures, state=after)
 
 
@@ -293,8 +289,6 @@ def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
         "WHERE id = ? AND state IN ('waiting', 'paused') RETURNING id",
         (now, repeat.id),
     )
-    if gone:
-        journal_records.keep(tx, "repeats", repeat.id)
     return bool(gone)
 
 
@@ -336,7 +330,6 @@ def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
             "WHERE id = ?",
             (now, id_),
         )
-        journal_records.keep(tx, table, id_)
     return len(held)
 
 

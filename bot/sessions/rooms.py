@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.identity import Activation, ChatRef, MessageOrigin
-from bot.sessions import journal_records
 from bot.storage import Transaction, upsert
 
 # Where a task of a room is carried out is no room.
@@ -43,7 +42,7 @@ def activate(tx: Transaction, key: str, activation: Activation, now: int) -> Non
         "changed_at = excluded.changed_at",
         (key, activation, now),
     )
-    journal_records.keep(tx, "rooms", key)
+    tx.publish("books")
 
 
 def latest(tx: Transaction, limit: int) -> list[Room]:
@@ -93,9 +92,9 @@ def move(tx: Transaction, chat_ref: ChatRef, first: str, now: int) -> None:
             chat_ref,
         )
         if gone:
-            journal_records.keep(tx, "moved_chats", *chat_ref)
+            tx.publish("books")
         return
     key = ("channel", "account", "chat")
     row = {**dict(zip(key, chat_ref, strict=True)), "first": first, "moved_at": now}
     upsert(tx, "moved_chats", key, row)
-    journal_records.keep(tx, "moved_chats", *chat_ref)
+    tx.publish("books")

@@ -14,7 +14,6 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from bot.sessions import journal_records
 from bot.storage import Transaction, Value, fulltext
 
 Name = tuple[str, str]
@@ -25,6 +24,9 @@ Sizes = tuple[tuple[str, int], ...]
 
 _SIZES: Final[TypeAdapter[tuple[Sizes, Sizes]]] = TypeAdapter(tuple[Sizes, Sizes])
 _ONE = "session_id = ? AND view = ?"
+_UNUSED = """DELETE FROM prefix_texts
+    WHERE NOT EXISTS (SELECT 1 FROM prefixes WHERE system = digest)
+    AND NOT EXISTS (SELECT 1 FROM prefixes WHERE tools = digest)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,6 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
     drop_old(tx, names)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
-        journal_records.dropped(tx, "prompt", session_id)
 
 
 def before(tx: Transaction, at: int) -> list[Name]:
@@ -95,16 +96,30 @@ def before(tx: Transaction, at: int) -> list[Name]:
 
 
 def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
-    """Remove those of a database whose old months are dropped; such a one has no journal.
-
-    What is still said in such a session begins with new ones.
-    """
+    """Remove those of sessions whose old months are dropped; what is said there begins anew."""
     digests: set[str] = set()
     for name in names:
         rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)
         digests.update(str(digest) for row in rows for digest in row)
     for digest in sorted(digests):
-        tx.execute(f"{journal_records.DROP_UNUSED} AND digest = ?", (digest,))
+        tx.execute(f"{_UNUSED} AND digest = ?", (digest,))
+
+
+def drop_of(tx: Transaction, session_id: str) -> None:
+    """Remove those of a session."""
+    tx.execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
+    drop_unused(tx)
+
+
+def drop_all(tx: Transaction) -> None:
+    """Remove all: an older database may have in them what was forgotten since."""
+    tx.execute("DELETE FROM prefixes")
+    tx.execute("DELETE FROM prefix_texts")
+
+
+def drop_unused(tx: Transaction) -> None:
+    """Remove the texts that no session begins with any more."""
+    tx.execute(_UNUSED)
 
 
 def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.identity import MANY, MessageOrigin, Place
-from bot.sessions import entries, journal_records
+from bot.identity import MessageOrigin, Place
+from bot.sessions import entries
 from bot.sessions.reset import Cut
 from bot.storage import Transaction, upsert
 
@@ -257,10 +257,7 @@ def start(
         usage=previous.usage if previous is not None else "",
         sender=place.sender,
     )
-    begun = insert(tx, session)
-    if session.model or session.notices or session.usage:
-        journal_records.keep(tx, "sessions", session.id)
-    return begun
+    return insert(tx, session)
 
 
 def insert(tx: Transaction, session: Session) -> tuple[Session, Appended]:
@@ -301,12 +298,6 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
     )
     row = {"key": key, "session_id": session_id, "updated_at": now}
     upsert(tx, "conversations", ("key",), row)
-
-
-def go_back(tx: Transaction, key: str, session_id: str, now: int) -> None:
-    """Let a key's next message belong to an older session again."""
-    point(tx, key, session_id, now)
-    journal_records.went_back(tx, key, session_id, now)
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
@@ -459,19 +450,10 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Ses
     if unknown:
         raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
     names = ", ".join(f"{name} = ?" for name in columns)
-    # Each turn says who wrote; that lasts only when it was not one person.
-    lasts = {
-        name: value
-        for name, value in columns.items()
-        if name in journal_records.CHOICES and (name != "sender" or value == MANY)
-    }
-    is_other = bool(lasts) and journal_records.differs(tx, session_id, lasts)
     rows = tx.execute(
         f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ? RETURNING {_COLUMNS}",
         (*columns.values(), session_id),
     )
-    if is_other:
-        journal_records.keep(tx, "sessions", session_id)
     return Session(*rows[0]) if rows else None
 
 
@@ -553,12 +535,6 @@ def mirror_sizes(tx: Transaction, after: str = "", limit: int = -1) -> dict[str,
         (after,),
     )
     return {str(row[0]): int(row[1]) for row in rows}
-
-
-def newest_entry(tx: Transaction) -> set[str]:
-    """The id of the entry that was stored last, if there is any."""
-    rows = tx.execute("SELECT id FROM entries ORDER BY seq DESC LIMIT 1")
-    return {str(row[0]) for row in rows}
 
 
 def shortened(tx: Transaction) -> list[str]:

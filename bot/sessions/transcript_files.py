@@ -8,21 +8,17 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import orjson
-
 from bot.sessions import imported
-from bot.storage import Transaction, files
+from bot.storage import files
 
 SUFFIX = ".jsonl"
 IMPORTED = "imported"  # the folder of what took place elsewhere, whenever that was
-MARK = "confidant.transcripts"  # beside the folder; see `note_in_step`
 MOST_OPEN = 128  # files that are kept open
-ASKED_AT_ONCE = 500
 _BEGAN = re.compile(r"(\d{4})(0[1-9]|1[0-2])\d\d-")
 
 
@@ -200,56 +196,3 @@ def _size_of(known: _Open) -> int | None:
         return None
     is_same = (status.st_dev, status.st_ino) == (known.device, known.inode)
     return status.st_size if is_same else None
-
-
-# --- whether anything changed since ---------------------------------------------------------------
-
-
-def note_in_step(folder: Path, newest: Iterable[str]) -> None:
-    """Note that the files have no more than the database, while that is so.
-
-    `newest` are the ids of the last entries that were written since that was noted before: of an
-    older copy of the database they say that it is one. It must be taken back (`forget_in_step`)
-    before anything is written.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
-    said = {"entries": sorted(newest), "places": _looks(folder)}
-    with open(folder.with_name(MARK), "wb", opener=files.opener) as file:
-        file.write(orjson.dumps(said))
-
-
-def forget_in_step(folder: Path) -> None:
-    """Note it no more.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    folder.with_name(MARK).unlink(missing_ok=True)
-
-
-def noted_in_step(folder: Path) -> tuple[str, ...] | None:
-    """The entries that a database must have for the note to hold; None when it does not."""
-    try:
-        said = orjson.loads(folder.with_name(MARK).read_bytes())
-        if said["places"] == _looks(folder):
-            return tuple(str(id_) for id_ in said["entries"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    return None
-
-
-def has_entries(tx: Transaction, ids: tuple[str, ...]) -> bool:
-    """True when all of these entries are in the database."""
-    there = 0
-    for at in range(0, len(ids), ASKED_AT_ONCE):
-        some = ids[at : at + ASKED_AT_ONCE]
-        marks = ",".join("?" * len(some))
-        there += int(tx.execute(f"SELECT count(*) FROM entries WHERE id IN ({marks})", some)[0][0])
-    return there == len(ids)
-
-
-def _looks(folder: Path) -> dict[str, int]:
-    """When a file was last added to each folder, or taken from it, in ns since the epoch."""
-    return {place.name: place.stat().st_mtime_ns for place in places(folder)}

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import structlog
 
-from bot.sessions import journal_records
 from bot.storage import Row, Transaction, upsert
 
 log = structlog.get_logger(__name__)
@@ -19,7 +18,7 @@ log = structlog.get_logger(__name__)
 def choose(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
     """Let somebody, by their canonical identity, live in a zone."""
     upsert(tx, "zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
-    journal_records.keep(tx, "zones", person)
+    tx.publish("books")
 
 
 def tell(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
@@ -43,8 +42,8 @@ def drop(tx: Transaction, people: Iterable[str]) -> bool:
         for person in people
         if tx.execute("DELETE FROM zones WHERE person = ? RETURNING person", (person,))
     ]
-    for person in gone:
-        journal_records.keep(tx, "zones", person)
+    if gone:
+        tx.publish("books")
     return bool(gone)
 
 

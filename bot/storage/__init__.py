@@ -49,13 +49,6 @@ class Transaction(Protocol):
         """
         ...
 
-    def note(self, line: str) -> None:
-        """Add a line to the journal, which outlives the database; see `journal_records`.
-
-        Other nodes hear that who is linked, paired or moved may have changed.
-        """
-        ...
-
     @property
     def node(self) -> str:
         """The node that writes; empty where there is but one."""

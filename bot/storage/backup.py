@@ -1,8 +1,7 @@
 """Verified backups of the database, and what is done when the database itself is damaged.
 
 A backup counts only after it was opened and checked. A damaged database is never deleted: it is
-set aside, and what the transcript files hold beyond the backup is read back from them. Until that
-is done a mark beside the database says so, so that a crash or a full disk on the way loses nothing.
+set aside, the newest sound copy takes its place, and the log of changes brings that forward.
 
 Before a newer version of the program changes the tables it keeps a copy, one of each version, which
 `put_back` takes up again.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,15 +21,15 @@ import structlog
 from bot import __version__
 from bot.clock import DAY_MS
 from bot.errors import StorageCorrupt, StorageError, StorageFull
-from bot.storage import files, schema
+from bot.storage import changes, files, schema
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
-FOLDER = "backups"
+FOLDER = files.BACKUPS
+DAMAGED, OLDER = "damaged", "older"  # in the names of databases that are set aside
 STAGE = "archive.partial"  # in it: where a backup of everything is put together, or tried
 BEFORE_UPGRADE = "before-upgrade"
 KEPT_VERSIONS = 3  # of the tables, each with its latest copy
 KEPT_DAYS = 30  # what people forget since then is still in a copy
-READ_BACK_MARK = "read-back.pending"
 PAGES_PER_STEP = 1_000  # copied at a time, so that the writer is never held up for long
 _MAGIC = b"SQLite format 3\0"
 CHECK_BELOW = 64_000_000  # bytes; a larger database is checked by its backups, not at each start
@@ -38,8 +37,10 @@ CHECK_BELOW = 64_000_000  # bytes; a larger database is checked by its backups, 
 log = structlog.get_logger(__name__)
 
 
-def make(database: Path, kept: int, now: int) -> Path:
+def make(database: Path, kept: int, now: int, every_ms: float = 0) -> Path:
     """Copy a live database, verify the copy, drop the oldest beyond `kept`; the new backup.
+
+    One that was made sooner than `every_ms` after the one before it goes once there is a newer one.
 
     Raises:
         StorageError: it could not be written; earlier backups are untouched.
@@ -48,7 +49,10 @@ def make(database: Path, kept: int, now: int) -> Path:
     final = database.parent / FOLDER / _name(database, now)
     with _told("The backup could not be written"):
         _copied(database, final)
-        for old in newest_first(database, now)[kept:]:
+        found = newest_first(database, now)
+        if len(found) > 2 and 0 <= _made_at(found[1]) - _made_at(found[2]) < every_ms:
+            found.pop(1).unlink(missing_ok=True)
+        for old in found[kept:]:
             old.unlink(missing_ok=True)
         log.info("storage.backup", size=final.stat().st_size)
     return final
@@ -181,16 +185,10 @@ def check(database: Path) -> None:
     """Look at a database before it is opened; a new or a very large one passes.
 
     Raises:
-        StorageCorrupt: it is damaged, or a restore was interrupted.
+        StorageCorrupt: it is damaged.
         StorageError: that cannot be told now.
     """
-    if is_new(database):
-        # A database that was emptied or half restored looks new, but its backups know better; one
-        # that was moved away on purpose begins empty.
-        if newest_first(database, 0) and (database.exists() or read_back_is_due(database)):
-            raise StorageCorrupt
-        return
-    if database.stat().st_size <= CHECK_BELOW and not is_sound(database):
+    if not is_new(database) and database.stat().st_size <= CHECK_BELOW and not is_sound(database):
         raise StorageCorrupt
 
 
@@ -199,60 +197,45 @@ def is_new(database: Path) -> bool:
     return not _has_content(database)
 
 
-def read_back_is_due(database: Path) -> bool:
-    """Whether the transcript files may hold more than the database."""
-    return database.with_name(READ_BACK_MARK).exists()
-
-
-def mark_read_back(database: Path, *, due: bool) -> None:
-    """Note that the transcript files must be read back, or that they were.
+def newest_sound(database: Path, now: int) -> Path | None:
+    """The newest backup that can take the database's place.
 
     Raises:
-        StorageError: the note could not be made.
+        StorageError: that cannot be told now.
     """
-    mark = database.with_name(READ_BACK_MARK)
-    with _told("The storage folder cannot be written"):
-        if due:
-            mark.touch(mode=0o600)
-        else:
-            mark.unlink(missing_ok=True)
+    for path in newest_first(database, now):
+        if is_sound(path) and schema.BASELINE <= tables_of(path)[0] <= schema.VERSION:
+            return path
+    return None
 
 
-def restore(database: Path, now: int) -> Path:
-    """Put the newest sound backup in the place of a damaged database, which is set aside.
+def replace(
+    database: Path, copy: Path | None, id_: str, now: int, word: str = DAMAGED
+) -> Path | None:
+    """Put a copy, or without one an empty database, in the place of one that is set aside.
 
-    Returns the backup it came from.
+    `word` says what that was. The copy is the beginning of the log `id_`, unless it says itself
+    where it is. Where the one that was there is now, if there was any.
 
     Raises:
-        StorageCorrupt: there is none; nothing was changed, and the message says what to do.
-        StorageError: the disk does not take it; the damaged database is still there.
+        StorageError: the disk does not take it; the database is still there.
     """
-    for backup in newest_first(database, now):
-        if is_sound(backup) and schema.BASELINE <= tables_of(backup)[0] <= schema.VERSION:
-            break
-    else:
-        raise StorageCorrupt(
-            f"The database {database} is damaged and there is no sound backup of it. Nothing was "
-            "changed. Put a copy of your own in its place, or move it away to begin empty: the "
-            f"transcripts in {database.parent / 'sessions'} are kept and are read back then, and "
-            "what people had forgotten stays hidden."
-        )
-    _take_up(database, backup, f"damaged-{_moment(now)}")
-    log.error("storage.restored", backup=backup.name)
-    return backup
+    aside = _take_up(database, copy, f"{word}-{_moment(now)}", id_)
+    log.error("storage.restored", backup=copy.name if copy is not None else "")
+    return aside
 
 
 def put_back(database: Path, copy: Path, now: int) -> Path | None:
     """Put a copy in the place of a database, which is set aside: where it is, if there was one.
 
-    What was said since then is read back at the next start.
+    What was done since then is brought back by the log of changes at the next start.
 
     Raises:
         StorageError: it is no copy that this program can use, or the disk does not take it;
             nothing was changed.
     """
     version = usable_version(copy)
-    aside = _take_up(database, copy, f"before-restore-{_moment(now)}")
+    aside = _take_up(database, copy, f"before-restore-{_moment(now)}", "")
     log.info("storage.put_back", version=version)
     return aside
 
@@ -309,14 +292,19 @@ def version_of(tx: SqliteTransaction) -> tuple[int, str]:
     return (int(rows[0][0]), str((*rows[0], "")[2])) if rows else (0, "")
 
 
-def _take_up(database: Path, copy: Path, word: str) -> Path | None:
+def _take_up(database: Path, copy: Path | None, word: str, id_: str) -> Path | None:
     """Put a copy in the place of a database, which gets a name with `word` in it: where it is."""
     beside = database.with_suffix(".restoring")
-    mark_read_back(database, due=True)
     with _told("The backup could not be restored"):
         # Before anything is moved, so that a full disk changes nothing.
-        with copy.open("rb") as source, files.made(beside) as target:
-            shutil.copyfileobj(source, target)
+        if copy is not None:
+            with copy.open("rb") as source, files.made(beside) as target:
+                shutil.copyfileobj(source, target)
+        else:
+            beside.unlink(missing_ok=True)
+            files.create(beside)
+        if id_:
+            changes.adopt(beside, id_)
         suffix = _free_suffix(database, word)
         for part in ("", "-wal", "-shm"):
             replaced = database.with_name(database.name + part)
@@ -344,6 +332,14 @@ def _has_content(path: Path) -> bool:
 
 def _name(database: Path, now: int) -> str:
     return f"{database.stem}-{_moment(now)}.db"
+
+
+def _made_at(backup: Path) -> float:
+    """When a backup was made by its name, in ms since the epoch."""
+    said = backup.stem.partition("-")[2]
+    with suppress(ValueError):
+        return datetime.strptime(f"{said}+0000", "%Y%m%d-%H%M%S%z").timestamp() * 1000
+    return 0.0
 
 
 def _moment(now: int) -> str:

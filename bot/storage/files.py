@@ -21,6 +21,7 @@ from bot.invocation import confidant
 FILE_MODE = 0o600
 OTHERS = 0o077
 DATABASE_NAME = "confidant.db"
+BACKUPS = "backups"  # a folder: verified copies of the database, and the log of what changed since
 LOCK_NAME = "confidant.lock"
 PAGE_NAME = "confidant.page"  # who serves the page of a folder, and where
 RESTORING = "restoring"  # a folder: what a restore is about to put in place

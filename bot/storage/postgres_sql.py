@@ -131,10 +131,6 @@ class PostgresTransaction:
         rows = self.execute(sql, (*terms, *keys, *people, " | ".join(terms), limit))
         return [(entry, fulltext.score(strength)) for entry, strength in rows]
 
-    def note(self, line: str) -> None:
-        """No journal: here the database and its backups outlive everything."""
-        self.signals.publish(self, "books", "", "")
-
     @property
     def node(self) -> str:
         """The node that writes."""

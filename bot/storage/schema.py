@@ -236,17 +236,15 @@ TABLES: tuple[str, ...] = (
         sizes TEXT NOT NULL, made_at BIGINT NOT NULL, PRIMARY KEY(session_id, view))""",
     "CREATE INDEX prefixes_by_system ON prefixes(system)",
     "CREATE INDEX prefixes_by_tools ON prefixes(tools)",
-    # The journal, line by line; `start` is where a line begins in its file, in bytes.
-    "CREATE TABLE journal(seq {serial}, start BIGINT NOT NULL, line TEXT NOT NULL)",
-    "CREATE INDEX journal_by_start ON journal(start)",
-    # Lines of a journal that was read back, about sessions and entries that are not there yet.
-    "CREATE TABLE ahead(seq {serial}, session_id TEXT NOT NULL, line TEXT NOT NULL)",
-    "CREATE INDEX ahead_by_session ON ahead(session_id)",
 )
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    # Here requests' beginnings stood for each session; they are in `prefixes`.
-    ("DROP TABLE IF EXISTS snapshots",),
+    # The beginnings of requests are in `prefixes`, and SQLite says itself what was changed.
+    (
+        "DROP TABLE IF EXISTS snapshots",
+        "DROP TABLE IF EXISTS journal",
+        "DROP TABLE IF EXISTS ahead",
+    ),
 )
 """What each version after `BASELINE` changes."""
 

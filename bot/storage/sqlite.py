@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import structlog
 
 from bot import errors
-from bot.storage import Transaction, files, journal, sqlite_schema
+from bot.storage import Transaction, changes, files, sqlite_schema
+from bot.storage.changes import ChangeLog, Position
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 from bot.storage.writing import Outcome, Work, Writer, attempt
 
@@ -39,21 +40,33 @@ log = structlog.get_logger(__name__)
 
 
 class SqliteDatabase:
-    """`bot.storage.Database` in one SQLite file. Make it with `open`."""
+    """`bot.storage.Database` in one SQLite file. Make it with `open`.
 
-    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+    What it commits is added to its log of changes, if there is one. It `needs_copy` when that log
+    does not lead here from any copy.
+    """
+
+    def __init__(self, path: Path, connection: apsw.Connection, *, logs: bool) -> None:
         self.path = path
+        self.needs_copy = False
+        self._logs = logs
+        self._log: ChangeLog | None = None
         self._tx = SqliteTransaction(connection)
         self._closing = False
         self._data_version = _data_version(self._tx)
+        self._columns = changes.columns_of(self._tx)
+        if logs:
+            self._log = ChangeLog.newest(path, changes.position(self._tx).id)
         self._writer = Writer(self._commit)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
         self._local = threading.local()
         self._connections = [connection]  # with those of the readers
 
     @classmethod
-    async def open(cls, path: Path, *, keeps: bool = True) -> SqliteDatabase:
+    async def open(cls, path: Path, *, keeps: bool = True, logs: bool = True) -> SqliteDatabase:
         """Open the file, creating or migrating it; with `keeps` after a copy of it.
+
+        Without `logs` no change is counted or logged until `log_from` is called.
 
         Raises:
             StorageCorrupt: it is not a usable database.
@@ -62,7 +75,7 @@ class SqliteDatabase:
         """
         files.must_not_be_restoring(path.parent)
         connection = await asyncio.to_thread(_connect_and_migrate, path, keeps=keeps)
-        return cls(path, connection)
+        return cls(path, connection, logs=logs)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the writer and return once it is on disk."""
@@ -74,6 +87,43 @@ class SqliteDatabase:
             raise errors.StorageClosed
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, self._read, work)
+
+    async def log_from(self, removed: Mapping[str, Any], base: Position | None = None) -> None:
+        """Begin another file of the log of changes here; with `base` be there first.
+
+        `removed` says what was forgotten and erased for good: see `changes.Part`.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+
+        def work(tx: Transaction) -> None:
+            begun = ChangeLog.begin(self.path, changes.position(tx), removed)
+            if self._log is not None:
+                self._log.close()
+            self._log, self._logs = begun, True
+
+        if base is not None:
+            await self.write(lambda tx: changes.put(tx, base))
+        try:
+            await self.write(work)
+        except OSError as exc:
+            raise errors.StorageError(
+                f"The log of changes cannot be begun: {exc.strerror}"
+            ) from exc
+
+    async def log_on(self) -> None:
+        """Go on with the newest file of the log."""
+
+        def work(tx: Transaction) -> None:
+            self._log, self._logs = ChangeLog.newest(self.path, changes.position(tx).id), True
+
+        await self.write(work)
+
+    @property
+    def is_log_full(self) -> bool:
+        """True when a copy should be made, which begins another file."""
+        return self._log is not None and self._log.is_full
 
     async def changed_outside(self) -> bool:
         """Whether another process has written since this was last asked, or since the opening."""
@@ -91,11 +141,16 @@ class SqliteDatabase:
     # --- the writer's thread ---------------------------------------------------------------------
 
     def _commit(self, works: Sequence[Work]) -> Sequence[Outcome]:
-        tx = self._tx
-        tx.has_noted = False
+        tx, change = self._tx, None
         try:
             tx.execute("BEGIN IMMEDIATE")
-            outcomes = [attempt(tx, work) for work in works]
+            if self._logs:
+                with changes.recorded(tx.connection) as session:
+                    outcomes = [attempt(tx, work) for work in works]
+                    if data := session.patchset():
+                        change = changes.step(tx, data)
+            else:
+                outcomes = [attempt(tx, work) for work in works]
             tx.execute("COMMIT")
         except apsw.Error as exc:
             self._roll_back()
@@ -104,8 +159,8 @@ class SqliteDatabase:
         except BaseException:
             self._roll_back()
             raise
-        if tx.has_noted:
-            self._follow_journal()
+        if change is not None:
+            self._add(change)
         return outcomes
 
     def _roll_back(self) -> None:
@@ -113,12 +168,15 @@ class SqliteDatabase:
             if self._tx.connection.in_transaction:
                 self._tx.execute("ROLLBACK")
 
-    def _follow_journal(self) -> None:
-        """Bring the journal's file up to what is committed, before anybody is told of it."""
+    def _add(self, change: changes.Change) -> None:
+        """Add to the log what is committed, before anybody is told of it."""
+        if self._log is None:
+            return
         try:
-            journal.follow(self._tx, journal.file_of(self.path))
-        except (OSError, apsw.Error) as exc:  # the table has it; the next line or start adds it
-            log.warning("journal.write_failed", error=type(exc).__name__)
+            self._log.append(change, at_once=changes.is_told(change.data, self._columns))
+        except OSError as exc:  # the database has it; the next copy does
+            self.needs_copy = True
+            log.warning("changes.write_failed", error=type(exc).__name__)
 
     # --- the readers' threads --------------------------------------------------------------------
 
@@ -140,6 +198,8 @@ class SqliteDatabase:
     def _finish(self) -> None:
         self._writer.join()
         self._readers.shutdown(wait=True)
+        if self._log is not None:
+            self._log.close()
         for connection in reversed(self._connections):  # the writer's last: it tidies up
             try:
                 connection.close()

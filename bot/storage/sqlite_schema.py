@@ -10,7 +10,7 @@ import apsw
 
 from bot import __version__, errors
 from bot.invocation import confidant
-from bot.storage import backup, fulltext, schema
+from bot.storage import backup, changes, fulltext, schema
 from bot.storage.sqlite_sql import SqliteTransaction
 
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions(
@@ -55,6 +55,8 @@ def _step(tx: SqliteTransaction, current: int) -> None:
             (version, __version__),
         )
     tx.execute(FULLTEXT)
+    tx.execute(changes.TABLE)
+    tx.execute(changes.FIRST)
 
 
 def _known(tx: SqliteTransaction, database: Path) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from bot import errors
-from bot.storage import Row, Value, fulltext, journal
+from bot.storage import Row, Value, fulltext
 
 # After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
@@ -17,12 +17,11 @@ _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, aps
 class SqliteTransaction:
     """`bot.storage.Transaction` over one connection."""
 
-    __slots__ = ("connection", "has_noted")
+    __slots__ = ("connection",)
     failures = _FATAL
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
-        self.has_noted = False
 
     def mapped(self, error: Exception) -> Exception:
         """Our error for one of SQLite's; any other as it is."""
@@ -62,11 +61,6 @@ class SqliteTransaction:
             (match, *keys, *people, limit),
         )
         return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
-
-    def note(self, line: str) -> None:
-        """Add a line to the journal."""
-        journal.add(self, line)
-        self.has_noted = True
 
     @property
     def node(self) -> str:

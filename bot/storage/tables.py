@@ -120,7 +120,6 @@ TABLES = (
     Table("rooms", ("key",)),
     Table("moved_chats", ("channel", "account", "chat")),
     Table("meta", ("key",)),
-    Table("ahead", ("seq",)),
     # A server's own: notes, which are files elsewhere, and the index over them.
     Table("notes", ("path",), ("space",), engine="postgres"),
     Table("forgettings", ("space", "number"), ("space",), engine="postgres"),
@@ -135,7 +134,7 @@ TABLES = (
     Table("entries_text", ("entry", "part"), kind="derived", engine="postgres"),
     # About this database alone.
     Table("schema_versions", ("version",), kind="engine"),
-    Table("journal", ("seq",), kind="engine"),
+    Table("changes", ("id",), kind="engine", engine="sqlite"),
     Table("schema_parts", ("name", "digest"), kind="engine", engine="postgres"),
     Table("writers", ("id",), kind="engine", engine="postgres"),
     Table("entry_months", ("month",), kind="engine", engine="postgres"),

@@ -12,9 +12,8 @@ import apsw
 from bot.channel import Inbound
 from bot.identity.view import folder_name
 from bot.sessions.erasing import ASKED
-from bot.storage import backup
+from bot.storage import backup, changes
 from bot.storage.files import DATABASE_NAME
-from bot.storage.journal import file_of
 from bot.storage.sqlite_sql import SqliteTransaction
 from tests.support import NOON, Engine, running
 
@@ -36,8 +35,8 @@ async def live(folder: Path) -> None:
     backup.make(database, 7, NOON)
     backup.make(database, 7, NOON + 86_400_000)
     backup.keep(database, 12)
-    journal = file_of(database)
-    shutil.copy(journal, journal.with_name(f"{journal.name}.kept-1"))
+    for log in changes.paths(database):
+        shutil.copy(log, log.with_name(f"{log.name}.kept-1"))
     for path in [*(folder / "sessions").rglob("*.jsonl")]:
         shutil.copy(path, path.with_name(f"{path.name}.kept-1"))
 

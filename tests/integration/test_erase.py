@@ -30,7 +30,7 @@ from tests.support import NOON, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
-NOBODYS = {"rooms", "moved_chats", "meta", "ahead", "prefix_texts"}  # other rules hold for those
+NOBODYS = {"rooms", "moved_chats", "meta", "prefix_texts"}  # other rules hold for those
 NAMES = (ADA, "memory:ada", space_of("ada"))
 
 

@@ -28,7 +28,7 @@ async def test_what_is_over_is_pruned_also_where_no_backups_are_made(tmp_path, m
     await database.write(lambda tx: inbox.done(tx, [row], clock()))
     clock.advance(days=31)
     config = StorageConfig(backup_hours=hours)
-    task = asyncio.create_task(housekeeping.keep_backups(config, path, database, clock))
+    task = asyncio.create_task(housekeeping.keep_copies(config, database, clock))
     async with asyncio.timeout(60):
         await until(lambda: not query(tmp_path, "SELECT 1 FROM inbox"))
         await until(lambda: bool(backup.newest_first(path, clock())) or not hours)

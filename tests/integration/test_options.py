@@ -106,7 +106,7 @@ async def test_only_as_many_backups_are_kept_as_configured(tmp_path: Path, monke
         clock.advance(days=1)
     last = backup.newest_first(path, clock())[0]
     config = StorageConfig(backups_kept=2)
-    task = asyncio.create_task(housekeeping.keep_backups(config, path, database, clock))
+    task = asyncio.create_task(housekeeping.keep_copies(config, database, clock))
     async with asyncio.timeout(30):
         await until(lambda: backup.newest_first(path, clock())[0] != last)
     await soon(lambda: len(backup.newest_first(path, clock())) == 2)  # the oldest go last
@@ -330,7 +330,7 @@ async def test_a_backup_is_made_after_the_configured_hours(tmp_path: Path, monke
     os.utime(old, (clock() / 1000, clock() / 1000))
     clock.advance(hours=2)
     config = StorageConfig(backup_hours=1)
-    task = asyncio.create_task(housekeeping.keep_backups(config, path, database, clock))
+    task = asyncio.create_task(housekeeping.keep_copies(config, database, clock))
     for _ in range(100):  # it has no event of its own
         if backup.newest_first(path, clock())[0] != old:
             break

@@ -48,7 +48,7 @@ def test_a_work_with_an_effect_outside_is_found(tmp_path):
     ("file", "names"),
     [
         ("integration/test_link.py", "joins or tries or ended"),
-        ("unit/test_journal.py", "another_databases"),
+        ("unit/test_changes.py", "another_database"),
     ],
 )
 def test_nobody_notices_what_is_run_again(file, names):

@@ -15,7 +15,7 @@ from bot import __version__
 from bot.clock import DAY_MS
 from bot.errors import StorageError, StorageFull
 from bot.recovery import open_database
-from bot.storage import Transaction, backup, journal, schema
+from bot.storage import Transaction, backup, schema
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase
 from tests.faults import faulty_disk
@@ -226,7 +226,6 @@ async def test_a_copy_of_a_newer_version_or_of_something_else_is_not_put_back(
     with pytest.raises(StorageError, match="no whole database of Confidant's"):
         backup.put_back(path, other, NOON)
     assert path.read_bytes() == before
-    assert not backup.read_back_is_due(path)
 
 
 async def test_backups_of_a_newer_version_do_not_take_a_damaged_databases_place(
@@ -243,18 +242,3 @@ async def test_backups_of_a_newer_version_do_not_take_a_damaged_databases_place(
     database = await open_database(tmp_path, FakeClock(NOON + 2000))
     assert "old" in await database.read(keys)
     await database.close()
-
-
-async def test_a_journal_of_a_newer_format_is_refused_and_not_set_aside(tmp_path):
-    path = tmp_path / DATABASE_NAME
-    await used(path)
-    file = journal.file_of(path)
-    newer = b'{"type":"journal","version":2,"more":1}\n{"something":"new"}\n'
-    file.write_bytes(newer)
-    before = path.read_bytes()
-    with pytest.raises(StorageError, match=r"has format 2.*knows format 1\. Nothing was changed"):
-        await open_database(tmp_path, FakeClock())
-    assert (file.read_bytes(), path.read_bytes()) == (newer, before)
-    for known in (b"", b'{"type":"jour', b"\0" * 40, journal.HEADER, b"9" * 5000):
-        file.write_bytes(known)
-        journal.must_be_known(file)

@@ -1,7 +1,6 @@
 """Handing what was said to the memory index, while people forget."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -19,7 +18,6 @@ from bot.agent.transcript import (
     storable,
     to_json,
 )
-from bot.channel import Foreign, Inbound
 from bot.errors import ModelBadReply
 from bot.identity.view import MemoryView
 from bot.memory import transcripts
@@ -28,8 +26,6 @@ from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
 from bot.sessions import entries, forgetting, store
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import revived
-from bot.sessions.inbox import storable as storable_inbound
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
@@ -129,25 +125,6 @@ def test_what_was_stored_before_origins_were_is_nobodys_own_where_it_may_be_anot
     role, block, origin
 ):
     assert origins_of(role, [block]) == {origin}
-
-
-def test_a_message_that_waited_before_parts_were_told_apart_is_read_carefully():
-    inbound = Inbound("t", "d", "1", "direct", "1", "5", "[forwarded from Bob]\nhello", 0)
-    body = orjson.loads(storable_inbound(inbound)[1])
-    assert revived(orjson.dumps(body)) == inbound  # as it is stored now
-    del body["foreign"]
-    old = revived(orjson.dumps(body))
-    assert (old.text, old.shown) == ("", inbound.text)
-    assert old.foreign == (Foreign("unknown", inbound.text),)
-    for words in ("hello", "/remind me [soon]"):
-        body["text"] = words
-        assert (revived(orjson.dumps(body)).text, revived(orjson.dumps(body)).foreign) == (
-            words,
-            (),
-        )
-    forward = replace(inbound, text="", foreign=(Foreign("forwarded", "hello", "Bob"),))
-    assert revived(storable_inbound(forward)[1]) == forward
-    assert forward.shown == inbound.text
 
 
 OLD_NOTE = f"""[recalled by the program for the beginning of this conversation]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bot.identity import Place
-from bot.recovery import open_database
-from bot.sessions import store, transcript_files
-from bot.sessions.entries import NewEntry
-from bot.sessions.mirror import Mirror
-from bot.sessions.transcript_files import MARK, OpenFiles, path_of
-from bot.storage.files import DATABASE_NAME
-from tests.support import NOON
+from bot.sessions import transcript_files
+from bot.sessions.transcript_files import OpenFiles, path_of
 
 ID = "20261123-181546-fd1b1921f6"
 
@@ -81,78 +74,3 @@ def test_what_somebody_does_to_an_open_file_is_noticed(tmp_path, damage):
 # --- whether they are in step ---------------------------------------------------------------------
 
 PLACE = Place("agent:main:telegram:dm:1", "telegram:1", "telegram", "default", "1", "", "direct")
-
-
-async def run(folder: Path, *texts: str, stops: bool = True) -> int:
-    """A start that says something; how many transcripts were read at it."""
-    looked = 0
-    found = transcript_files.all_found
-
-    def counted(sessions: Path) -> list[transcript_files.Found]:
-        nonlocal looked
-        looked += 1
-        return found(sessions)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transcript_files, "all_found", counted)
-        database = await open_database(folder, lambda: NOON)
-    mirror = Mirror(database, folder / "sessions")
-    await mirror.start()
-    for text in texts:
-        there = await database.read(lambda tx: store.current(tx, PLACE.key))
-        if there is None:
-            there, header = await database.write(
-                lambda tx: store.start(tx, PLACE, NOON, by="first")
-            )
-            mirror.add([header])
-        added = partial(store.append, session_id=there.id, now=NOON)
-        news = [NewEntry("message", "user", text)]
-        mirror.add([await database.write(partial(added, news=news))])
-    await mirror.repair()
-    await mirror.stop()
-    if not stops:  # a kill: the note of the end was not made
-        (folder / MARK).unlink()
-    await database.close()
-    return looked
-
-
-async def said(folder: Path) -> list[str]:
-    database = await open_database(folder, lambda: NOON)
-    rows = await database.read(
-        lambda tx: tx.execute("SELECT json_extract(line, '$.message.text') FROM entries")
-    )
-    await database.close()
-    return [row[0] for row in rows]
-
-
-async def test_after_a_stop_no_transcript_is_looked_at_and_after_a_kill_all_are(tmp_path):
-    await run(tmp_path, "one")
-    assert await run(tmp_path) == 0
-    assert await run(tmp_path, "two") == 0
-    assert await run(tmp_path, stops=False) == 0
-    assert await run(tmp_path) == 1
-    assert await run(tmp_path) == 0
-
-
-async def test_what_an_older_database_lacks_is_read_back_and_so_is_a_file_put_there(tmp_path):
-    await run(tmp_path, "one")
-    older = (tmp_path / DATABASE_NAME).read_bytes()
-    await run(tmp_path, "two")
-    await run(tmp_path)
-    (tmp_path / DATABASE_NAME).write_bytes(older)  # by hand
-    assert await said(tmp_path) == ["one", "two"]
-    # A transcript from elsewhere.
-    other = tmp_path / "other"
-    other.mkdir()
-    await run(other, "three")
-    assert await run(tmp_path) == 0  # it has all of it again
-    (there,) = (other / "sessions").rglob("*.jsonl")
-    shutil.copy(there, tmp_path / "sessions" / there.name)
-    assert await said(tmp_path) == ["one", "two", "three"]
-
-
-@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"entries":7}', b'{"entries":[],"places":7}'])
-async def test_a_note_that_says_nothing_is_none(tmp_path, torn):
-    await run(tmp_path, "one")
-    (tmp_path / MARK).write_bytes(torn)
-    assert await run(tmp_path) == 1

@@ -19,7 +19,7 @@ from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefus
 from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import compactions, forgetting, journal_records, snapshots, store
+from bot.sessions import compactions, forgetting, snapshots, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.snapshots import Snapshot
@@ -370,7 +370,7 @@ def begin_another(tx: Transaction, session: Session) -> None:
 
 
 def go_back(tx: Transaction, session: Session) -> None:
-    store.go_back(tx, PLACE.key, session.id, 6)
+    store.point(tx, PLACE.key, session.id, 6)
 
 
 def end(tx: Transaction, session: Session) -> None:
@@ -379,12 +379,6 @@ def end(tx: Transaction, session: Session) -> None:
 
 def forget_prompt(tx: Transaction, session: Session) -> None:
     snapshots.remove(tx, snapshots.names_of(tx, [PLACE.key]))
-
-
-def restore_row(tx: Transaction, session: Session) -> None:
-    row = {name: getattr(session, name) for name in journal_records.TABLES["sessions"].columns}
-    record = journal_records.Record("sessions", {**row, "told": 70})
-    journal_records.apply(tx, "", record, 9)
 
 
 def a_choice(**columns: str | int) -> Change:
@@ -403,7 +397,6 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "gone back to": (begin_another, go_back),
     "ended": (end,),
     "ended and taken up again": (end, go_back),
-    "a row restored": (restore_row,),
     "a model chosen": (a_choice(model="other"),),
     "notices chosen": (a_choice(notices="off"),),
     "usage chosen": (a_choice(usage="tokens"),),

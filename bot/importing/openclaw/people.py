@@ -15,7 +15,7 @@ from bot.importing.openclaw import transcripts
 from bot.importing.openclaw.home import Home
 from bot.importing.openclaw.keys import channel_of
 from bot.importing.values import Skipped, items, mapping, words
-from bot.sessions import journal_records, pairing
+from bot.sessions import pairing
 from bot.storage import Transaction, upsert
 
 MAX_FILE = 4_000_000  # bytes
@@ -86,7 +86,7 @@ def _admit(tx: Transaction, seat: Seat, now: int) -> None:
         "approved_at = excluded.approved_at",
         (seat.channel, seat.account, seat.sender, chat, now, now),
     )
-    journal_records.keep(tx, "pairing", seat.channel, seat.account, seat.sender)
+    tx.publish("books")
 
 
 def _id(channel: str, entry: str) -> str:

@@ -140,6 +140,6 @@ async def test_what_was_confirmed_stands_again_after_kills_and_the_loss_of_the_d
     assert all((done.forgotten, done.reminders, done.links))
     with capsys.disabled():
         print(
-            f"\nJournal: {lives} kills, the database lost {losses} times; {len(done.forgotten)} "
+            f"\nChanges: {lives} kills, the database lost {losses} times; {len(done.forgotten)} "
             f"forgotten, {len(done.reminders)} reminders, {len(done.links)} links: all there"
         )
