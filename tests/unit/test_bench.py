@@ -1,4 +1,4 @@
-"""The statistics and the table of `make bench`."""
+"""What the benchmarks make of their measurements."""
 
 import asyncio
 import importlib

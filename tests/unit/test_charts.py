@@ -1,4 +1,4 @@
-"""Pictures of numbers: whatever the numbers and names are, they stay within their place."""
+"""Charts: whatever the numbers and names are, they stay within their place."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""Help: every command in one line, in its group, with an example that can be typed."""
+"""The command line: help, how it is called, what it logs and what it loads."""
 
 import ast
 import importlib

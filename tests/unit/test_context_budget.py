@@ -1,3 +1,5 @@
+"""What of a window is whose, what is due when it fills, and what is told of it."""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The page's own files: every word is in the catalog, and nothing comes from elsewhere."""
+"""The page: who may open it, what goes over its socket, its files, its notes for browsers."""
 
 import asyncio
 import json

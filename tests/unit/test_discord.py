@@ -1,4 +1,4 @@
-"""What Discord sends, from the plain to the odd, becomes what the engine takes, or is left out."""
+"""The Discord channel: options, what it brings, pieces, menus, errors."""
 
 import random
 import subprocess

@@ -1,3 +1,5 @@
+"""When and how often, as people say it in English and Chinese."""
+
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 

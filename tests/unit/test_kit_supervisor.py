@@ -1,4 +1,4 @@
-"""One account at work: what waits ends with it, what is to be stored is stored, health is told."""
+"""One account at work: brought, stored, stopped, healthy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection

@@ -1,4 +1,4 @@
-"""Times that questions ask about: what they mean on a day, and that no text is too much."""
+"""What a question asks for: times, speakers, many things."""
 
 import time
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""From what Talk brings to messages: a corpus of usual and odd payloads."""
+"""From what Talk brings, and what its rooms record, to messages."""
 
 import json
 

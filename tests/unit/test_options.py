@@ -1,4 +1,4 @@
-"""What options decide by themselves: whose own they are, who may talk, and what rules match."""
+"""What options decide, and that each is documented, shown and noticed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Reminders that come again and again: kept, sent once each time, listed, cancelled; the tool."""
+"""Reminders that come again: their rules, and each time kept, sent once, listed, cancelled."""
 
 from dataclasses import replace
 from datetime import datetime

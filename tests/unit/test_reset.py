@@ -1,3 +1,5 @@
+"""When a conversation ends, and whose clock counts."""
+
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones

@@ -1,3 +1,5 @@
+"""Who may talk and remember where, and which conversation a message belongs to."""
+
 import re
 import string
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises to fail until it is done, and that what it names is there."""
+"""What scripts and pages for engineers say is so."""
 
 import importlib
 import json

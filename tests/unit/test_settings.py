@@ -1,4 +1,4 @@
-"""Where values come from, which of them wins, and what they are afterwards."""
+"""Where values come from, which wins, and what becomes of anything odd."""
 
 import json
 import stat

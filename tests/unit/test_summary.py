@@ -1,4 +1,4 @@
-"""Summaries by a model: a whole one comes back, or an error, and the history is never touched."""
+"""Summaries, what stands in without a model, and the history they are made of."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What was sent as one becomes one message again."""
+"""The parts of the Telegram channel: options, transport, errors, rendering, albums, odd updates."""
 
 import copy
 import datetime as dt

@@ -1,3 +1,5 @@
+"""What Telegram sends, in private and in rooms, as the engine takes it."""
+
 import json
 
 import pytest

@@ -1,4 +1,4 @@
-"""A tool's parameters: one model is what a language model is sent, and what its arguments pass."""
+"""Tools: their parameters, how one is run, and what servers list."""
 
 import asyncio
 import json
