@@ -352,6 +352,18 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
     assert not any(name.startswith("bot.agent.tools.web") for name in loaded)
 
 
+@pytest.mark.parametrize(
+    ("channel", "later"),
+    [
+        ("telegram", {"telegram", "aiohttp", "httpx", "markdown_it"}),
+        ("discord", {"discord", "aiohttp", "structlog"}),
+        ("nextcloud_talk", {"aiohttp", "orjson"}),
+    ],
+)
+def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, later):
+    assert packages(loaded_by(f"import adapters.{channel}")) & later == set()
+
+
 def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
     loaded = loaded_by(
         "from bot.cli import logger; logger.load()\n"

@@ -87,6 +87,12 @@ SECTIONS = {
 }
 
 
+@pytest.mark.parametrize("model", [*SECTIONS, *map(type, SECTIONS.values()), discord.GuildConfig])
+def test_every_option_of_a_channel_has_a_default_and_a_description(model):
+    fields = model.model_fields.items()
+    assert [n for n, field in fields if field.is_required() or not field.description] == []
+
+
 @pytest.mark.parametrize(
     ("account", "option"),
     [(account, option) for account in SECTIONS for option in account.model_fields],
