@@ -1,4 +1,4 @@
-"""Questions whether a tool may be called, on both engines: one answer, and one beginning."""
+"""Questions before a tool is called, and the rights to call it."""
 
 import asyncio
 import json

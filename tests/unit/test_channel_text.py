@@ -1,3 +1,5 @@
+"""What channels make of text, and what they leave out of it."""
+
 import io
 import re
 from html import unescape

@@ -1,4 +1,4 @@
-"""Help: every command in one line, in its group, with an example that can be typed."""
+"""The command line: help, how it is called, what it logs and what it loads."""
 
 import ast
 import importlib
@@ -350,6 +350,18 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
     )
     assert packages(loaded) & LATER == set()
     assert not any(name.startswith("bot.agent.tools.web") for name in loaded)
+
+
+@pytest.mark.parametrize(
+    ("channel", "later"),
+    [
+        ("telegram", {"telegram", "aiohttp", "httpx", "markdown_it"}),
+        ("discord", {"discord", "aiohttp", "structlog"}),
+        ("nextcloud_talk", {"aiohttp", "orjson"}),
+    ],
+)
+def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, later):
+    assert packages(loaded_by(f"import adapters.{channel}")) & later == set()
 
 
 def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():

@@ -1,4 +1,4 @@
-"""Where a conversation is cut, shared out and shown: nothing is lost, and no pair is parted."""
+"""Where a conversation is cut, pruned and folded: nothing is lost, no pair is parted."""
 
 from itertools import pairwise
 

@@ -1,3 +1,5 @@
+"""How many tokens a text has, and what real counts teach about estimates."""
+
 import base64
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The page's own files: every word is in the catalog, and nothing comes from elsewhere."""
+"""The page: who may open it, what goes over its socket, its files, its notes for browsers."""
 
 import asyncio
 import json
@@ -68,15 +68,11 @@ def test_every_other_name_is_not_loopback(host: str) -> None:
 @pytest.mark.parametrize(
     ("header", "host"),
     [
-        ("localhost:8420", "localhost"),
-        ("[::1]:8420", "::1"),
-        ("127.0.0.1", "127.0.0.1"),
-        ("[::1", ""),
-        ("", ""),
-        ("evil.example#127.0.0.1", "evil.example"),
+        ("localhost:8420", "localhost"), ("[::1]:8420", "::1"), ("127.0.0.1", "127.0.0.1"),
+        ("[::1", ""), ("", ""), ("evil.example#127.0.0.1", "evil.example"),
         ("127.0.0.1@evil.example", "evil.example"),
     ],
-)
+)  # fmt: skip
 def test_host_header(header: str, host: str) -> None:
     assert host_of(header) == host
 

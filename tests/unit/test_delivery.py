@@ -1,3 +1,5 @@
+"""Delivery: in order, once, told when it fails, and over a restart."""
+
 import asyncio
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The proxy that faults are made with does what it says."""
+"""The proxy and the PostgreSQL of the tests do what they say."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""When and how often, as people say it in English and Chinese."""
+
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -154,40 +156,22 @@ def test_the_words_are_what_is_left_without_what_leads_to_them(text, rest):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", Problem.NONE),
-        ("call Bob", Problem.NONE),
-        ("每人带一瓶水", Problem.NONE),
-        ("every Tom, Dick and Harry", Problem.NONE),
-        ("tomorrowland", Problem.NONE),
-        ("at 2nd street", Problem.NONE),
-        ("in 5 apples", Problem.NONE),
-        ("call Bob 24.12. 18:00", Problem.NONE),
-        ("call Bob 3/4 18:00", Problem.NONE),
-        ("call Bob 18:00:99:11", Problem.NONE),
-        ("pack for tomorrow", Problem.NONE),
-        ("早点睡", Problem.NONE),
-        ("in 99999999999999 hours", Problem.NONE),
-        ("at 25:00", Problem.WRONG),
-        ("at 18:60", Problem.WRONG),
-        ("at 13pm", Problem.WRONG),
-        ("at 0am", Problem.WRONG),
-        ("24:30", Problem.WRONG),
-        ("2027-02-29 9:00", Problem.WRONG),
-        ("2026-13-01", Problem.WRONG),
-        ("0000-01-01", Problem.WRONG),
-        ("2月30日", Problem.WRONG),
-        ("明天九十点", Problem.WRONG),
-        ("today at 11:00", Problem.PAST),
-        ("this morning", Problem.PAST),
-        ("2026-11-19 18:00", Problem.PAST),
-        ("本周一", Problem.PAST),
-        ("in 0 minutes", Problem.PAST),
-        ("in 6 years", Problem.FAR),
-        ("in 9999999 years", Problem.FAR),
-        ("in 9999999 weeks", Problem.FAR),
+        ("", Problem.NONE), ("call Bob", Problem.NONE), ("每人带一瓶水", Problem.NONE),
+        ("every Tom, Dick and Harry", Problem.NONE), ("tomorrowland", Problem.NONE),
+        ("at 2nd street", Problem.NONE), ("in 5 apples", Problem.NONE),
+        ("call Bob 24.12. 18:00", Problem.NONE), ("call Bob 3/4 18:00", Problem.NONE),
+        ("call Bob 18:00:99:11", Problem.NONE), ("pack for tomorrow", Problem.NONE),
+        ("早点睡", Problem.NONE), ("in 99999999999999 hours", Problem.NONE),
+        ("at 25:00", Problem.WRONG), ("at 18:60", Problem.WRONG), ("at 13pm", Problem.WRONG),
+        ("at 0am", Problem.WRONG), ("24:30", Problem.WRONG), ("2027-02-29 9:00", Problem.WRONG),
+        ("2026-13-01", Problem.WRONG), ("0000-01-01", Problem.WRONG), ("2月30日", Problem.WRONG),
+        ("明天九十点", Problem.WRONG), ("today at 11:00", Problem.PAST),
+        ("this morning", Problem.PAST), ("2026-11-19 18:00", Problem.PAST),
+        ("本周一", Problem.PAST), ("in 0 minutes", Problem.PAST), ("in 6 years", Problem.FAR),
+        ("in 9999999 years", Problem.FAR), ("in 9999999 weeks", Problem.FAR),
         ("9999-12-31 23:59", Problem.FAR),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_time_to_come_is_refused(text, problem):
     assert read(text) == problem
 

@@ -1,4 +1,4 @@
-"""The text of documents: what other programs wrote is read whole, what was made to harm is not."""
+"""Files as text: documents and pages, opened in a process of their own."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""`resolve`: one value of who and where, and what becomes of it when something changes."""
+"""`resolve`: who and where, and accounts that people joined."""
 
 from dataclasses import replace
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""What is read of one conversation of ChatGPT or Claude."""
+"""What is read of other programs: chats, keys, notes, and what was made to harm."""
 
 import json
 import re

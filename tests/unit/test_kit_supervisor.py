@@ -1,4 +1,4 @@
-"""One account at work: what waits ends with it, what is to be stored is stored, health is told."""
+"""One account at work: brought, stored, stopped, healthy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -383,13 +383,10 @@ async def test_the_worst_is_told_and_only_when_it_changes(engine, supervisor) ->
     supervisor.well("sending")
     supervisor.well("rights")
     assert engine.reports == [
-        (Health.UP, "It may not read along."),
-        (Health.DEGRADED, "It is slow."),
-        (Health.DOWN, "It is gone."),
-        (Health.DEGRADED, "It is slower."),
-        (Health.UP, "It may not read along."),
-        (Health.UP, ""),
-    ]
+        (Health.UP, "It may not read along."), (Health.DEGRADED, "It is slow."),
+        (Health.DOWN, "It is gone."), (Health.DEGRADED, "It is slower."),
+        (Health.UP, "It may not read along."), (Health.UP, ""),
+    ]  # fmt: skip
 
 
 class Platform:

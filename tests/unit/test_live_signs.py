@@ -1,4 +1,4 @@
-"""Typing, drafts and activities go out on the node that has the account, wherever a turn runs."""
+"""What people see while a reply is written: signs, drafts, previews, silence."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -1,4 +1,4 @@
-"""Code in colours: the same text, whatever it is, and never for long."""
+"""Markdown, code and formulas as HTML: the same words, nothing off the list, never for long."""
 
 import html
 import re

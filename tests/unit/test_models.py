@@ -1,4 +1,4 @@
-"""Which service a model's name means, and what a service is shown of the others'."""
+"""Models: which service a name means, who steps in, and what goes over the wire."""
 
 import asyncio
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Which addresses are opened: a table of addresses and tricks."""
+"""Which addresses are opened, by which connections, and what robots.txt says."""
 
 import asyncio
 import ipaddress

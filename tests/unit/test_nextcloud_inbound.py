@@ -1,4 +1,4 @@
-"""From what Talk brings to messages: a corpus of usual and odd payloads."""
+"""From what Talk brings, and what its rooms record, to messages."""
 
 import json
 
@@ -210,14 +210,9 @@ def test_what_a_placeholder_brings_is_not_looked_into_again():
 
 
 FILE = {
-    "type": "file",
-    "id": "9001",
-    "name": "receipt.pdf",
-    "size": "24576",
-    "path": "receipt.pdf",
-    "link": "https://nextcloud.example/f/9001",
-    "mimetype": "application/pdf",
-}
+    "type": "file", "id": "9001", "name": "receipt.pdf", "size": "24576", "path": "receipt.pdf",
+    "link": "https://nextcloud.example/f/9001", "mimetype": "application/pdf",
+}  # fmt: skip
 
 
 def test_a_file_comes_with_what_is_known_of_it():

@@ -1,4 +1,4 @@
-"""What options decide by themselves: whose own they are, who may talk, and what rules match."""
+"""What options decide, and that each is documented, shown and noticed."""
 
 import asyncio
 import json
@@ -62,29 +62,24 @@ from tests.support import PATIENCE
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
 OWN = {
-    "dm_policy": "disabled",
-    "allow_from": ("42",),
-    "group_policy": "open",
-    "group_allow_from": ("43",),
-    "require_mention": False,
-    "mention_patterns": ("robot",),
-    "notices": "on",
-    "language": "zh",
-    "streaming": False,
-    "groups": {"7": GroupConfig()},
-    "guilds": {"8": discord.GuildConfig()},
-    "token": SecretStr("t"),
-    "mode": "webhook",
-    "attachment_hosts": ("https://cdn.own.example",),
-    "bot_secret": SecretStr("s"),
-    "api_password": SecretStr("p"),
-    "webhook_secret": SecretStr("w"),
-}
+    "dm_policy": "disabled", "allow_from": ("42",), "group_policy": "open",
+    "group_allow_from": ("43",), "require_mention": False, "mention_patterns": ("robot",),
+    "notices": "on", "language": "zh", "streaming": False, "groups": {"7": GroupConfig()},
+    "guilds": {"8": discord.GuildConfig()}, "token": SecretStr("t"), "mode": "webhook",
+    "attachment_hosts": ("https://cdn.own.example",), "bot_secret": SecretStr("s"),
+    "api_password": SecretStr("p"), "webhook_secret": SecretStr("w"),
+}  # fmt: skip
 SECTIONS = {
     telegram.AccountConfig: telegram.TelegramConfig(),
     discord.AccountConfig: discord.DiscordConfig(),
     nextcloud_talk.AccountConfig: nextcloud_talk.NextcloudTalkConfig(),
 }
+
+
+@pytest.mark.parametrize("model", [*SECTIONS, *map(type, SECTIONS.values()), discord.GuildConfig])
+def test_every_option_of_a_channel_has_a_default_and_a_description(model):
+    fields = model.model_fields.items()
+    assert [n for n, field in fields if field.is_required() or not field.description] == []
 
 
 @pytest.mark.parametrize(

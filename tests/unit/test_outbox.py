@@ -1,4 +1,4 @@
-"""The outbox table: what is read back is what was written, and nothing is touched beside it."""
+"""The outbox, replies said aloud, and speech understood on this machine."""
 
 import asyncio
 import random

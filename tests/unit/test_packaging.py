@@ -1,4 +1,4 @@
-"""The container files: valid by their schema, and as closed as they are said to be."""
+"""The container files and the package: valid, closed, and as `make` sets them up."""
 
 import ast
 import os

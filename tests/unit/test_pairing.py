@@ -1,3 +1,5 @@
+"""Who may talk to the bot, and how newcomers are let in."""
+
 import contextlib
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Channels that come from other packages, and those that are broken."""
+"""Channels, models and tools from other packages: the documents' examples, and broken ones."""
 
 import json
 import os

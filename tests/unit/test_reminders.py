@@ -157,13 +157,15 @@ def test_half_a_character_can_be_kept(desk):
     assert added.text == "a�b"
 
 
-def test_the_searches_use_their_indexes(desk):
-    for question, index in (
-        ("SELECT * FROM reminders WHERE state = 'waiting' AND due_at <= 5", "reminders_due"),
-        ("SELECT min(due_at) FROM reminders WHERE state = 'waiting'", "reminders_due"),
-        ("SELECT count(*) FROM reminders WHERE person = 'a' AND state = 'waiting'", "by_person"),
+@pytest.mark.parametrize("table", ["reminders", "repeats"])
+def test_the_searches_use_their_indexes(desk, table):
+    for what, where, index in (
+        ("*", "state = 'waiting' AND due_at <= 5", f"{table}_due"),
+        ("min(due_at)", "state = 'waiting'", f"{table}_due"),
+        ("count(*)", "person = 'a' AND state = 'waiting'", "by_person"),
     ):
-        assert index in str(desk.tx.execute(f"EXPLAIN QUERY PLAN {question}"))
+        question = f"EXPLAIN QUERY PLAN SELECT {what} FROM {table} WHERE {where}"
+        assert index in str(desk.tx.execute(question))
 
 
 # --- sending -------------------------------------------------------------------------------------
@@ -256,7 +258,7 @@ async def test_a_crash_in_the_middle_leaves_all_or_nothing(desk, monkeypatch):
     for name in ("add", "append"):
         broken = outbox if name == "add" else store
         with monkeypatch.context() as patch:
-            patch.setattr(broken, name, _dies)
+            patch.setattr(broken, name, dies)
             with pytest.raises(SystemError):
                 await desk.reminders.fire(desk.clock())
         assert desk.texts() == []
@@ -265,7 +267,7 @@ async def test_a_crash_in_the_middle_leaves_all_or_nothing(desk, monkeypatch):
     assert desk.texts() == ["⏰ x"]
 
 
-def _dies(*_args: object, **_named: object) -> None:
+def dies(*_args: object, **_named: object) -> None:
     raise SystemError
 
 

@@ -1,4 +1,4 @@
-"""Reminders that come again and again: kept, sent once each time, listed, cancelled; the tool."""
+"""Reminders that come again: their rules, and each time kept, sent once, listed, cancelled."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +29,7 @@ from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork
 from tests.support import NOON, FakeClock, running
-from tests.unit.test_reminders import DAY, HOUR, PLACE, TARGET, VIEW, Desk
+from tests.unit.test_reminders import DAY, HOUR, PLACE, TARGET, VIEW, Desk, dies
 from tests.unit.test_reset import ZONES
 
 # ruff: noqa: DTZ001 - what stands on a wall clock has no time zone
@@ -167,15 +167,6 @@ def test_so_many_repeat_for_one_person_and_no_more(desk):
     assert desk.repeat("one more", target=elsewhere)
 
 
-def test_the_searches_use_their_indexes(desk):
-    for question, index in (
-        ("SELECT * FROM repeats WHERE state = 'waiting' AND due_at <= 5", "repeats_due"),
-        ("SELECT min(due_at) FROM repeats WHERE state = 'waiting'", "repeats_due"),
-        ("SELECT count(*) FROM repeats WHERE person = 'a' AND state = 'waiting'", "by_person"),
-    ):
-        assert index in str(desk.tx.execute(f"EXPLAIN QUERY PLAN {question}"))
-
-
 # --- sending -------------------------------------------------------------------------------------
 
 
@@ -233,7 +224,7 @@ async def test_a_full_disk_and_a_crash_lose_nothing_and_say_nothing_twice(desk, 
         await desk.reminders.wake()
     desk.database.full = False
     with monkeypatch.context() as patch:
-        patch.setattr(outbox, "add", _dies)
+        patch.setattr(outbox, "add", dies)
         with pytest.raises(SystemError):
             await desk.reminders.wake()
     assert desk.texts() == []
@@ -241,10 +232,6 @@ async def test_a_full_disk_and_a_crash_lose_nothing_and_say_nothing_twice(desk, 
     await desk.reminders.wake()
     assert desk.texts() == ["⏰ tea"]
     assert desk.planned[-1] == desk.clock() + DAY
-
-
-def _dies(*_args: object, **_named: object) -> None:
-    raise SystemError
 
 
 async def test_a_clock_that_is_set_back_says_nothing_twice(desk):

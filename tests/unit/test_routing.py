@@ -1,3 +1,5 @@
+"""Who may talk and remember where, and which conversation a message belongs to."""
+
 import re
 import string
 from dataclasses import replace
@@ -614,14 +616,11 @@ def test_who_may_see_nothing_has_no_partition_to_search():
 @pytest.mark.parametrize(
     ("actions", "default", "answered"),
     [
-        ((), "allow", True),
-        ((), "deny", False),
-        (("allow",), "deny", True),
-        (("deny",), "allow", False),
-        (("allow", "deny"), "allow", False),
+        ((), "allow", True), ((), "deny", False), (("allow",), "deny", True),
+        (("deny",), "allow", False), (("allow", "deny"), "allow", False),
         (("deny", "allow"), "allow", False),
     ],
-)
+)  # fmt: skip
 def test_who_is_denied_anywhere_is_not_answered_and_who_is_allowed_is(actions, default, answered):
     subject = Subject("telegram", "default", "group", "42", "7", "agent:main:k")
     rules = tuple(Rule(action=action, channel="telegram") for action in actions)

@@ -1,4 +1,4 @@
-"""A tool's parameters: one model is what a language model is sent, and what its arguments pass."""
+"""Tools: their parameters, how one is run, and what servers list."""
 
 import asyncio
 import json
@@ -424,16 +424,12 @@ def test_whatever_a_schema_is_it_ends_as_one_of_an_object_or_as_none(schema: obj
 @pytest.mark.parametrize(
     ("annotations", "changes"),
     [
-        (None, True),
-        ({}, True),
-        ({"readOnlyHint": True}, False),
+        (None, True), ({}, True), ({"readOnlyHint": True}, False),
         ({"readOnlyHint": True, "destructiveHint": True}, False),
         ({"readOnlyHint": False, "destructiveHint": False}, True),
-        ({"destructiveHint": False}, True),
-        ({"readOnlyHint": "true"}, True),
-        ([], True),
+        ({"destructiveHint": False}, True), ({"readOnlyHint": "true"}, True), ([], True),
     ],
-)
+)  # fmt: skip
 def test_only_a_tool_that_says_it_only_reads_changes_nothing(*, annotations: object, changes: bool):
     (offer,) = offers_in([{"name": "send_mail", "annotations": annotations}])
     assert offer.changes is changes

@@ -1,4 +1,4 @@
-"""Handing what was said to the memory index, while people forget."""
+"""Transcripts: blocks as stored, and what memory is handed of them."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

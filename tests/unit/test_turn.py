@@ -1,3 +1,5 @@
+"""A turn: its steps, its end, and the session it keeps."""
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace

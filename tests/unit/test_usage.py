@@ -1,4 +1,4 @@
-"""What models used, as both databases count it."""
+"""What models used: counted, priced, limited."""
 
 import asyncio
 from collections.abc import Iterable
