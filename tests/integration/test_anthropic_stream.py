@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -10,12 +11,21 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
+import aiohttp
+import anthropic
 import pytest
 import truststore
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import SecretStr
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage, connection
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.anthropic_failures import event_error, model_error
+from bot.agent.models.connection import Refused
+from bot.agent.models.openai import OpenAIModel
+from bot.agent.models.openai_failures import model_error as of_completions
+from bot.agent.models.service import ServiceModel
 from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
@@ -32,6 +42,7 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
+from tests.fakes import aimock
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
 
@@ -287,7 +298,7 @@ async def test_a_tool_call_cut_off_by_the_length_is_left_out(
 # --- what goes wrong -----------------------------------------------------------------------------
 
 
-def event_error(kind: str, message: str = "") -> Mapping[str, Any]:
+def error_event(kind: str, message: str = "") -> Mapping[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
@@ -326,10 +337,10 @@ POOR = "Your credit balance is too low to access the Anthropic API."
         (api.streams(api.start(), b"event: x\ndata: \xff\xfe\n\n"), ModelBadReply),
         (api.streams(api.start(), {"type": "content_block_delta"}), ModelBadReply),
         (api.streams(api.start(), *api.text(0, "Hi")[1:]), ModelBadReply),
-        (api.streams(api.start(), event_error("overloaded_error")), ModelOverloaded),
-        (api.streams(api.start(), event_error("api_error")), ModelOverloaded),
-        (api.streams(api.start(), event_error("rate_limit_error")), ModelRateLimited),
-        (api.streams(event_error("invalid_request_error", LONG)), ModelContextFull),
+        (api.streams(api.start(), error_event("overloaded_error")), ModelOverloaded),
+        (api.streams(api.start(), error_event("api_error")), ModelOverloaded),
+        (api.streams(api.start(), error_event("rate_limit_error")), ModelRateLimited),
+        (api.streams(error_event("invalid_request_error", LONG)), ModelContextFull),
         (api.streams(api.start(), {"type": "error"}), ModelRejected),
         (
             api.streams(
@@ -543,3 +554,279 @@ async def test_closing_while_the_sdk_loads_is_fine(server: api.MessagesApi):
     await asyncio.sleep(0)
     await model.close()
     await loading
+
+
+BOTH = (model_error, of_completions)
+
+
+def transport_errors() -> list[type[Exception]]:
+    """What aiohttp raises; warnings and what servers raise are none of a client's."""
+    found = {cls for _, cls in inspect.getmembers(aiohttp, inspect.isclass)}
+    return sorted((cls for cls in found if issubclass(cls, aiohttp.ClientError)), key=str)
+
+
+@pytest.mark.parametrize("mapped_by", BOTH)
+def test_every_transport_error_is_one_of_ours(mapped_by):
+    assert len(transport_errors()) > 20
+    for cls in transport_errors():
+        error = cls.__new__(cls, SECRET)
+        Exception.__init__(error, SECRET)
+        mapped = mapped_by(error)
+        assert type(mapped) in {ModelTimeout, ModelUnreachable}, cls
+        assert SECRET not in str(mapped)
+
+
+@pytest.mark.parametrize("mapped_by", BOTH)
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (aiohttp.SocketTimeoutError(SECRET), ModelTimeout),
+        (aiohttp.ConnectionTimeoutError(SECRET), ModelTimeout),
+        (TimeoutError(SECRET), ModelTimeout),
+        (aiohttp.ClientPayloadError(SECRET), ModelUnreachable),
+        (aiohttp.ServerDisconnectedError(SECRET), ModelUnreachable),
+        (ConnectionResetError(SECRET), ModelUnreachable),
+        (ValueError(SECRET), ModelBadReply),
+        (RuntimeError(SECRET), ModelError),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_the_particular_wins_over_the_general(mapped_by, error, kind):
+    mapped = mapped_by(error)
+    assert type(mapped) is kind
+    assert SECRET not in str(mapped)
+
+
+@pytest.mark.parametrize("mapped_by", BOTH)
+def test_ours_stay_as_they_are(mapped_by):
+    error = ModelRejected("there is nothing to answer")
+    assert mapped_by(error) is error
+
+
+@pytest.mark.parametrize("mapped_by", BOTH)
+@pytest.mark.parametrize("body", [None, SECRET, [SECRET], {"error": SECRET}, {"error": [SECRET]}])
+def test_a_refusal_in_whatever_words_quotes_none_of_them(mapped_by, body):
+    refused = Refused(500, {}, body)
+    assert type(mapped_by(refused)) is ModelOverloaded
+    assert SECRET not in f"{mapped_by(refused)} {refused} {refused!r}"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "expected"),
+    [
+        (429, "rate_limit_error", None, ModelRateLimited),
+        (429, "rate_limit_error", "enforced_spend_limit_reached", ModelBilling),
+        (429, "rate_limit_error", "contract_spend_limit_reached", ModelBilling),
+        (402, "billing_error", "linked_organization_billing_unavailable", ModelBilling),
+        (403, "permission_error", None, ModelAuth),
+        (413, None, None, ModelTooLarge),
+        (500, None, None, ModelOverloaded),
+        (599, None, None, ModelOverloaded),
+        (422, "invalid_request_error", None, ModelRejected),
+        (302, None, None, ModelRejected),
+    ],
+)
+def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(
+    status: int, kind: str | None, code: str | None, expected: type[ModelError]
+):
+    body = {"error": {"type": kind, "message": "", "details": {"error_code": code}}}
+    assert type(model_error(Refused(status, {}, body))) is expected
+
+
+@pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
+def test_an_odd_error_event_is_an_error_still(event: dict[str, object]):
+    assert isinstance(event_error(event), ModelError)
+
+
+@pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])
+async def test_no_answer_leads_what_is_asked_anywhere_else(kind: type[ServiceModel]):
+    asked: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({})
+
+    there = web.Application()
+    there.router.add_route("*", "/{path:.*}", elsewhere)
+    async with TestServer(there) as other:
+
+        async def moved(request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(other.make_url(request.path))
+
+        here = web.Application()
+        here.router.add_route("*", "/{path:.*}", moved)
+        async with TestServer(here) as server:
+            config = ServiceConfig(base_url=str(server.make_url("/")), api_key=SecretStr(SECRET))
+            model = kind(config, window_store=TextStoreInMemory())
+            said = Request("m", "", (Message("user", (Text("hello"),)),))
+            with pytest.raises(ModelRejected, match="status 307"):
+                await anext(aiter(model.stream(said)))
+            with pytest.raises(ModelRejected, match="status 307"):
+                await model.fetch_names()
+            await model.close()
+    assert asked == []
+
+
+KEY = "sk-ant-1"
+LOOKING = ToolSpec("look", "Look.", {"type": "object", "properties": {"for": {"type": "string"}}})
+SAID = (
+    Message("user", (Text("Where is the key? 钥匙在哪里？"),)),
+    Message("assistant", (Text("I look."), ToolUse("toolu_1", "look", {"for": "key"}))),
+    Message("user", (ToolResult("toolu_1", "under the mat"),)),
+)
+CALL = {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}
+PIECES = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"for": "m', 'at"}')]
+# What is about a program and its connection, not about what is asked.
+OWN = {"host", "user-agent", "content-length", "connection", "accept", "accept-encoding"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (
+            api.start(input_tokens=7),
+            *api.text(0, "Under ", "the 🎉 mat."),
+            *api.end(output_tokens=3),
+        ),
+        (
+            api.start(input_tokens=7, cache_read_input_tokens=5),
+            *api.text(0, "Once more."),
+            *api.block(1, CALL, *PIECES),
+            *api.end("tool_use", output_tokens=9),
+        ),
+    ],
+    ids=["words", "a tool"],
+)
+async def test_it_asks_and_understands_what_the_sdk_does(events):
+    async with api.running(api.streams(*events)) as server:
+        config = ServiceConfig(base_url=server.base_url, api_key=SecretStr(KEY))
+        ours = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        request = Request("claude-x", "Be brief.", SAID, (LOOKING,), max_tokens=99)
+        reply = [each async for each in ours.stream(request)][-1]
+        await ours.close()
+
+        asked = {**server.bodies[0]}
+        assert asked.pop("stream") is True
+        theirs = anthropic.AsyncAnthropic(api_key=KEY, base_url=server.base_url, max_retries=0)
+        async with theirs, theirs.messages.stream(**asked) as stream:
+            message = await stream.get_final_message()
+
+    assert server.bodies[0] == server.bodies[1]
+    ours_said, theirs_said = (
+        {name.lower(): value for name, value in each.items() if name.lower() not in OWN}
+        for each in server.headers
+    )
+    assert ours_said.pop("x-api-key") == KEY  # where other servers than the makers' look for it
+    assert ours_said.items() <= theirs_said.items()
+    assert {name for name in theirs_said.keys() - ours_said if "stainless" not in name} == set()
+    assert isinstance(reply, Reply)
+    assert reply.message.text == "".join(b.text for b in message.content if b.type == "text")
+    calls = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+    theirs_calls = [block for block in message.content if block.type == "tool_use"]
+    assert [(c.id, c.name, c.input) for c in calls] == [
+        (c.id, c.name, c.input) for c in theirs_calls
+    ]
+    assert (reply.stop == "tool_use") == (message.stop_reason == "tool_use") == bool(calls)
+    assert reply.usage.output_tokens == message.usage.output_tokens
+
+
+@pytest.fixture
+async def mock() -> AsyncIterator[aimock.AiMock]:
+    async with aimock.running() as mock:
+        yield mock
+
+
+@pytest.fixture
+async def mocked(mock: aimock.AiMock) -> AsyncIterator[AnthropicModel]:
+    config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
+    mocked = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    yield mocked
+    await mocked.close()
+
+
+def question(text: str) -> Request:
+    return Request("claude-sonnet-5-5", "Be brief.", (Message("user", (Text(text),)),))
+
+
+async def reply_to(mocked: AnthropicModel, text: str) -> Reply:
+    events = [event async for event in mocked.stream(question(text))]
+    assert isinstance(events[-1], Reply)
+    return events[-1]
+
+
+async def test_usage_is_what_the_service_counted(mocked: AnthropicModel):
+    reply = await reply_to(mocked, "plain")
+    assert reply.usage == Usage(input_tokens=12, output_tokens=11)
+
+
+async def test_thinking_is_kept_as_it_came(mocked: AnthropicModel):
+    reply = await reply_to(mocked, "think first")
+    redacted, thinking, text = reply.message.blocks
+    assert redacted == Opaque({"type": "redacted_thinking", "data": "b3BhcXVl"})
+    assert thinking == Opaque(
+        {"type": "thinking", "thinking": "First this, then that.", "signature": "c2lnbmF0dXJl"}
+    )
+    assert text == Text("Thought through.")
+
+
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [
+        ("too long", "max_tokens"),
+        ("decline", "refusal"),
+        ("pause", "paused"),
+        ("window full", "context_full"),
+        ("new reason", "end"),
+    ],
+)
+async def test_every_stop_reason_has_a_meaning(mocked: AnthropicModel, text: str, stop: str):
+    assert (await reply_to(mocked, text)).stop == stop
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("error 400", ModelRejected),
+        ("error 401", ModelAuth),
+        ("error 404", ModelNotFound),
+        ("error 413", ModelTooLarge),
+        ("error 429", ModelRateLimited),
+        ("error 500", ModelOverloaded),
+        ("error 529", ModelOverloaded),
+        ("drop", ModelUnreachable),
+        ("garble", ModelBadReply),
+    ],
+)
+async def test_every_failure_of_the_mock_is_one_of_ours(
+    mocked: AnthropicModel, text: str, error: type[ModelError]
+):
+    with pytest.raises(error) as caught:
+        await reply_to(mocked, text)
+    assert type(caught.value) is error
+    assert SECRET not in str(caught.value)
+    assert text not in str(caught.value)
+    assert (await reply_to(mocked, "plain")).stop == "end"
+
+
+async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked: AnthropicModel):
+    shown: list[str] = []
+
+    async def show() -> None:
+        async for event in mocked.stream(question("break off")):
+            assert isinstance(event, TextDelta)
+            shown.append(event.text)
+
+    with pytest.raises(ModelUnreachable):
+        await show()
+    assert "".join(shown).startswith("This ")
+
+
+async def test_the_request_is_one_the_service_understands(
+    mock: aimock.AiMock, mocked: AnthropicModel
+):
+    await reply_to(mocked, "plain")
+    (entry,) = await mock.journal()
+    assert entry["path"] == "/v1/messages"
+    assert entry["response"]["status"] == 200
+    assert [message["role"] for message in entry["body"]["messages"]] == ["system", "user"]
+    assert entry["body"]["stream"] is True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bot.agent.models import Request
 from bot.identity.view import folder_name
 from bot.memory.memory import Memory
 from bot.messages import ToolResult, ToolUse
+from bot.storage import fulltext
 from bot.testing import ScriptedModel
 from bot.unit_of_work import Committer
 from tests.fakes.brain import Brain, Reply, current, query, says, settled
@@ -199,3 +201,80 @@ async def test_a_command_that_had_read_the_words_does_not_tell_them(
         await until(lambda: "Forgotten" not in engine.sent_to("ada")[-1])
         assert "Ask again" in engine.sent_to("ada")[-1]
         assert CODE not in await engine.ask(command)
+
+
+READER = "confidant-reader"
+BUSY = {"MainThread", "confidant-writer"}  # the loop's, and the one that stores messages
+
+
+class Held:
+    """Stops the first look through what was said until it is let go; notes who looks."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.looks: list[str] = []
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        real = fulltext.folded
+
+        def folded(text: str) -> str:
+            if len(text) > 100:  # not the words that are looked for
+                self.looks.append(threading.current_thread().name)
+                self.began.set()
+                assert self.go_on.wait(30)
+            return real(text)
+
+        patch.setattr(fulltext, "folded", folded)
+
+    def looks_beside(self) -> bool:
+        """Whether readers looked, and nobody who has others to serve; the index has its own."""
+        return any(READER in name for name in self.looks) and not BUSY & {*self.looks}
+
+    async def begun(self) -> None:
+        assert await asyncio.to_thread(self.began.wait, 30)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    stop = Held(monkeypatch)
+    yield stop
+    stop.go_on.set()
+
+
+async def long_talk(engine: Engine) -> None:
+    await engine.ask("my harbour code is 4711 " + "and so on " * 50, sender="ada")
+
+
+@pytest.mark.parametrize("command", ["/whosees harbour code", "/memory forget harbour code"])
+async def test_a_look_through_history_holds_up_nobodys_message(
+    tmp_path: Path, held: Held, command: str
+):
+    async with running(tmp_path) as engine:
+        await long_talk(engine)
+        looking = asyncio.create_task(engine.ask(command, sender="ada"))
+        await held.begun()
+        # While it goes on: stored, answered, and noted, all of which the writer does.
+        assert await engine.ask("hello", sender="eve") == "You said: hello"
+        assert not looking.done()
+        held.go_on.set()
+        assert "and 2 messages of conversations" in await looking
+    assert held.looks_beside()
+
+
+async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(
+    tmp_path: Path, held: Held
+):
+    held.go_on.set()
+    async with running(tmp_path) as engine:
+        await long_talk(engine)
+        await engine.ask("/memory forget harbour code", sender="ada")
+        held.looks.clear()
+        held.began.clear()
+        held.go_on.clear()
+        confirmed = asyncio.create_task(engine.ask("/memory forget yes", sender="ada"))
+        await held.begun()
+        assert await engine.ask("hello", sender="eve") == "You said: hello"
+        assert not confirmed.done()
+        held.go_on.set()
+        assert "conversations: 2 messages" in await confirmed
+        assert "Neither" in await engine.ask("/whosees harbour code", sender="ada")
+    assert held.looks_beside()

@@ -6,13 +6,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
+from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
+from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.connection import Refused
 from bot.agent.models.openai import OpenAIModel
+from bot.agent.models.openai_failures import event_error, model_error
 from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
@@ -31,6 +35,7 @@ from bot.errors import (
 )
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
+from tests.fakes import fakellm
 from tests.fakes.text_store import TextStoreInMemory
 
 SECRET = "sk-not-to-be-shown"
@@ -519,3 +524,94 @@ async def test_blocks_of_other_services_are_not_sent(
     said = Message("assistant", (Opaque(thought), Text("Hi")))
     await run(model, asking(Message("user", (Text("a"),)), said, Message("user", (Text("b"),))))
     assert server.bodies[0]["messages"][2] == {"role": "assistant", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"error": {"code": "insufficient_quota", "message": ""}}, ModelBilling),
+        ({"error": {"type": "exceed_context_size_error"}}, ModelContextFull),
+        ({"code": "context_length_exceeded"}, ModelContextFull),
+        ({"error": "the prompt is too long for this model"}, ModelContextFull),
+        ("no such thing", ModelRejected),
+    ],
+)
+def test_a_refusal_is_known_by_its_words_however_they_are_written(body, expected):
+    assert type(model_error(Refused(400, {}, body))) is expected
+
+
+def test_a_refusal_names_what_can_be_looked_up():
+    refused = Refused(503, {"x-request-id": "req_1"}, {"error": {"code": "server_error"}})
+    error = model_error(refused)
+    assert type(error) is ModelOverloaded
+    assert str(error) == "status 503, server_error, request req_1"
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
+)
+def test_an_odd_error_event_is_an_error_still(event: dict[str, object]):
+    assert isinstance(event_error(event), ModelError)
+
+
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})
+HEAR = ToolSpec("hear", "Hear.", {"type": "object", "properties": {}})
+RULES = [
+    {
+        "name": "seen",
+        "when": {"messages_contain": "use the tools", "tool_result_contains": "seen"},
+        "respond": {"content": "The tools answered 花生."},
+    },
+    {
+        "name": "calls",
+        "when": {"messages_contain": "use the tools"},
+        "respond": {
+            "tool_calls": [
+                {"name": "look", "arguments": {"at": "peanuts 花生"}},
+                {"name": "hear", "arguments": {}},
+            ]
+        },
+    },
+    {"name": "plain", "respond": {"content": "A plain answer. 你好 🎉"}},
+]
+KINDS = {"anthropic": (AnthropicModel, ""), "openai": (OpenAIModel, "/v1")}
+
+
+@pytest.fixture(params=KINDS)
+async def faked(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Model]:
+    kind, path = KINDS[request.param]
+    async with fakellm.running(tmp_path, RULES) as address:
+        config = ServiceConfig(base_url=address + path, api_key=SecretStr("k"))
+        faked = kind(config, window_store=TextStoreInMemory(), max_retries=0)
+        yield faked
+        await faked.close()
+
+
+def question(text: str) -> Request:
+    return Request("m", "Be brief.", (Message("user", (Text(text),)),), (LOOK, HEAR))
+
+
+async def whole(faked: Model, request: Request) -> Reply:
+    events = [event async for event in faked.stream(request)]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    deltas = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert deltas == reply.message.text
+    return reply
+
+
+async def test_words_and_tools_side_by_side(faked: Model):
+    assert (await whole(faked, question("hello"))).message.text == "A plain answer. 你好 🎉"
+
+    request = question("use the tools")
+    reply = await whole(faked, request)
+    assert reply.stop == "tool_use"
+    uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+    assert [(use.name, use.input) for use in uses] == [
+        ("look", {"at": "peanuts 花生"}),
+        ("hear", {}),
+    ]
+    results = Message("user", tuple(ToolResult(use.id, "seen") for use in uses))
+    following = replace(request, messages=(*request.messages, reply.message, results))
+    answer = await whole(faked, following)
+    assert (answer.stop, answer.message.text) == ("end", "The tools answered 花生.")

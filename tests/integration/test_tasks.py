@@ -22,7 +22,7 @@ from bot.storage import Database
 from bot.testing import ScriptedModel, calls
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.brain import query
-from tests.integration.test_rooms import OPEN
+from tests.integration.test_link import OPEN
 from tests.support import Engine, FakeClock, running, until
 from tests.unit.test_reminders import PLACE, VIEW
 from tests.unit.test_repeats import ASKED, RepeatDesk

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +24,10 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.web.browser import Browser, Limits
+from bot.agent.tools.web.ddgs import Ddgs
 from bot.agent.tools.web.fetch import MOST_CHARACTERS, WebFetch
 from bot.agent.tools.web.mentioned import OF_MEMORY
+from bot.agent.tools.web.search import Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
@@ -34,7 +37,8 @@ from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.net.addresses import Guard
 from bot.net.connection import SystemLookup
-from tests.fakes.search_engines import TLS
+from tests.fakes import search_engines
+from tests.fakes.search_engines import AUTHORITY, TLS, SearchEngines
 from tests.support import PATIENCE, until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -777,3 +781,40 @@ async def test_no_log_has_an_address(browser: Browser, site: Site):
     assert len(logs) >= 3
     assert "private-path" not in str(logs)
     assert HOME not in str(logs)
+
+
+@pytest.fixture
+async def engines(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SearchEngines]:
+    async with search_engines.running() as found:
+        monkeypatch.setenv("DDGS_PROXY", found.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
+        yield found
+
+
+async def test_what_the_engines_find_is_found(engines: SearchEngines):
+    assert set(await Ddgs().search("größe & sinn", 5)) == {
+        Hit("Rust", "https://rust.example/book", "A language for systems."),
+        Hit("Rust: questions", "https://rust.example/faq", "Answers."),
+    }
+    assert ("html.duckduckgo.com", "größe & sinn") in engines.asked
+
+
+@pytest.mark.parametrize("status", [200, 202, 403, 429, 500])
+async def test_engines_that_answer_nothing_are_told(status: int, engines: SearchEngines):
+    engines.pages, engines.status = {}, status
+    with pytest.raises(SearchFailed, match="found nothing, or refuse"):
+        await Ddgs().search("a", 5)
+
+
+async def test_no_way_to_the_engines_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DDGS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(SearchFailed, match="none of the search engines answers"):
+        await Ddgs().search("a", 5)
+
+
+async def test_a_package_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shadow = tmp_path / "ddgs.py"
+    shadow.write_text("raise ImportError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SearchFailed, match=r"install confidant-bot\[search\]"):
+        await Ddgs().search("a", 5)
