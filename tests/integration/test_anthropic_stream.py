@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
@@ -25,7 +25,6 @@ from bot.agent.models.anthropic_failures import event_error, model_error
 from bot.agent.models.connection import Refused
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.openai_failures import model_error as of_completions
-from bot.agent.models.service import ServiceModel
 from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
@@ -52,7 +51,7 @@ TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {}})
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[api.MessagesApi]:
+async def server():
     async with api.running(api.says("Hi", " there")) as server:
         yield server
 
@@ -66,7 +65,7 @@ def model_on(server: api.MessagesApi, **options: Any) -> AnthropicModel:
 
 
 @pytest.fixture
-async def model(server: api.MessagesApi) -> AsyncIterator[AnthropicModel]:
+async def model(server):
     model = model_on(server, max_retries=0)
     yield model
     await model.close()
@@ -91,9 +90,7 @@ async def run(model: AnthropicModel, request: Request | None = None) -> tuple[st
 # --- what is sent --------------------------------------------------------------------------------
 
 
-async def test_the_body_has_breakpoints_on_the_prefix_and_on_the_last_message(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_the_body_has_breakpoints_on_the_prefix_and_on_the_last_message(server, model):
     messages = (
         Message("user", (Text("one"),)),
         Message("assistant", (Text("two"),)),
@@ -120,9 +117,7 @@ async def test_the_body_has_breakpoints_on_the_prefix_and_on_the_last_message(
     ]
 
 
-async def test_the_key_and_address_come_from_the_configuration_alone(
-    server: api.MessagesApi, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_key_and_address_come_from_the_configuration_alone(server, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "from-the-environment")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "from-the-environment")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
@@ -139,15 +134,13 @@ async def test_the_key_and_address_come_from_the_configuration_alone(
     assert headers["X-Api-Key"] == SECRET
 
 
-def test_certificates_are_the_systems_also_where_python_does_not_find_them(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_certificates_are_the_systems_also_where_python_does_not_find_them(monkeypatch):
     assert connection.trusted() is True
     monkeypatch.setattr("sys.platform", "darwin")
     assert isinstance(connection.trusted(), truststore.SSLContext)
 
 
-async def test_an_endpoint_of_ones_own_needs_no_key(server: api.MessagesApi):
+async def test_an_endpoint_of_ones_own_needs_no_key(server):
     config = ServiceConfig(base_url=server.base_url)
     model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
     words, _ = await run(model)
@@ -162,7 +155,7 @@ async def test_without_key_and_endpoint_nothing_is_sent():
     await model.close()
 
 
-async def test_a_reply_is_never_asked_longer_than_the_model_can(server: api.MessagesApi):
+async def test_a_reply_is_never_asked_longer_than_the_model_can(server):
     server.models["claude-x"] = api.model_info("claude-x", 100_000, 50)
     store = TextStoreInMemory()
     model = AnthropicModel(config(server), window_store=store, max_retries=0)
@@ -174,18 +167,14 @@ async def test_a_reply_is_never_asked_longer_than_the_model_can(server: api.Mess
     assert [body["max_tokens"] for body in server.bodies] == [99, 50]
 
 
-async def test_an_empty_history_is_refused_without_a_call(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_an_empty_history_is_refused_without_a_call(server, model):
     nothing = Request("claude-x", "Be brief.", (Message("user", (Text(" \n"),)),))
     with pytest.raises(ModelRejected):
         await run(model, nothing)
     assert server.bodies == []
 
 
-async def test_nothing_of_what_is_said_comes_into_a_log(
-    server: api.MessagesApi, model: AnthropicModel, caplog: pytest.LogCaptureFixture
-):
+async def test_nothing_of_what_is_said_comes_into_a_log(server, model, caplog):
     with caplog.at_level(logging.DEBUG):
         await model.warm_up()
         await run(model)
@@ -196,7 +185,7 @@ async def test_nothing_of_what_is_said_comes_into_a_log(
 # --- what comes back -----------------------------------------------------------------------------
 
 
-async def test_usage_counts_the_cache(server: api.MessagesApi, model: AnthropicModel):
+async def test_usage_counts_the_cache(server, model):
     opening = api.start(
         input_tokens=5, cache_read_input_tokens=700, cache_creation_input_tokens=80, output_tokens=1
     )
@@ -206,9 +195,7 @@ async def test_usage_counts_the_cache(server: api.MessagesApi, model: AnthropicM
     assert reply.usage.context_tokens == 794
 
 
-async def test_blocks_of_every_kind_go_back_as_they_came(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_blocks_of_every_kind_go_back_as_they_came(server, model):
     search: dict[str, Any] = {
         "type": "server_tool_use",
         "id": "srv_1",
@@ -266,15 +253,13 @@ async def test_blocks_of_every_kind_go_back_as_they_came(
     assert sent[2]["content"][0]["content"] == "ok"
 
 
-async def test_half_a_character_waits_for_its_other_half(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_half_a_character_waits_for_its_other_half(server, model):
     server.answers = [api.says("a\ud83c", "\udf89b", "\ud83c")]
     words, reply = await run(model)
     assert words == reply.message.text == "a🎉b"
 
 
-async def test_a_character_may_come_in_two_packets(server: api.MessagesApi, model: AnthropicModel):
+async def test_a_character_may_come_in_two_packets(server, model):
     event = 'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":'
     whole = f'{event}{{"type":"text_delta","text":"你好🎉"}}}}\n\n'.encode()
     pieces = [whole[at : at + 1] for at in range(len(whole))]
@@ -284,9 +269,7 @@ async def test_a_character_may_come_in_two_packets(server: api.MessagesApi, mode
     assert words == "你好🎉"
 
 
-async def test_a_tool_call_cut_off_by_the_length_is_left_out(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_a_tool_call_cut_off_by_the_length_is_left_out(server, model):
     use: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     cut = api.block(1, use, {"type": "input_json_delta", "partial_json": '{"where": "h'})
     server.answers = [api.streams(api.start(), *api.text(0, "I"), *cut, *api.end("max_tokens"))]
@@ -360,9 +343,7 @@ POOR = "Your credit balance is too low to access the Anthropic API."
         ),
     ],
 )
-async def test_every_failure_is_one_of_ours(
-    server: api.MessagesApi, model: AnthropicModel, answer: api.Answer, error: type[ModelError]
-):
+async def test_every_failure_is_one_of_ours(server, model, answer, error):
     server.answers = [answer]
     with pytest.raises(error) as caught:
         await run(model)
@@ -373,9 +354,7 @@ async def test_every_failure_is_one_of_ours(
     assert (await run(model))[0] == "Hi"
 
 
-async def test_a_failure_names_what_the_operator_can_look_up(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_a_failure_names_what_the_operator_can_look_up(server, model):
     server.answers = [api.fails(400, "invalid_request_error", WORDS, request_id="req_123")]
     with pytest.raises(ModelRejected) as caught:
         await run(model)
@@ -392,7 +371,7 @@ async def test_nobody_there_is_unreachable():
 
 
 @pytest.mark.parametrize("base_url", ["not an address", "ftp://127.0.0.1:1", "http://[::1"])
-async def test_an_address_that_is_none_is_one_of_our_errors(base_url: str):
+async def test_an_address_that_is_none_is_one_of_our_errors(base_url):
     nowhere = ServiceConfig(base_url=base_url, api_key=SecretStr(SECRET))
     model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
     with pytest.raises(ModelError):
@@ -401,9 +380,7 @@ async def test_an_address_that_is_none_is_one_of_our_errors(base_url: str):
 
 
 @pytest.mark.parametrize("after", [(), (api.start(),)], ids=["at once", "in the middle"])
-async def test_silence_ends_at_the_configured_time(
-    server: api.MessagesApi, after: tuple[Mapping[str, Any], ...]
-):
+async def test_silence_ends_at_the_configured_time(server, after):
     never = asyncio.Event()
     silent = api.waits(never)
     server.answers = [api.streams(*after, then=silent) if after else silent]
@@ -416,7 +393,7 @@ async def test_silence_ends_at_the_configured_time(
     await model.close()
 
 
-async def test_an_overloaded_service_is_tried_again(server: api.MessagesApi):
+async def test_an_overloaded_service_is_tried_again(server):
     busy = api.fails(529, "overloaded_error", retry_after_ms="1")
     server.answers = [busy, busy, api.says("Hi")]
     model = model_on(server)
@@ -430,7 +407,7 @@ BUSY = api.streams(api.start(), {"type": "error", "error": {"type": "overloaded_
 
 
 @pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch):
+def _quick(monkeypatch):
     monkeypatch.setattr("bot.agent.models.service.FIRST_PAUSE", 0.001)
 
 
@@ -448,9 +425,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
     ],
     ids=["overloaded within", "ends", "empty", "breaks", "refused", "rate limit", "error"],
 )
-async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all(
-    server: api.MessagesApi, trouble: api.Answer
-):
+async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all(server, trouble):
     model = model_on(server)
     server.answers = [trouble, trouble, api.says("Hi")]
     assert (await run(model))[0] == "Hi"
@@ -473,9 +448,7 @@ async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all
         api.fails(401, "authentication_error"),
     ],
 )
-async def test_what_has_begun_or_cannot_change_is_not_tried_again(
-    server: api.MessagesApi, trouble: api.Answer
-):
+async def test_what_has_begun_or_cannot_change_is_not_tried_again(server, trouble):
     server.answers = [trouble, api.says("Hi")]
     model = model_on(server)
     with pytest.raises(ModelError):
@@ -492,9 +465,7 @@ async def test_what_has_begun_or_cannot_change_is_not_tried_again(
         ({"retry_after": "a date"}, 600),
     ],
 )
-async def test_a_long_wait_is_told_and_not_sat_out(
-    server: api.MessagesApi, headers: dict[str, str], seconds: float
-):
+async def test_a_long_wait_is_told_and_not_sat_out(server, headers, seconds):
     if headers.get("retry_after") == "a date":
         headers = {"retry_after": formatdate(time.time() + seconds, usegmt=True)}
     server.answers = [api.fails(429, "rate_limit_error", **headers)]
@@ -506,7 +477,7 @@ async def test_a_long_wait_is_told_and_not_sat_out(
     assert len(server.bodies) == 1
 
 
-async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server: api.MessagesApi):
+async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server):
     server.answers = [api.fails(429, "rate_limit_error", retry_after="10")]
     model = model_on(server)
     soon = asyncio.get_running_loop().time() + 5
@@ -516,9 +487,7 @@ async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server: api.
     assert len(server.bodies) == 1
 
 
-async def test_words_alone_are_asked_for_with_the_tools_still_listed(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_words_alone_are_asked_for_with_the_tools_still_listed(server, model):
     await run(model, replace(asking(), tools=(TOOL,), may_call=False))
     await run(model, replace(asking(), tools=(TOOL,)))
     first, second = server.bodies
@@ -530,7 +499,7 @@ async def test_words_alone_are_asked_for_with_the_tools_still_listed(
 # --- its life ------------------------------------------------------------------------------------
 
 
-async def test_everyone_waits_for_the_same_loading(server: api.MessagesApi):
+async def test_everyone_waits_for_the_same_loading(server):
     model = model_on(server, max_retries=0)
     hasty = asyncio.create_task(model.warm_up())
     await asyncio.sleep(0)
@@ -540,7 +509,7 @@ async def test_everyone_waits_for_the_same_loading(server: api.MessagesApi):
     await model.close()
 
 
-async def test_closed_is_closed(server: api.MessagesApi):
+async def test_closed_is_closed(server):
     model = model_on(server, max_retries=0)
     await run(model)
     await model.close()
@@ -548,7 +517,7 @@ async def test_closed_is_closed(server: api.MessagesApi):
         await run(model)
 
 
-async def test_closing_while_the_sdk_loads_is_fine(server: api.MessagesApi):
+async def test_closing_while_the_sdk_loads_is_fine(server):
     model = model_on(server, max_retries=0)
     loading = asyncio.create_task(model.warm_up())
     await asyncio.sleep(0)
@@ -626,20 +595,18 @@ def test_a_refusal_in_whatever_words_quotes_none_of_them(mapped_by, body):
         (302, None, None, ModelRejected),
     ],
 )
-def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(
-    status: int, kind: str | None, code: str | None, expected: type[ModelError]
-):
+def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, code, expected):
     body = {"error": {"type": kind, "message": "", "details": {"error_code": code}}}
     assert type(model_error(Refused(status, {}, body))) is expected
 
 
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
-def test_an_odd_error_event_is_an_error_still(event: dict[str, object]):
+def test_an_odd_error_event_is_an_error_still(event):
     assert isinstance(event_error(event), ModelError)
 
 
 @pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])
-async def test_no_answer_leads_what_is_asked_anywhere_else(kind: type[ServiceModel]):
+async def test_no_answer_leads_what_is_asked_anywhere_else(kind):
     asked: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:
@@ -731,13 +698,13 @@ async def test_it_asks_and_understands_what_the_sdk_does(events):
 
 
 @pytest.fixture
-async def mock() -> AsyncIterator[aimock.AiMock]:
+async def mock():
     async with aimock.running() as mock:
         yield mock
 
 
 @pytest.fixture
-async def mocked(mock: aimock.AiMock) -> AsyncIterator[AnthropicModel]:
+async def mocked(mock):
     config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
     mocked = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
     yield mocked
@@ -754,12 +721,12 @@ async def reply_to(mocked: AnthropicModel, text: str) -> Reply:
     return events[-1]
 
 
-async def test_usage_is_what_the_service_counted(mocked: AnthropicModel):
+async def test_usage_is_what_the_service_counted(mocked):
     reply = await reply_to(mocked, "plain")
     assert reply.usage == Usage(input_tokens=12, output_tokens=11)
 
 
-async def test_thinking_is_kept_as_it_came(mocked: AnthropicModel):
+async def test_thinking_is_kept_as_it_came(mocked):
     reply = await reply_to(mocked, "think first")
     redacted, thinking, text = reply.message.blocks
     assert redacted == Opaque({"type": "redacted_thinking", "data": "b3BhcXVl"})
@@ -779,7 +746,7 @@ async def test_thinking_is_kept_as_it_came(mocked: AnthropicModel):
         ("new reason", "end"),
     ],
 )
-async def test_every_stop_reason_has_a_meaning(mocked: AnthropicModel, text: str, stop: str):
+async def test_every_stop_reason_has_a_meaning(mocked, text, stop):
     assert (await reply_to(mocked, text)).stop == stop
 
 
@@ -797,9 +764,7 @@ async def test_every_stop_reason_has_a_meaning(mocked: AnthropicModel, text: str
         ("garble", ModelBadReply),
     ],
 )
-async def test_every_failure_of_the_mock_is_one_of_ours(
-    mocked: AnthropicModel, text: str, error: type[ModelError]
-):
+async def test_every_failure_of_the_mock_is_one_of_ours(mocked, text, error):
     with pytest.raises(error) as caught:
         await reply_to(mocked, text)
     assert type(caught.value) is error
@@ -808,7 +773,7 @@ async def test_every_failure_of_the_mock_is_one_of_ours(
     assert (await reply_to(mocked, "plain")).stop == "end"
 
 
-async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked: AnthropicModel):
+async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked):
     shown: list[str] = []
 
     async def show() -> None:
@@ -821,9 +786,7 @@ async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked: Anth
     assert "".join(shown).startswith("This ")
 
 
-async def test_the_request_is_one_the_service_understands(
-    mock: aimock.AiMock, mocked: AnthropicModel
-):
+async def test_the_request_is_one_the_service_understands(mock, mocked):
     await reply_to(mocked, "plain")
     (entry,) = await mock.journal()
     assert entry["path"] == "/v1/messages"

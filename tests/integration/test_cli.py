@@ -33,13 +33,7 @@ from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import TOKEN as DISCORD_TOKEN
-from tests.fakes.nextcloud import (
-    API_PASSWORD,
-    API_USER,
-    RESPONSE,
-    SECRET,
-    FakeNextcloud,
-)
+from tests.fakes.nextcloud import API_PASSWORD, API_USER, RESPONSE, SECRET, FakeNextcloud
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.terminal import environment as with_settings

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -80,7 +79,7 @@ class Nodes:
 
 
 @pytest.fixture
-async def nodes(postgres_url: str) -> AsyncIterator[Nodes]:
+async def nodes(postgres_url):
     found = Nodes(postgres_url)
     yield found
     await found.close()
@@ -437,12 +436,12 @@ def answers(request: Request) -> Reply:
 
 
 @pytest.fixture
-def brain() -> Brain:
+def brain():
     return Brain(chat=answers)
 
 
 @pytest.fixture
-async def both(postgres_url: str, tmp_path: Path, brain: Brain) -> AsyncIterator[Pair]:
+async def both(postgres_url, tmp_path, brain):
     async with pair(postgres_url, tmp_path, brain, memory={"watch": True}) as found:
         yield found
 
@@ -458,7 +457,7 @@ def notes(both: Pair) -> str:
     return "\n".join(str(row[0]) for row in rows)
 
 
-async def test_what_is_kept_on_one_node_is_found_and_shown_on_the_other(both: Pair):
+async def test_what_is_kept_on_one_node_is_found_and_shown_on_the_other(both):
     assert "✓ Stored in memory/" in await told(both, both.one, "keep the heron in mind")
     for node in (both.other, both.one):
         found = await told(both, node, "/memory search heron")
@@ -470,9 +469,7 @@ async def test_what_is_kept_on_one_node_is_found_and_shown_on_the_other(both: Pa
     assert index == (1,)
 
 
-async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_them(
-    both: Pair, brain: Brain
-):
+async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_them(both, brain):
     await told(both, both.one, f"the code of my front door is {CODE}")
     brain.held["chat"] = asyncio.Event()
     await both.one.say(f"keep {CODE} in mind")
@@ -493,7 +490,7 @@ async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_the
         assert "Neither your files" in await told(both, node, f"/memory forget {CODE}")
 
 
-async def test_the_heir_of_a_node_feeds_the_index(both: Pair):
+async def test_the_heir_of_a_node_feeds_the_index(both):
     await told(both, both.one, "I like herons")
     await both.stop(both.one)
     await told(both, both.other, "and storks")
@@ -501,9 +498,7 @@ async def test_the_heir_of_a_node_feeds_the_index(both: Pair):
     await until(lambda: both.look(said) == [(1,)])
 
 
-async def test_a_folder_with_notes_beside_a_database_is_told_and_left_alone(
-    postgres_url: str, tmp_path: Path
-):
+async def test_a_folder_with_notes_beside_a_database_is_told_and_left_alone(postgres_url, tmp_path):
     folder = tmp_path / "data"
     (folder / "workspace").mkdir(parents=True)
     (folder / "workspace/MEMORY.md").write_text("- an older heron\n")
@@ -514,7 +509,7 @@ async def test_a_folder_with_notes_beside_a_database_is_told_and_left_alone(
     assert [path.name for path in (folder / "workspace").iterdir()] == ["MEMORY.md"]
 
 
-async def test_an_answer_at_another_node_counts_once(postgres_url: str, tmp_path: Path):
+async def test_an_answer_at_another_node_counts_once(postgres_url, tmp_path):
     oven = Oven()
     async with pair(postgres_url, tmp_path, baking(), tools=(oven,), session=OWNER) as nodes:
         await nodes.one.say("bake, please")

@@ -21,7 +21,7 @@ from bot.errors import StorageError
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 from tests.fakes import completions_api
-from tests.fakes.pair import Pair, pair
+from tests.fakes.pair import pair
 from tests.fakes.postgres import a_database
 from tests.fakes.started import Started, started
 from tests.fakes.tcp_proxy import TcpProxy
@@ -55,7 +55,7 @@ async def change(program: Started, **fields: str) -> tuple[int, str]:
 
 
 async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_back_on_any(
-    tmp_path: Path, postgres_url: str
+    tmp_path, postgres_url
 ):
     async with node(tmp_path / "one", postgres_url) as one:
         async with node(tmp_path / "two", postgres_url) as two:
@@ -81,7 +81,7 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             await until(lambda: not two.app.resolver.policy.config.session.owner_name)
 
 
-async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path: Path, postgres_url: str):
+async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path, postgres_url):
     with TcpProxy.before(postgres_url) as proxy:
         async with (
             node(tmp_path / "one", postgres_url) as one,
@@ -95,7 +95,7 @@ async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path: Path, 
 
 
 async def test_what_a_nodes_environment_says_counts_more_there_and_only_there(
-    tmp_path: Path, postgres_url: str
+    tmp_path, postgres_url
 ):
     async with (
         node(tmp_path / "one", postgres_url) as one,
@@ -109,9 +109,7 @@ async def test_what_a_nodes_environment_says_counts_more_there_and_only_there(
         assert name_of(one) == "Heron"
 
 
-async def test_a_file_of_a_node_counts_less_and_what_stood_there_comes_back(
-    tmp_path: Path, postgres_url: str
-):
+async def test_a_file_of_a_node_counts_less_and_what_stood_there_comes_back(tmp_path, postgres_url):
     for name in ("one", "two"):
         (tmp_path / name / "data").mkdir(parents=True)
     (tmp_path / "two" / "data" / ".env").write_text("CONFIDANT_AGENT__NAME=Stork\n")
@@ -128,9 +126,7 @@ async def test_a_file_of_a_node_counts_less_and_what_stood_there_comes_back(
         assert (name_of(two), two.kept) == ("Confidant", "")
 
 
-async def test_secrets_stay_with_their_node_and_never_reach_the_database(
-    tmp_path: Path, postgres_url: str
-):
+async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_path, postgres_url):
     async with completions_api.running(completions_api.says("I am the model.")) as api:
         api.pages |= {"/v1/models": lambda _body: completions_api.models("gpt-one", "gpt-two")}
         place = {"CONFIDANT_MODELS__OPENAI__BASE_URL": api.base_url}
@@ -163,7 +159,7 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(
             assert KEY not in everything_in(postgres_url)
 
 
-async def test_wrong_values_change_nothing_anywhere(tmp_path: Path, postgres_url: str):
+async def test_wrong_values_change_nothing_anywhere(tmp_path, postgres_url):
     async with node(tmp_path / "one", postgres_url) as one:
         for name, value, said in (
             ("agent.timezone", "Europe/Berlinn", "did you mean"),
@@ -181,9 +177,7 @@ async def test_wrong_values_change_nothing_anywhere(tmp_path: Path, postgres_url
         assert "settings" not in everything_in(postgres_url)
 
 
-async def test_how_many_months_are_kept_is_offered_and_counts_everywhere(
-    tmp_path: Path, postgres_url: str
-):
+async def test_how_many_months_are_kept_is_offered_and_counts_everywhere(tmp_path, postgres_url):
     async with (
         node(tmp_path / "one", postgres_url) as one,
         node(tmp_path / "two", postgres_url) as two,
@@ -211,12 +205,12 @@ CREATE TRIGGER collides BEFORE INSERT ON procrastinate_jobs
 
 
 @pytest.fixture
-def model() -> ScriptedModel:
+def model():
     return ScriptedModel()
 
 
 @pytest.fixture
-async def nodes(postgres_url: str, tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Pair]:
+async def nodes(postgres_url, tmp_path, model):
     async with pair(postgres_url, tmp_path, model) as found:
         yield found
 
@@ -368,7 +362,7 @@ Open = Callable[..., AbstractAsyncContextManager[Backend]]
 
 
 @pytest.fixture
-def backend(tmp_path: Path, postgres_url: str) -> Open:
+def backend(tmp_path, postgres_url):
     @asynccontextmanager
     async def opened(**storage: object) -> AsyncIterator[Backend]:
         config, _ = make_config(tmp_path / "folder", storage={"url": postgres_url, **storage})

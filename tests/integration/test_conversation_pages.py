@@ -119,7 +119,7 @@ def said_in(page: str) -> list[str]:
     return [html.unescape(words) for words in found]
 
 
-async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_path: Path):
+async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_path):
     clock = FakeClock()
     async with browsing_with(tmp_path, clock=clock) as (engine, browser):
         await engine.ask("the older talk")
@@ -136,14 +136,14 @@ async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_p
     assert page.count("· Memory ·") == 2
 
 
-async def test_an_empty_list_says_so_in_both_languages(tmp_path: Path):
+async def test_an_empty_list_says_so_in_both_languages(tmp_path):
     async with browsing_with(tmp_path) as (_, browser):
         assert "Nothing was said yet." in await browser.get("/conversations")
     async with browsing_with(tmp_path, language="zh") as (_, browser):
         assert "<h1>对话</h1>" in await browser.get("/conversations")
 
 
-async def test_what_is_not_ones_own_is_not_there(tmp_path: Path):
+async def test_what_is_not_ones_own_is_not_there(tmp_path):
     channels = {"memory": {"group_policy": "open"}}
     async with browsing_with(tmp_path, channels=channels) as (engine, browser):
         await engine.ask("of bob alone", sender="bob")
@@ -164,7 +164,7 @@ async def _first_id(browser: Browser) -> str:
     return ids_in(await browser.get("/conversations"))[0]
 
 
-async def test_a_conversation_is_shown_as_it_was_said(tmp_path: Path):
+async def test_a_conversation_is_shown_as_it_was_said(tmp_path):
     model = ScriptedModel(script=lambda _: "**All** right, <i>you</i>.\n\n# Heading")
     async with browsing_with(tmp_path, model=model) as (engine, browser):
         await engine.ask("<script>alert(1)</script> & the heron")
@@ -176,7 +176,7 @@ async def test_a_conversation_is_shown_as_it_was_said(tmp_path: Path):
     assert "Memory, begun Today, 2 entries" in page
 
 
-async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path: Path):
+async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         await copy(tmp_path, await _first_id(browser), 95)
@@ -197,7 +197,7 @@ async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path: Path):
 @pytest.mark.parametrize(
     "rubbish", ["x", "1", "1.", ".a", "1.A", "1.a%0a", "-1.a", "9" * 30 + ".a", "1.%27--", "%00"]
 )
-async def test_a_cursor_that_is_rubbish_is_refused(tmp_path: Path, rubbish: str):
+async def test_a_cursor_that_is_rubbish_is_refused(tmp_path, rubbish):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         await browser.get(f"/conversations?after={rubbish}", 400)
@@ -208,7 +208,7 @@ async def test_a_cursor_that_is_rubbish_is_refused(tmp_path: Path, rubbish: str)
         await browser.get(f"/conversations?q=hello&page={rubbish if rubbish != '1' else '99'}", 400)
 
 
-async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path: Path):
+async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         id_ = await _first_id(browser)
@@ -218,7 +218,7 @@ async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path: Path):
         await browser.get(f"/conversations/{id_}?before=1&after=1", 400)
 
 
-async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path: Path):
+async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("number 0")
         id_ = await _first_id(browser)
@@ -244,7 +244,7 @@ async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path: Path):
         assert turn(page, "next")
 
 
-async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path: Path):
+async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("number 0")
         id_ = await _first_id(browser)
@@ -254,7 +254,7 @@ async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path: Path
         assert said_in(await browser.get(f"/conversations/{id_}")) == ["number 0"]
 
 
-async def test_a_long_line_and_a_long_page_are_bounded(tmp_path: Path):
+async def test_a_long_line_and_a_long_page_are_bounded(tmp_path):
     # A reply of one piece: what is waited for is the whole of it.
     model = ScriptedModel(script=lambda _: "All right.")
     async with browsing_with(tmp_path, model=model) as (engine, browser):
@@ -274,7 +274,7 @@ async def test_a_long_line_and_a_long_page_are_bounded(tmp_path: Path):
 # --- searching ------------------------------------------------------------------------------------
 
 
-async def test_a_search_finds_what_was_said_and_answered_and_leads_there(tmp_path: Path):
+async def test_a_search_finds_what_was_said_and_answered_and_leads_there(tmp_path):
     model = ScriptedModel(script=lambda _: "A heron is <b>grey</b>.")
     async with browsing_with(tmp_path, model=model) as (engine, browser):
         await engine.ask("what is a Heron <i>like</i>?")
@@ -293,7 +293,7 @@ async def test_a_search_finds_what_was_said_and_answered_and_leads_there(tmp_pat
         assert await browser.get("/conversations?q=" + "a+" * 1_000)
 
 
-async def test_chinese_is_found_and_marked(tmp_path: Path):
+async def test_chinese_is_found_and_marked(tmp_path):
     async with browsing_with(tmp_path, language="zh") as (engine, browser):
         await engine.ask("我喜欢喝乌龙茶")
         page = await browser.get("/conversations?q=乌龙茶")
@@ -301,7 +301,7 @@ async def test_chinese_is_found_and_marked(tmp_path: Path):
     assert "<mark>乌龙</mark>" in page
 
 
-async def test_results_are_paged(tmp_path: Path):
+async def test_results_are_paged(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("number 0")
         await lengthen(tmp_path, await _first_id(browser), 40)
@@ -314,7 +314,7 @@ async def test_results_are_paged(tmp_path: Path):
 # --- forgetting -----------------------------------------------------------------------------------
 
 
-async def test_what_was_forgotten_is_nowhere(tmp_path: Path):
+async def test_what_was_forgotten_is_nowhere(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("my sister is called Leonor")
         await engine.ask("something else")
@@ -338,7 +338,7 @@ async def test_what_was_forgotten_is_nowhere(tmp_path: Path):
     ]
 
 
-async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path: Path):
+async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path):
     note = tmp_path / "workspace" / "memory" / "leonor.md"
     note.parent.mkdir(parents=True)
     note.write_text("- Leonor is my sister\n", "utf-8")
@@ -370,7 +370,7 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
     assert "Forgotten, as you wished." in pages[1]
 
 
-async def test_the_button_takes_the_commands_with_it(tmp_path: Path):
+async def test_the_button_takes_the_commands_with_it(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("/memory search Leonor")
         await engine.ask("/memory forget Leonor and others")
@@ -401,7 +401,7 @@ async def test_the_button_takes_the_commands_with_it(tmp_path: Path):
         ("   ", "hello"),
     ],
 )
-async def test_a_conversation_is_named(tmp_path: Path, given: str, title: str):
+async def test_a_conversation_is_named(tmp_path, given, title):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         id_ = await _first_id(browser)
@@ -412,7 +412,7 @@ async def test_a_conversation_is_named(tmp_path: Path, given: str, title: str):
         await browser.post(f"/conversations/{id_}/title", 400, other="x")
 
 
-async def test_a_name_outlives_the_database(tmp_path: Path):
+async def test_a_name_outlives_the_database(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         await browser.post(f"/conversations/{await _first_id(browser)}/title", title="Garden")
@@ -422,7 +422,7 @@ async def test_a_name_outlives_the_database(tmp_path: Path):
         assert "<bdi>Garden</bdi>" in await browser.get("/conversations")
 
 
-async def test_a_name_is_taken_from_the_page_alone(tmp_path: Path):
+async def test_a_name_is_taken_from_the_page_alone(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         path = f"/conversations/{await _first_id(browser)}/title"
@@ -430,7 +430,7 @@ async def test_a_name_is_taken_from_the_page_alone(tmp_path: Path):
         assert "mine" not in await browser.get("/conversations")
 
 
-async def test_a_conversation_is_taken_along_whole(tmp_path: Path):
+async def test_a_conversation_is_taken_along_whole(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("number 0")
         id_ = await _first_id(browser)
@@ -448,7 +448,7 @@ async def test_a_conversation_is_taken_along_whole(tmp_path: Path):
     assert headers["Cache-Control"] == "no-store"
 
 
-async def test_the_bot_is_called_there_as_everywhere(tmp_path: Path):
+async def test_the_bot_is_called_there_as_everywhere(tmp_path):
     named = {"name": "Heron <b>", "timezone": "UTC"}
     async with browsing_with(tmp_path, agent=named) as (engine, browser):
         await engine.ask("hello")
@@ -496,7 +496,7 @@ async def people(folder: Path, **sections: Any) -> AsyncIterator[Page]:
         yield Page(client, engine, "/people")
 
 
-async def test_who_asks_is_shown_let_in_told_and_answered_at_once(tmp_path: Path):
+async def test_who_asks_is_shown_let_in_told_and_answered_at_once(tmp_path):
     async with people(tmp_path) as page:
         assert "Nobody is asking." in await page.shows()
         code = await page.code_of("ada", sender_name="Ada Lovelace")

@@ -246,11 +246,7 @@ async def test_an_unreachable_gateway_is_told_and_tried_again(engine):
 
 async def test_two_accounts_use_their_own_servers(engine):
     async with FakeDiscord() as one, FakeDiscord("other-token") as two:
-        work = {
-            "token": "other-token",
-            "api_root": two.api_root,
-            "gateway_url": two.gateway_url,
-        }
+        work = {"token": "other-token", "api_root": two.api_root, "gateway_url": two.gateway_url}
         async with running(engine, settings(one, accounts={"work": work})) as channel:
             await engine.wait_said(Health.UP)
             await engine.wait_said(Health.UP, "work")

@@ -7,7 +7,6 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import apsw
 import pytest
@@ -602,7 +601,7 @@ async def typed(engine: Engine, text: str) -> str:
     return await engine.ask(text, locale="zh-CN")
 
 
-async def test_names_choices_and_slashes_may_be_chinese(tmp_path: Path):
+async def test_names_choices_and_slashes_may_be_chinese(tmp_path):
     async with running(tmp_path) as engine:
         assert "此外我还懂" in await typed(engine, "/帮助")
         assert "此外我还懂" in await typed(engine, "／help")
@@ -613,7 +612,7 @@ async def test_names_choices_and_slashes_may_be_chinese(tmp_path: Path):
         assert "模型：" in await typed(engine, "/状态")
 
 
-async def test_reminders_are_set_listed_and_cancelled(tmp_path: Path):
+async def test_reminders_are_set_listed_and_cancelled(tmp_path):
     async with running(tmp_path) as engine:
         assert "提醒你：开会" in await typed(engine, "/提醒 两小时后开会")
         listed = await typed(engine, "/提醒列表")
@@ -622,7 +621,7 @@ async def test_reminders_are_set_listed_and_cancelled(tmp_path: Path):
         assert "已取消：开会" in await typed(engine, "/reminders 取消1")
 
 
-async def test_words_that_begin_with_a_slash_are_no_command(tmp_path: Path):
+async def test_words_that_begin_with_a_slash_are_no_command(tmp_path):
     async with running(tmp_path) as engine:
         assert await typed(engine, "/吃饭了吗") == "You said: /吃饭了吗"
 
@@ -638,7 +637,7 @@ class Listing(ScriptedModel):
         return self.listed
 
 
-async def test_people_choose_among_what_is_offered(tmp_path: Path):
+async def test_people_choose_among_what_is_offered(tmp_path):
     agent = {"model": "big", "choices": ("anthropic/s*",)}
     session = {"owner": ("memory:olga",)}
     model = Listing(listed=("big", "small", "dear"))
@@ -653,7 +652,7 @@ async def test_people_choose_among_what_is_offered(tmp_path: Path):
         assert model.requests[-1].model == "small"
 
 
-async def test_a_few_models_can_be_pressed(tmp_path: Path):
+async def test_a_few_models_can_be_pressed(tmp_path):
     async with running(tmp_path, model=Listing(), agent={"model": "big"}) as engine:
         await engine.ask("/model")
         piece = engine.channel.sent[-1]
@@ -663,7 +662,7 @@ async def test_a_few_models_can_be_pressed(tmp_path: Path):
         assert "uses `anthropic/small`" in engine.channel.sent[-1].text
 
 
-async def test_hundreds_are_not_all_listed(tmp_path: Path):
+async def test_hundreds_are_not_all_listed(tmp_path):
     model = Listing(listed=tuple(f"m{number}" for number in range(300)))
     async with running(tmp_path, model=model, agent={"model": "m0"}) as engine:
         told = await engine.ask("/model")
@@ -673,7 +672,7 @@ async def test_hundreds_are_not_all_listed(tmp_path: Path):
         assert "uses `anthropic/m299`" in await engine.ask("/model m299")
 
 
-async def test_a_service_that_lists_nothing_is_asked_for_any(tmp_path: Path):
+async def test_a_service_that_lists_nothing_is_asked_for_any(tmp_path):
     async with running(tmp_path, model=Listing(listed=()), agent={"model": "big"}) as engine:
         assert "uses `anthropic/other`" in await engine.ask("/model anthropic/other")
         assert "I don't know that model" in await engine.ask("/model nobody/other")
@@ -686,7 +685,7 @@ async def choice(engine: Engine, sender: str = "ada") -> ModelChoice:
     return await receiving.models(Address("memory", "default", sender), sender)
 
 
-async def test_the_page_offers_what_the_command_does(tmp_path: Path):
+async def test_the_page_offers_what_the_command_does(tmp_path):
     agent = {"model": "big", "choices": ("anthropic/s*",)}
     session = {"owner": ("memory:olga",)}
     model = Listing(listed=("big", "small", "dear"))
@@ -705,7 +704,7 @@ async def test_the_page_offers_what_the_command_does(tmp_path: Path):
         assert (len(found.offered), found.more) == (40, 261)
 
 
-async def test_the_page_is_told_who_stands_in(tmp_path: Path):
+async def test_the_page_is_told_who_stands_in(tmp_path):
     def script(request: Request) -> str | Exception:
         return ModelOverloaded() if request.model == "big" else "Hello."
 
@@ -733,9 +732,7 @@ class Down:
         return f"{request.model} says so"
 
 
-async def test_it_is_told_once_who_answers_and_once_that_the_first_is_back(
-    tmp_path: Path, monkeypatch
-):
+async def test_it_is_told_once_who_answers_and_once_that_the_first_is_back(tmp_path, monkeypatch):
     monkeypatch.setattr(Breaker, "is_open", lambda _self, _now: False)  # asked each time
     down = Down()
     async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
@@ -748,7 +745,7 @@ async def test_it_is_told_once_who_answers_and_once_that_the_first_is_back(
         assert await engine.ask("e") == "one says so"
 
 
-async def test_who_chose_another_model_is_told_nothing_of_the_first(tmp_path: Path):
+async def test_who_chose_another_model_is_told_nothing_of_the_first(tmp_path):
     down = Down()
     async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
         await engine.ask("a")
@@ -768,14 +765,14 @@ class Halfway(ScriptedModel):
         raise ModelBadReply
 
 
-async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path: Path):
+async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path):
     async with running(tmp_path, model=Halfway(), agent=AGENT) as engine:
         assert (await engine.ask("a")).startswith("Half a")
     rows = query(tmp_path, "SELECT model, input_tokens, output_tokens FROM usage_counts")
     assert [(model, sent) for model, sent, _ in rows] == [("anthropic/two", 30)]
 
 
-async def test_without_another_model_it_is_told_when_to_try_again(tmp_path: Path):
+async def test_without_another_model_it_is_told_when_to_try_again(tmp_path):
     def script(_request: Request) -> Exception:
         error = ModelRateLimited()
         error.wait = 120.0
@@ -786,7 +783,7 @@ async def test_without_another_model_it_is_told_when_to_try_again(tmp_path: Path
         assert "Your message is kept; please try again in 2 minutes." in answer
 
 
-async def test_the_model_for_chores_summarises_and_saves(tmp_path: Path):
+async def test_the_model_for_chores_summarises_and_saves(tmp_path):
     agent, brain = {"model": "one", "chores": "anthropic/small"}, Brain()
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, agent=agent, context=context) as engine:

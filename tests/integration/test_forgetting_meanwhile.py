@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def saving(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("how", ["full", "/new"])
-async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Path, how: str):
+async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path, how):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
         await engine.ask(f"please remember: the code of my front door is {CODE}")
@@ -77,7 +77,7 @@ async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Pat
             assert [each for each in engine.sent_to("ada") if "Saved to memory (1)" in each]
 
 
-async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
+async def test_a_flush_of_somebody_else_goes_on(tmp_path):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
         await engine.ask(f"please remember: my code is {CODE}", sender="bob")
@@ -92,7 +92,7 @@ async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
         assert CODE in notes(tmp_path)
 
 
-async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path: Path):
+async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path):
     answers: list[ToolResult] = []
 
     def chat(request: Request) -> Reply:
@@ -131,9 +131,7 @@ async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path: Path
         assert kept == [(2,)]  # the transcript has every word
 
 
-async def test_what_begins_while_words_are_forgotten_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_begins_while_words_are_forgotten_waits_for_it(tmp_path, monkeypatch):
     reached, gate = asyncio.Event(), asyncio.Event()
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
@@ -169,9 +167,7 @@ async def test_what_begins_while_words_are_forgotten_waits_for_it(
         f"/whosees {CODE}",
     ],
 )
-async def test_a_command_that_had_read_the_words_does_not_tell_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-):
+async def test_a_command_that_had_read_the_words_does_not_tell_them(tmp_path, monkeypatch, command):
     reached, gate = asyncio.Event(), asyncio.Event()
     commit = Committer.commit
 
@@ -234,7 +230,7 @@ class Held:
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def held(monkeypatch):
     stop = Held(monkeypatch)
     yield stop
     stop.go_on.set()
@@ -245,9 +241,7 @@ async def long_talk(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("command", ["/whosees harbour code", "/memory forget harbour code"])
-async def test_a_look_through_history_holds_up_nobodys_message(
-    tmp_path: Path, held: Held, command: str
-):
+async def test_a_look_through_history_holds_up_nobodys_message(tmp_path, held, command):
     async with running(tmp_path) as engine:
         await long_talk(engine)
         looking = asyncio.create_task(engine.ask(command, sender="ada"))
@@ -260,9 +254,7 @@ async def test_a_look_through_history_holds_up_nobodys_message(
     assert held.looks_beside()
 
 
-async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(
-    tmp_path: Path, held: Held
-):
+async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(tmp_path, held):
     held.go_on.set()
     async with running(tmp_path) as engine:
         await long_talk(engine)

@@ -40,7 +40,7 @@ TALKS = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
 
@@ -387,7 +387,7 @@ SESSIONS = {
 
 
 @pytest.fixture(params=["files", "database"])
-def claw(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def claw(request, tmp_path):
     """A whole folder, of the older and of the newer kind."""
     home = tmp_path / "claw"
     made.workspace(home / "workspace")

@@ -789,7 +789,7 @@ async def test_a_send_that_finds_the_room_moved_tells_as_well(tmp_path):
         await engine.channel.wait_until(lambda _: bool(engine.sent_to("hall")))
         await asks(engine, "third", chat="hall")
         assert [m.text for m in engine.model.requests[-1].messages][0::2] == [
-            *("first talk", "second", "third"),
+            *("first talk", "second", "third")
         ]
 
 

@@ -92,7 +92,7 @@ class Desk:
 
 
 @pytest.fixture(params=["files", "rows"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(request, tmp_path, monkeypatch):
     url = request.getfixturevalue("postgres_url") if request.param == "rows" else None
     for name in [name for name in os.environ if name.startswith("CONFIDANT_")]:
         monkeypatch.delenv(name)
@@ -110,7 +110,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return desk
 
 
-def test_what_was_pulled_and_edited_is_pushed(desk: Desk):
+def test_what_was_pulled_and_edited_is_pushed(desk):
     copy = desk.folder / "copy"
     assert desk("pull", copy).exit_code == 0
     found = {path.relative_to(copy).as_posix() for path in copy.rglob("*.md")}
@@ -129,7 +129,7 @@ def test_what_was_pulled_and_edited_is_pushed(desk: Desk):
     assert desk.read("MEMORY.md") == "# Memory\n"
 
 
-def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk: Desk):
+def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     desk.write("MEMORY.md", "# Memory\n\n- Lives in Rome\n")
@@ -142,7 +142,7 @@ def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk: Desk):
     assert desk.read("SOUL.md") == "Be brief.\n"
 
 
-def test_nothing_is_written_when_the_person_says_no(desk: Desk):
+def test_nothing_is_written_when_the_person_says_no(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "SOUL.md").write_text("Be brief.\n")
@@ -161,7 +161,7 @@ def test_nothing_is_written_when_the_person_says_no(desk: Desk):
         ("memory/long.md", b"x" * (MAX_WRITE + 1), "at most 1000 kB"),
     ],
 )
-def test_what_is_no_note_is_refused_by_name(desk: Desk, name: str, data: bytes, why: str):
+def test_what_is_no_note_is_refused_by_name(desk, name, data, why):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def test_what_is_no_note_is_refused_by_name(desk: Desk, name: str, data: bytes, 
     assert desk.read("people/ada/MEMORY.md") == "Ada's secret\n"
 
 
-def test_a_link_in_a_copy_is_not_followed(desk: Desk):
+def test_a_link_in_a_copy_is_not_followed(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "memory/passwd.md").symlink_to("/etc/passwd")
@@ -181,7 +181,7 @@ def test_a_link_in_a_copy_is_not_followed(desk: Desk):
     assert "memory/passwd.md: it is no plain file" in done.output
 
 
-def test_folders_that_will_not_do_are_told(desk: Desk):
+def test_folders_that_will_not_do_are_told(desk):
     full = desk.folder / "full"
     full.mkdir()
     (full / "mine.md").write_text("mine\n")
@@ -199,7 +199,7 @@ def test_folders_that_will_not_do_are_told(desk: Desk):
     assert "damaged" in str(desk("push", full).exception)
 
 
-def test_a_note_that_left_the_copy_stays_where_it_is(desk: Desk):
+def test_a_note_that_left_the_copy_stays_where_it_is(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "SOUL.md").unlink()
@@ -212,20 +212,20 @@ def test_a_note_that_left_the_copy_stays_where_it_is(desk: Desk):
 
 
 @pytest.mark.parametrize("path", ["MEMORY.md", "SOUL.md", "memory/trip.md", "shared/house.md"])
-def test_a_note_is_edited(desk: Desk, path: str):
+def test_a_note_is_edited(desk, path):
     desk.editor('echo "- more" >> "$1"')
     done = desk("edit", path)
     assert (done.exit_code, done.output) == (0, f"{path}: written\n")
     assert desk.read(path) == f"{OWNER[path]}- more\n"
 
 
-def test_a_new_note_is_made(desk: Desk):
+def test_a_new_note_is_made(desk):
     desk.editor('echo "# New" > "$1"')
     assert desk("edit", "memory/deep/new.md").exit_code == 0
     assert desk.read("memory/deep/new.md") == "# New\n"
 
 
-def test_an_editor_that_changes_nothing_changes_nothing(desk: Desk):
+def test_an_editor_that_changes_nothing_changes_nothing(desk):
     desk.editor("true")
     assert desk("edit", "memory/new.md").output == "Nothing was changed.\n"
     assert not list(desk.folder.glob("confidant-*"))
@@ -234,7 +234,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(desk: Desk):
 @pytest.mark.parametrize(
     "path", ["people/ada/MEMORY.md", "../MEMORY.md", "/etc/passwd", "ROOM.md", "a.txt", "shared"]
 )
-def test_a_name_that_is_none_of_the_owners_is_refused(desk: Desk, path: str):
+def test_a_name_that_is_none_of_the_owners_is_refused(desk, path):
     desk.editor('echo "more" >> "$1"')
     done = desk("edit", path)
     assert "is no name of a note" in str(done.exception)
@@ -250,7 +250,7 @@ def test_a_name_that_is_none_of_the_owners_is_refused(desk: Desk, path: str):
         (f'head -c {MAX_WRITE + 1} /dev/zero | tr "\\\\0" x > "$1"', "too long"),
     ],
 )
-def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk: Desk, script: str, why: str):
+def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk, script, why):
     desk.editor(script.replace("\\\\", "\\"))
     done = desk("edit", "MEMORY.md")
     assert why in str(done.exception)
@@ -259,13 +259,13 @@ def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk: Desk, scri
     assert bool(kept) == (script != "exit 3")
 
 
-def test_an_editor_that_is_not_there_is_told(desk: Desk):
+def test_an_editor_that_is_not_there_is_told(desk):
     for named in ("/nowhere/editor", "an 'open quote"):
         desk.monkeypatch.setenv("EDITOR", named)
         assert "set $EDITOR" in str(desk("edit", "MEMORY.md").exception)
 
 
-def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk: Desk):
+def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk):
     other = desk.folder / "other.py"
     other.write_text(
         "import asyncio, os, pathlib\n"
@@ -290,7 +290,7 @@ def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk: Desk):
     assert kept.read_text() == f"{OWNER['MEMORY.md']}- mine\n"
 
 
-def test_an_edit_of_rows_reaches_the_nodes(desk: Desk):
+def test_an_edit_of_rows_reaches_the_nodes(desk):
     url = os.environ.get("CONFIDANT_STORAGE__URL")
     desk.editor('echo "- more" >> "$1"')
     desk("edit", "MEMORY.md")
@@ -307,7 +307,7 @@ WORDS = "harbour code"
 
 
 @pytest.fixture
-async def session(tmp_path: Path) -> str:
+async def session(tmp_path):
     """A conversation in a folder, of which something was forgotten."""
     async with running(tmp_path / "data") as engine:
         await engine.ask(f"my {WORDS} is 4711")
@@ -325,9 +325,7 @@ def ran(*arguments: str) -> str:
     return done.output
 
 
-def test_what_was_forgotten_is_neither_shown_nor_exported(
-    session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_forgotten_is_neither_shown_nor_exported(session, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(tmp_path / "data"))
     shown = ran("show", session)

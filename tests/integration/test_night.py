@@ -30,15 +30,7 @@ from bot.storage import Row, Transaction
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import ScriptedModel
 from tests.fakes.pair import pair
-from tests.integration.test_memory_engine import (
-    ADA,
-    EVE,
-    TODAY,
-    recalled,
-    space_of,
-    write,
-    writing,
-)
+from tests.integration.test_memory_engine import ADA, EVE, TODAY, recalled, space_of, write, writing
 from tests.integration.test_memory_pages import ADA as ADA_WEB
 from tests.integration.test_memory_pages import house, query
 from tests.support import NOON, Engine, FakeClock, running, until
@@ -92,7 +84,7 @@ def receipts(engine: Engine, to: str = "ada") -> list[str]:
     return [text for text in engine.sent_to(to) if text.startswith(HEAD)]
 
 
-async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp_path: Path):
+async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp_path):
     clock = FakeClock()
     put(tmp_path, NOTES)
     async with owned(tmp_path, clock) as engine:
@@ -133,9 +125,7 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
         assert now[TEA] == NOTES[TEA]
 
 
-async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_are(
-    tmp_path: Path,
-):
+async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_are(tmp_path):
     clock = FakeClock(NIGHT)
     bo, room = f"people/{folder_name('memory:bo')}", "rooms/memory-den"
     shared = {name: text for name, text in NOTES.items() if name != "MEMORY.md"}
@@ -171,7 +161,7 @@ async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_a
         assert held(tmp_path) == AFTER
 
 
-async def test_it_is_done_and_told_when_and_as_far_as_configured(tmp_path: Path):
+async def test_it_is_done_and_told_when_and_as_far_as_configured(tmp_path):
     clock = FakeClock(NIGHT)
     put(tmp_path, NOTES)
 
@@ -202,7 +192,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
 async def test_ended_between_two_notes_it_is_completed_and_so_is_taking_it_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+    tmp_path, monkeypatch, writes
 ):
     clock, left = FakeClock(NIGHT), writes
     put(tmp_path, NOTES)
@@ -239,9 +229,7 @@ async def test_ended_between_two_notes_it_is_completed_and_so_is_taking_it_back(
         assert await look(engine) == []
 
 
-async def test_what_a_person_writes_meanwhile_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_a_person_writes_meanwhile_stays(tmp_path, monkeypatch):
     put(tmp_path, NOTES)
     real = Keeper._put_note
     more = "- by hand, meanwhile\n"
@@ -269,9 +257,7 @@ async def test_what_a_person_writes_meanwhile_stays(
         assert held(tmp_path) == back
 
 
-async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(tmp_path, monkeypatch):
     clock = FakeClock(NIGHT)
     put(tmp_path, NOTES)
     real = Keeper._put_note
@@ -301,7 +287,7 @@ async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(
         assert "Kiel" not in "".join(held(tmp_path).values())
 
 
-async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path: Path):
+async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
     clock = FakeClock(NIGHT)
     old = "- Collects {} <!-- agent 2019-01-05 -->\n"
     put(tmp_path, {"MEMORY.md": old.format("stamps")})
@@ -341,7 +327,7 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path: Pa
         assert "~~" not in path.read_text()
 
 
-async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path: Path):
+async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path):
     clock = FakeClock(NIGHT)
     answers: list[str | Exception] = ['{"same": [2, 3]}', ModelOverloaded(), "no idea"]
 
@@ -389,7 +375,7 @@ async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tm
 
 
 async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_back(
-    postgres_url: str, tmp_path: Path
+    postgres_url, tmp_path
 ):
     # The server's clock counts there: let it be noon.
     off = 12 - datetime.now(UTC).hour
@@ -427,7 +413,7 @@ async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_bac
         assert sum(text.startswith(HEAD) for text in nodes.sent) == 1
 
 
-async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(tmp_path: Path):
+async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(tmp_path):
     space = f"people/{folder_name('memory:ada')}"
     put(tmp_path, NOTES, space)
     async with running(tmp_path, clock=FakeClock(NIGHT)) as engine:
@@ -449,7 +435,7 @@ async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(t
         assert await database.read(kept) == ""
 
 
-async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_path: Path):
+async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_path):
     put(tmp_path, NOTES)
     clock = FakeClock(NIGHT)
     async with owned(tmp_path, clock) as engine:
@@ -473,7 +459,7 @@ async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_pat
         assert len(record.left) == 2
 
 
-async def test_a_model_is_not_asked_again_about_the_same_entries(tmp_path: Path):
+async def test_a_model_is_not_asked_again_about_the_same_entries(tmp_path):
     clock = FakeClock(NIGHT)
     model = ScriptedModel(lambda request: "{}" if request.purpose == "night" else "All right.")
     note = "- Sings in a choir <!-- owner 2026-09-01 -->\n- Has a boat <!-- owner 2026-09-01 -->\n"
@@ -510,7 +496,7 @@ def rows(engine: Engine) -> list[Row]:
     return query(engine.folder, "SELECT space, claim, used_on FROM claim_uses ORDER BY 1, 2")
 
 
-async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(tmp_path: Path):
+async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     boats = "boat on a lake, window seats"
     write(tmp_path, f"{ADA}/memory/boats.md", f"- {boats} <!-- agent 2026-10-01 -->\n")
@@ -535,7 +521,7 @@ async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(t
         assert "2 entries that conversations began with have faded" in await engine.ask("/memory")
 
 
-async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path: Path):
+async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     said = "I'd book trains with window seats, as you prefer."
     async with running(tmp_path, model=saying(said)) as engine:
@@ -554,7 +540,7 @@ async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path: Path):
         assert "chess" not in system
 
 
-async def test_a_use_by_one_person_changes_nothing_that_another_sees(tmp_path: Path):
+async def test_a_use_by_one_person_changes_nothing_that_another_sees(tmp_path):
     for space in (ADA, EVE):
         write(tmp_path, f"{space}/MEMORY.md", FACTS)
     write(tmp_path, "shared/rules.md", "- Prefers window seats on boats <!-- agent 2024-01-01 -->")
@@ -566,7 +552,7 @@ async def test_a_use_by_one_person_changes_nothing_that_another_sees(tmp_path: P
         assert "window seats" not in engine.model.requests[-1].system
 
 
-async def test_what_is_forgotten_leaves_no_trace_of_its_use(tmp_path: Path):
+async def test_what_is_forgotten_leaves_no_trace_of_its_use(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     said = "Ada collects old maps, lives in Berlin, prefers window seats on trains."
     async with running(tmp_path, model=saying(said)) as engine:
@@ -580,9 +566,7 @@ async def test_what_is_forgotten_leaves_no_trace_of_its_use(tmp_path: Path):
         assert left == {claims.digest("lives in berlin"), claims.digest("collects old maps")}
 
 
-async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(tmp_path, monkeypatch):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     async with running(tmp_path, model=saying("Window seats on trains, and old maps.")) as engine:
         await engine.ask("hello")
@@ -599,7 +583,7 @@ async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(
         assert rows(engine) == []
 
 
-async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alone(tmp_path: Path):
+async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alone(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
         await engine.ask("hello")
@@ -612,9 +596,7 @@ async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alon
         assert len(rows(engine)) == 1
 
 
-async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(tmp_path, monkeypatch):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     reading = asyncio.Event()
 
@@ -635,7 +617,7 @@ async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(
         assert len(rows(engine)) == 1
 
 
-async def test_answers_in_a_conversation_ask_the_database_nothing_of_uses(tmp_path: Path):
+async def test_answers_in_a_conversation_ask_the_database_nothing_of_uses(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
         await engine.ask("hello")
@@ -666,7 +648,7 @@ def memory_of(folder: Path, space: str = ADA) -> str:
     return (folder / "workspace" / space / "MEMORY.md").read_text()
 
 
-async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path: Path):
+async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path):
     more = "- Likes trains and seats <!-- untrusted 2026-01-01 -->\n"
     for space in (ADA, EVE):
         write(tmp_path, f"{space}/MEMORY.md", FACTS + more)
@@ -700,9 +682,9 @@ async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path: P
     ],
 )
 async def test_only_what_the_person_says_again_is_confirmed(
-    tmp_path: Path,
-    said: str,
-    confirms: bool,  # noqa: FBT001 - a case
+    tmp_path,
+    said,
+    confirms,
 ):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     text = "Prefers window seats on trains"
@@ -712,7 +694,7 @@ async def test_only_what_the_person_says_again_is_confirmed(
         assert memory_of(tmp_path).count("window seats") == 1
 
 
-async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(tmp_path: Path):
+async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(tmp_path):
     text = "Prefers window seats on trains"
     elsewhere = f"- {text} <!-- untrusted 2026-01-01 -->\n"
     write(tmp_path, f"{ADA}/{TODAY}", elsewhere)
@@ -722,9 +704,7 @@ async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(
         assert note == f"{elsewhere}- 12:00 {text} <!-- owner -->\n"
 
 
-async def test_the_page_tells_ages_in_words_and_has_a_button(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("MEMORY.md", FACTS)
         it.write(f"{ADA_WEB}/MEMORY.md", FACTS)
@@ -773,7 +753,7 @@ class Kept:
         self.texts.append(text)
 
 
-async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path: Path):
+async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path):
     store, kept = FolderNotes(tmp_path / "workspace"), Kept()
     write(tmp_path, "MEMORY.md", FACTS)
     index = MemoryIndex.in_folder(
@@ -798,7 +778,7 @@ async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path:
         await index.close()
 
 
-async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path: Path):
+async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path):
     write(tmp_path, "MEMORY.md", FACTS)
     async with running(tmp_path) as engine:
         memory = engine.app.memory

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {}})
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[api.CompletionsApi]:
+async def server():
     async with api.running(api.says("Hi", " there")) as server:
         yield server
 
@@ -55,7 +54,7 @@ def model_on(server: api.CompletionsApi, **options: Any) -> OpenAIModel:
 
 
 @pytest.fixture
-async def model(server: api.CompletionsApi) -> AsyncIterator[OpenAIModel]:
+async def model(server):
     model = model_on(server, max_retries=0)
     yield model
     await model.close()
@@ -81,7 +80,7 @@ async def run(model: OpenAIModel, request: Request | None = None) -> tuple[str, 
 # --- what is sent --------------------------------------------------------------------------------
 
 
-async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, model: OpenAIModel):
+async def test_the_body_is_one_every_server_knows(server, model):
     used = ToolUse("call_1", "look", {"at": "花"})
     messages = (
         Message("user", (Text("one"), Text(" "), Text("two"))),
@@ -115,10 +114,7 @@ async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, mo
                 {
                     "role": "user",
                     "content": [
-                        {
-                            "type": "image_url",
-                            "image_url": {"url": "data:image/png;base64,QUJD"},
-                        },
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}},
                         {"type": "text", "text": "(a picture that is no longer kept)"},
                     ],
                 },
@@ -127,17 +123,13 @@ async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, mo
     ]
 
 
-async def test_without_calls_the_list_of_tools_stays(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_without_calls_the_list_of_tools_stays(server, model):
     await run(model, asking(tools=(TOOL,), may_call=False))
     assert server.bodies[0]["tool_choice"] == "none"
     assert len(server.bodies[0]["tools"]) == 1
 
 
-async def test_the_key_and_address_come_from_the_configuration_alone(
-    server: api.CompletionsApi, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_key_and_address_come_from_the_configuration_alone(server, monkeypatch):
     for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "WEBHOOK_SECRET"):
         monkeypatch.setenv(f"OPENAI_{name}", "from-the-environment")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
@@ -152,7 +144,7 @@ async def test_the_key_and_address_come_from_the_configuration_alone(
     assert headers["Authorization"] == f"Bearer {SECRET}"
 
 
-async def test_an_address_without_a_path_is_that_of_the_server(server: api.CompletionsApi):
+async def test_an_address_without_a_path_is_that_of_the_server(server):
     model = OpenAIModel(ServiceConfig(base_url=server.root), window_store=TextStoreInMemory())
     words, _ = await run(model)
     await model.close()
@@ -166,9 +158,7 @@ async def test_without_key_and_endpoint_nothing_is_sent():
     await model.close()
 
 
-async def test_nothing_of_it_comes_into_a_log(
-    server: api.CompletionsApi, model: OpenAIModel, caplog: pytest.LogCaptureFixture
-):
+async def test_nothing_of_it_comes_into_a_log(server, model, caplog):
     caplog.set_level(logging.DEBUG)
     await run(model)
     server.answers = [api.fails(400, message=WORDS)]
@@ -194,7 +184,7 @@ TOO_LONG = "max_tokens is too large: 8192. This model supports at most 4096 comp
     ],
 )
 async def test_what_a_server_does_not_know_is_left_out_from_then_on(
-    server: api.CompletionsApi, model: OpenAIModel, refusal: str, before: str, after: str
+    server, model, refusal, before, after
 ):
     server.answers = [api.fails(400, message=refusal), api.says("Hi")]
     for _ in range(2):
@@ -208,20 +198,15 @@ async def test_what_a_server_does_not_know_is_left_out_from_then_on(
 
 
 @pytest.mark.parametrize(
-    "refusal",
-    [TOO_LONG, "Invalid max_tokens value, the valid range of max_tokens is [1, 4096]"],
+    "refusal", [TOO_LONG, "Invalid max_tokens value, the valid range of max_tokens is [1, 4096]"]
 )
-async def test_no_longer_reply_is_asked_for_than_the_server_allows(
-    server: api.CompletionsApi, model: OpenAIModel, refusal: str
-):
+async def test_no_longer_reply_is_asked_for_than_the_server_allows(server, model, refusal):
     server.answers = [api.fails(400, message=refusal), api.says("Hi")]
     await run(model)
     assert [body["max_tokens"] for body in server.bodies] == [8192, 4096]
 
 
-async def test_a_server_that_refuses_everything_is_not_asked_for_ever(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_server_that_refuses_everything_is_not_asked_for_ever(server, model):
     server.answers = [
         api.fails(
             400, message="stream_options max_tokens max_completion_tokens not supported tools"
@@ -235,9 +220,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_for_ever(
 # --- what comes back -----------------------------------------------------------------------------
 
 
-async def test_usage_tells_what_was_read_from_a_cache(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_usage_tells_what_was_read_from_a_cache(server, model):
     server.answers = [
         api.streams(api.chunk("stop", content="Hi"), api.usage(100, 7, cached_tokens=60), api.DONE)
     ]
@@ -255,9 +238,7 @@ async def test_usage_tells_what_was_read_from_a_cache(
         ("something_new", "end"),
     ],
 )
-async def test_every_finish_reason_has_a_meaning(
-    server: api.CompletionsApi, model: OpenAIModel, finish: str, stop: str
-):
+async def test_every_finish_reason_has_a_meaning(server, model, finish, stop):
     server.answers = [api.streams(api.chunk(finish, content="Hi"), api.DONE)]
     assert (await run(model))[1].stop == stop
 
@@ -275,17 +256,13 @@ async def test_every_finish_reason_has_a_meaning(
         ({"choices": [{"delta": {"content": "Hi", "tool_calls": None}}], "usage": None}, api.DONE),
     ],
 )
-async def test_servers_may_leave_out_much(
-    server: api.CompletionsApi, model: OpenAIModel, chunks: tuple[Any, ...]
-):
+async def test_servers_may_leave_out_much(server, model, chunks):
     server.answers = [api.streams(*chunks)]
     words, reply = await run(model)
     assert (words, reply.stop) == ("Hi", "end")
 
 
-async def test_a_server_that_does_not_stream_is_understood(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_server_that_does_not_stream_is_understood(server, model):
     whole = {
         "choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 5, "completion_tokens": 1},
@@ -296,33 +273,25 @@ async def test_a_server_that_does_not_stream_is_understood(
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_what_is_thought_is_no_part_of_the_reply(
-    server: api.CompletionsApi, model: OpenAIModel, field: str
-):
+async def test_what_is_thought_is_no_part_of_the_reply(server, model, field):
     thought = [api.chunk(**{field: piece}) for piece in ("First ", "this.")]
     server.answers = [api.streams(*thought, api.chunk("stop", content="Hi"), api.DONE)]
     _, reply = await run(model)
     assert reply.message.blocks == (Text("Hi"),)
 
 
-async def test_thinking_aloud_is_no_part_of_the_reply(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_thinking_aloud_is_no_part_of_the_reply(server, model):
     pieces = ("<th", "ink>\nFirst </", "thi", "nk>\n", "\nUse <think> tags", ".")
     server.answers = [api.says(*pieces)]
     assert (await run(model))[0] == "Use <think> tags."
 
 
-async def test_a_reply_that_only_begins_like_a_thought_comes_whole(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_reply_that_only_begins_like_a_thought_comes_whole(server, model):
     server.answers = [api.says("<th")]
     assert (await run(model))[0] == "<th"
 
 
-async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(server, model):
     made = api.call(0, "look", "{}", "call_1")
     extra = {"google": {"thought_signature": "c2ln"}}
     server.answers = [
@@ -373,9 +342,7 @@ async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call"])
-async def test_calls_side_by_side_however_they_are_numbered(
-    server: api.CompletionsApi, model: OpenAIModel, calls: list[Any], finish: str
-):
+async def test_calls_side_by_side_however_they_are_numbered(server, model, calls, finish):
     chunks = [api.chunk(tool_calls=each) for each in calls]
     server.answers = [api.streams(*chunks, api.chunk(finish), api.DONE)]
     _, reply = await run(model)
@@ -383,7 +350,7 @@ async def test_calls_side_by_side_however_they_are_numbered(
     assert reply.message.blocks == (ToolUse("a", "look", {"at": "x"}), ToolUse("b", "hear", {}))
 
 
-async def test_a_call_without_an_id_gets_one(server: api.CompletionsApi, model: OpenAIModel):
+async def test_a_call_without_an_id_gets_one(server, model):
     calls = [api.call(0, "look", "{}"), api.call(1, "look", "{}")]
     server.answers = [api.streams(api.chunk("tool_calls", tool_calls=calls), api.DONE)]
     _, reply = await run(model)
@@ -394,9 +361,7 @@ async def test_a_call_without_an_id_gets_one(server: api.CompletionsApi, model: 
 
 
 @pytest.mark.parametrize("arguments", ['{"at": ', "[1]", "null", '"text"', "{'at': 'x'}"])
-async def test_arguments_that_cannot_be_read_are_the_models_to_mend(
-    server: api.CompletionsApi, model: OpenAIModel, arguments: str
-):
+async def test_arguments_that_cannot_be_read_are_the_models_to_mend(server, model, arguments):
     calls = [api.call(0, "look", arguments, "a"), api.call(1, "hear", "{}", "b")]
     server.answers = [api.streams(api.chunk("tool_calls", tool_calls=calls), api.DONE)]
     _, reply = await run(model)
@@ -405,7 +370,7 @@ async def test_arguments_that_cannot_be_read_are_the_models_to_mend(
     assert reply.stop == "tool_use"
 
 
-async def test_a_call_that_was_cut_off_is_none(server: api.CompletionsApi, model: OpenAIModel):
+async def test_a_call_that_was_cut_off_is_none(server, model):
     calls = [api.call(0, "look", '{"at": "a very lo', "a")]
     server.answers = [
         api.streams(api.chunk(content="Hi", tool_calls=calls), api.chunk("length"), api.DONE)
@@ -449,9 +414,7 @@ async def test_a_call_that_was_cut_off_is_none(server: api.CompletionsApi, model
         (api.answers_json([]), ModelBadReply),
     ],
 )
-async def test_every_failure_is_one_of_ours(
-    server: api.CompletionsApi, model: OpenAIModel, answer: Any, kind: type[ModelError]
-):
+async def test_every_failure_is_one_of_ours(server, model, answer, kind):
     server.answers = [answer]
     with pytest.raises(kind) as caught:
         await run(model)
@@ -462,7 +425,7 @@ async def test_every_failure_is_one_of_ours(
     assert (await run(model))[0] == "Hi"
 
 
-async def test_what_the_server_asks_to_wait_is_kept(server: api.CompletionsApi, model: OpenAIModel):
+async def test_what_the_server_asks_to_wait_is_kept(server, model):
     server.answers = [api.fails(429, retry_after="120")]
     with pytest.raises(ModelRateLimited) as caught:
         await run(model)
@@ -479,9 +442,7 @@ async def test_what_the_server_asks_to_wait_is_kept(server: api.CompletionsApi, 
         api.streams(api.chunk(reasoning="Hm")),  # broken off in mid-thought
     ],
 )
-async def test_it_is_asked_again_before_the_first_word(
-    server: api.CompletionsApi, monkeypatch: pytest.MonkeyPatch, first: Any
-):
+async def test_it_is_asked_again_before_the_first_word(server, monkeypatch, first):
     monkeypatch.setattr("bot.agent.models.service.FIRST_PAUSE", 0.001)
     server.answers = [first, api.says("Hi")]
     model = model_on(server)
@@ -490,7 +451,7 @@ async def test_it_is_asked_again_before_the_first_word(
     assert len(server.bodies) == 2
 
 
-async def test_after_the_first_word_nothing_is_asked_again(server: api.CompletionsApi):
+async def test_after_the_first_word_nothing_is_asked_again(server):
     server.answers = [api.streams(api.chunk(content="Hi"), then=api.drops), api.says("Twice")]
     model = model_on(server)
     shown: list[str] = []
@@ -506,7 +467,7 @@ async def test_after_the_first_word_nothing_is_asked_again(server: api.Completio
     assert len(server.bodies) == 1
 
 
-async def test_silence_is_a_timeout(server: api.CompletionsApi):
+async def test_silence_is_a_timeout(server):
     over = asyncio.Event()
     server.answers = [api.waits(over)]
     config = ServiceConfig(base_url=server.base_url, timeout=0.05)
@@ -517,9 +478,7 @@ async def test_silence_is_a_timeout(server: api.CompletionsApi):
     await model.close()
 
 
-async def test_blocks_of_other_services_are_not_sent(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_blocks_of_other_services_are_not_sent(server, model):
     thought: Mapping[str, Any] = {"type": "thinking", "thinking": "x", "signature": "y"}
     said = Message("assistant", (Opaque(thought), Text("Hi")))
     await run(model, asking(Message("user", (Text("a"),)), said, Message("user", (Text("b"),))))
@@ -550,7 +509,7 @@ def test_a_refusal_names_what_can_be_looked_up():
 @pytest.mark.parametrize(
     "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
 )
-def test_an_odd_error_event_is_an_error_still(event: dict[str, object]):
+def test_an_odd_error_event_is_an_error_still(event):
     assert isinstance(event_error(event), ModelError)
 
 
@@ -578,7 +537,7 @@ KINDS = {"anthropic": (AnthropicModel, ""), "openai": (OpenAIModel, "/v1")}
 
 
 @pytest.fixture(params=KINDS)
-async def faked(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Model]:
+async def faked(request, tmp_path):
     kind, path = KINDS[request.param]
     async with fakellm.running(tmp_path, RULES) as address:
         config = ServiceConfig(base_url=address + path, api_key=SecretStr("k"))
@@ -600,7 +559,7 @@ async def whole(faked: Model, request: Request) -> Reply:
     return reply
 
 
-async def test_words_and_tools_side_by_side(faked: Model):
+async def test_words_and_tools_side_by_side(faked):
     assert (await whole(faked, question("hello"))).message.text == "A plain answer. 你好 🎉"
 
     request = question("use the tools")

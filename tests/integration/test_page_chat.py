@@ -7,7 +7,7 @@ import base64
 import hashlib
 import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -56,7 +56,7 @@ async def shown(engine: Engine) -> list[str]:
     return [line.text for line in await history(engine) if line.role == "bot"]
 
 
-async def test_that_a_reply_was_stopped_stands_outside_of_its_code(tmp_path: Path):
+async def test_that_a_reply_was_stopped_stands_outside_of_its_code(tmp_path):
     model = ScriptedModel(script=lambda _: CODE, gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
         await engine.say("show me")
@@ -67,9 +67,7 @@ async def test_that_a_reply_was_stopped_stands_outside_of_its_code(tmp_path: Pat
     assert told.count("```") % 2 == 0
 
 
-async def test_what_a_reply_cost_stands_outside_of_its_code_and_is_there_after_a_reload(
-    tmp_path: Path,
-):
+async def test_what_a_reply_cost_stands_outside_of_its_code_and_is_there_after_a_reload(tmp_path):
     model = ScriptedModel(script=lambda _: CODE)
     async with running(tmp_path, model=model) as engine:
         await engine.ask("/usage tokens")
@@ -83,7 +81,7 @@ async def test_what_a_reply_cost_stands_outside_of_its_code_and_is_there_after_a
         assert (await shown(engine))[-1] == said == CODE
 
 
-async def test_the_zone_of_the_browser_counts_for_who_chose_none(tmp_path: Path):
+async def test_the_zone_of_the_browser_counts_for_who_chose_none(tmp_path):
     async with running(tmp_path, **ANYWHERE) as engine:
         assert "it is mine" in await engine.ask("/timezone")
         said = await engine.ask("/timezone", zone="Asia/Kathmandu")
@@ -97,7 +95,7 @@ async def test_the_zone_of_the_browser_counts_for_who_chose_none(tmp_path: Path)
         assert "your browser's: Asia/Tokyo" in await engine.ask("/timezone")
 
 
-async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path: Path):
+async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path):
     async with running(tmp_path, **ANYWHERE) as engine:
         await engine.ask("/timezone Berlin", zone="Asia/Tokyo")
         assert "Europe/Berlin" in await engine.ask("/timezone", zone="Asia/Kathmandu")
@@ -117,13 +115,13 @@ async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path:
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/localtime", "UTC\0"])
-async def test_a_zone_that_is_none_changes_nothing(tmp_path: Path, zone: str):
+async def test_a_zone_that_is_none_changes_nothing(tmp_path, zone):
     async with running(tmp_path, **ANYWHERE) as engine:
         assert "it is mine" in await engine.ask("/timezone", zone=zone)
     assert query(tmp_path, "SELECT * FROM told_zones") == []
 
 
-async def test_forgetting_is_confirmed_by_buttons(tmp_path: Path):
+async def test_forgetting_is_confirmed_by_buttons(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("My locker code is 4711.")
         await engine.ask("/memory forget 4711")
@@ -138,9 +136,7 @@ async def test_forgetting_is_confirmed_by_buttons(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("words", "is_found"), [("harbour", True), ("xylophone", False)])
-async def test_a_search_says_what_for_and_whether_it_found_any(
-    tmp_path: Path, words: str, *, is_found: bool
-):
+async def test_a_search_says_what_for_and_whether_it_found_any(tmp_path, words, *, is_found):
     use = ToolUse("c1", "transcript_search", {"query": f"{words}\n  "})
 
     def script(request: Request) -> str | Reply:
@@ -159,7 +155,7 @@ async def test_a_search_says_what_for_and_whether_it_found_any(
     assert (looked[1].found > 0) is is_found
 
 
-async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path: Path):
+async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path):
     model = ScriptedModel(script=lambda _: ModelUnreachable())
     async with running(tmp_path, model=model) as engine:
         asked = await engine.say("are you there?")
@@ -179,7 +175,7 @@ async def test_a_turn_that_failed_says_which_message_may_be_asked_again(tmp_path
         assert all(not piece.failed for piece in engine.channel.sent)
 
 
-async def test_what_was_asked_in_a_burst_is_asked_again_together(tmp_path: Path):
+async def test_what_was_asked_in_a_burst_is_asked_again_together(tmp_path):
     model, queue = ScriptedModel(gate=asyncio.Event()), {"mode": "collect", "debounce": 0}
     async with running(tmp_path, model=model, session={"queue": queue}) as engine:
         await engine.say("first")
@@ -192,7 +188,7 @@ async def test_what_was_asked_in_a_burst_is_asked_again_together(tmp_path: Path)
         assert engine.channel.sent[1].failed == tuple(each.message_id for each in burst)
 
 
-async def test_a_message_that_says_nothing_or_was_stopped_is_no_failure(tmp_path: Path):
+async def test_a_message_that_says_nothing_or_was_stopped_is_no_failure(tmp_path):
     model = ScriptedModel(script=lambda _: "Once upon a time", gate=asyncio.Event())
     async with running(tmp_path, model=model, limits={"each": {"day_tokens": 10}}) as engine:
         await engine.say("tell me")
@@ -204,14 +200,14 @@ async def test_a_message_that_says_nothing_or_was_stopped_is_no_failure(tmp_path
         assert [piece.failed for piece in engine.channel.sent if piece.failed] == []
 
 
-async def test_an_empty_reply_may_be_asked_again(tmp_path: Path):
+async def test_an_empty_reply_may_be_asked_again(tmp_path):
     async with running(tmp_path, model=ScriptedModel(script=lambda _: "")) as engine:
         asked = await engine.say("well?")
         await engine.channel.wait_sent(1)
         assert engine.channel.sent[0].failed == (asked.message_id,)
 
 
-async def test_a_message_set_aside_may_be_asked_again(tmp_path: Path, monkeypatch: Any):
+async def test_a_message_set_aside_may_be_asked_again(tmp_path, monkeypatch):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
 
@@ -236,9 +232,7 @@ def steps(engine: Engine) -> list[tuple[str, str, str]]:
     return [(each.id.partition(".")[2], each.text, each.state) for each in shown]
 
 
-async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_they_said(
-    tmp_path: Path,
-):
+async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_they_said(tmp_path):
     long = "x" * 300
     script = [
         calls(
@@ -264,7 +258,7 @@ async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_th
         assert "secret" not in str([asdict(each) for each in engine.channel.activities])
 
 
-async def test_of_very_many_calls_the_first_are_told(tmp_path: Path):
+async def test_of_very_many_calls_the_first_are_told(tmp_path):
     uses = [ToolUse(f"c{n}", "memory_get", {"path": "no.md"}) for n in range(100)]
     model = ScriptedModel(script=lambda _: calls(*uses) if len(model.requests) == 1 else "Done.")
     async with running(tmp_path, model=model) as engine:
@@ -272,7 +266,7 @@ async def test_of_very_many_calls_the_first_are_told(tmp_path: Path):
         assert len(steps(engine)) == 2 * 64
 
 
-async def test_a_call_that_is_stopped_did_not_work(tmp_path: Path):
+async def test_a_call_that_is_stopped_did_not_work(tmp_path):
     use = ToolUse("c1", "slow", {})
     begun = asyncio.Event()
 
@@ -368,7 +362,7 @@ class Client:
 
 
 @pytest.fixture
-def chat() -> Served:
+def chat():
     return Served()
 
 
@@ -376,9 +370,7 @@ def shown_to(model: ScriptedModel) -> list[object]:
     return [block for message in model.requests[-1].messages for block in message.blocks]
 
 
-async def test_a_picture_reaches_the_model_and_is_there_after_a_reload(
-    chat: Served, tmp_path: Path
-) -> None:
+async def test_a_picture_reaches_the_model_and_is_there_after_a_reload(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(png()) == 204
         assert await client.put(png()) == 204  # tried again, as the answer was lost
@@ -408,7 +400,7 @@ def replace_model(chat: Served) -> Served:
     return again
 
 
-async def test_a_document_larger_than_a_part_is_read(chat: Served, tmp_path: Path) -> None:
+async def test_a_document_larger_than_a_part_is_read(chat, tmp_path):
     words = b"The harbour opens at seven.\n" + b"x" * (MOST_UPLOAD_PART - 100_000)
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(words, name="plan.txt", kind="text/plain") == 204
@@ -427,7 +419,7 @@ async def test_a_document_larger_than_a_part_is_read(chat: Served, tmp_path: Pat
         )
 
 
-async def test_what_was_brought_outlives_a_restart(chat: Served, tmp_path: Path) -> None:
+async def test_what_was_brought_outlives_a_restart(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(png()) == 204
     again = replace_model(chat)
@@ -437,9 +429,7 @@ async def test_what_was_brought_outlives_a_restart(chat: Served, tmp_path: Path)
     assert any(isinstance(block, Picture) for block in shown_to(again.model))
 
 
-async def test_a_file_that_is_part_of_a_message_that_waits_is_not_dropped(
-    chat: Served, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_part_of_a_message_that_waits_is_not_dropped(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(png()) == 204
         row = "INSERT INTO inbox(channel, account, chat, thread, message_id, state, key, body, "
@@ -462,7 +452,7 @@ def change(folder: Path, sql: str) -> None:
     connection.close()
 
 
-async def test_nobody_else_reads_sends_or_drops_a_file(chat: Served, tmp_path: Path) -> None:
+async def test_nobody_else_reads_sends_or_drops_a_file(chat, tmp_path):
     async with (
         chat.running(tmp_path),
         chat.client() as owner,
@@ -499,9 +489,7 @@ async def test_nobody_else_reads_sends_or_drops_a_file(chat: Served, tmp_path: P
         ({"id_": "..%2f" * 4}, 404),
     ],
 )
-async def test_what_is_no_file_is_refused(
-    chat: Served, tmp_path: Path, said: dict[str, str], status: int
-) -> None:
+async def test_what_is_no_file_is_refused(chat, tmp_path, said, status):
     async with chat.running(tmp_path), chat.client() as client:
         assert await client.put(png(), **said) == status
         assert await client.put(b"") == 400
@@ -515,9 +503,7 @@ async def test_what_is_no_file_is_refused(
     assert query(tmp_path, "SELECT count(*) FROM uploads") == [(0,)]
 
 
-async def test_one_person_cannot_fill_the_disk(
-    chat: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_person_cannot_fill_the_disk(chat, tmp_path, monkeypatch):
     monkeypatch.setattr("bot.sessions.uploads.MOST_BYTES", 1_000)
     monkeypatch.setattr("bot.sessions.uploads.MOST_FILES", 3)
     async with chat.running(tmp_path), chat.client() as client, chat.client("ada") as ada:
@@ -533,8 +519,8 @@ async def test_one_person_cannot_fill_the_disk(
 
 @pytest.mark.parametrize("files", [["nope"], [A, A], "x", [A] * 11, [1], ["../../etc/passwd"], [B]])
 async def test_a_message_with_files_that_are_none_is_refused_and_changes_nothing(
-    chat: Served, tmp_path: Path, files: object
-) -> None:
+    chat, tmp_path, files
+):
     async with chat.running(tmp_path), chat.client() as client, chat.page() as page:
         assert await client.put(png()) == 204
         await page.say(type="send", id="m1", text="x", files=files)
@@ -543,7 +529,7 @@ async def test_a_message_with_files_that_are_none_is_refused_and_changes_nothing
     assert query(tmp_path, "SELECT count(*) FROM inbox") == [(0,)]
 
 
-async def test_a_part_of_a_file_is_no_file(chat: Served, tmp_path: Path) -> None:
+async def test_a_part_of_a_file_is_no_file(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client, chat.page() as page:
         assert await client.put(b"half", size="8") == 204
         assert (await client.get())[0] == 404
@@ -551,9 +537,7 @@ async def test_a_part_of_a_file_is_no_file(chat: Served, tmp_path: Path) -> None
         await page.until("error", key="files", id="m1")
 
 
-async def test_nothing_that_could_act_is_shown_as_what_it_claims_to_be(
-    chat: Served, tmp_path: Path
-) -> None:
+async def test_nothing_that_could_act_is_shown_as_what_it_claims_to_be(chat, tmp_path):
     hostile = b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"
     async with chat.running(tmp_path), chat.client() as client:
         for kind in ("image/svg+xml", "text/html", "image/png", "x/\u00fc"):
@@ -576,7 +560,7 @@ async def test_nothing_that_could_act_is_shown_as_what_it_claims_to_be(
         (b"", None),
     ],
 )
-def test_pictures_are_told_by_their_content(data: bytes, kind: str | None) -> None:
+def test_pictures_are_told_by_their_content(data, kind):
     assert shown_as(data) == kind
 
 
@@ -618,11 +602,7 @@ WAYS = [in_the_chat, in_the_page, in_a_terminal]
 
 @pytest.mark.usefixtures("logs_stay")
 @pytest.mark.parametrize("forget", WAYS)
-async def test_no_open_page_shows_what_was_forgotten(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    forget: Callable[[Browser, Path], Awaitable[None]],
-):
+async def test_no_open_page_shows_what_was_forgotten(tmp_path, monkeypatch, forget):
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(tmp_path / "data"))
     async with open_page(tmp_path) as (_, owner), owner.chat() as page:
         await say(page, f"my {WORDS} is 4711", "m1")
@@ -635,7 +615,7 @@ async def test_no_open_page_shows_what_was_forgotten(
         assert any("cat is grey" in text for id_, text in lines.items() if id_ != "m2")
 
 
-async def test_what_another_person_forgets_moves_no_page(tmp_path: Path):
+async def test_what_another_person_forgets_moves_no_page(tmp_path):
     async with open_page(tmp_path) as (engine, owner), browser(engine) as ada:
         await ada.post("/enter", key=await owner.link("ada"))
         async with owner.chat() as page, ada.chat() as hers:
@@ -647,7 +627,7 @@ async def test_what_another_person_forgets_moves_no_page(tmp_path: Path):
             assert "forgotten" not in {frame["type"] for frame in page.frames}
 
 
-async def test_a_page_beside_the_chat_is_told_of_that_alone(tmp_path: Path):
+async def test_a_page_beside_the_chat_is_told_of_that_alone(tmp_path):
     async with (
         open_page(tmp_path) as (_, owner),
         owner.chat() as page,
@@ -665,7 +645,7 @@ async def test_a_page_beside_the_chat_is_told_of_that_alone(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_what_is_forgotten_at_one_node_goes_from_pages_at_the_other(
-    postgres_admin_url: str, tmp_path: Path
+    postgres_admin_url, tmp_path
 ):
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(PushService().served())
@@ -689,7 +669,7 @@ def using(tokens: int) -> ScriptedModel:
     return ScriptedModel(script=lambda _: Reply(said, "end", Usage(tokens, 10)))
 
 
-async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands(tmp_path: Path):
+async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands(tmp_path):
     async with whole_page(tmp_path, model=using(30_000)) as page, aiohttp.ClientSession() as client:
         url, origin = f"{page.url}context", {"Origin": page.url.rstrip("/")}
         async with client.get(url) as answer:
@@ -729,7 +709,7 @@ async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands
         {"do": "new", "once": "0" * 33},
     ],
 )
-async def test_what_no_button_says_is_refused(tmp_path: Path, form: dict[str, str]):
+async def test_what_no_button_says_is_refused(tmp_path, form):
     async with whole_page(tmp_path) as page, aiohttp.ClientSession() as client:
         url, origin = f"{page.url}context", page.url.rstrip("/")
         async with client.post(url, data=form, headers={"Origin": origin}) as answer:
@@ -739,7 +719,7 @@ async def test_what_no_button_says_is_refused(tmp_path: Path, form: dict[str, st
     assert query(tmp_path, "SELECT count(*) FROM inbox") == [(0,)]
 
 
-async def test_the_page_brings_its_styles_and_lets_no_other_through() -> None:
+async def test_the_page_brings_its_styles_and_lets_no_other_through():
     async with Chat().served() as chat, aiohttp.ClientSession() as client:
         async with client.get(chat.url) as answer:
             page, policy = await answer.text(), answer.headers["Content-Security-Policy"]

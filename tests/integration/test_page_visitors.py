@@ -30,7 +30,7 @@ from bot.dashboard.pages import WAYS, Way, WayPages
 from bot.identity import MessageOrigin, Seat
 from bot.sessions import page_logins, pairing
 from bot.sessions.page_logins import LoginLink
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.page_people import LINK, Browser, browser, browsers, cut, key_in, serving
@@ -162,7 +162,7 @@ async def _own(request: web.Request) -> web.Response:
     return web.Response(text=visitor_of(request).name)
 
 
-async def test_every_route_of_the_program_has_a_row_here(tmp_path: Path):
+async def test_every_route_of_the_program_has_a_row_here(tmp_path):
     async with running(tmp_path, serves=True) as engine:
         server = engine.app.server
         assert server is not None
@@ -179,7 +179,7 @@ async def test_every_route_of_the_program_has_a_row_here(tmp_path: Path):
 
 
 @pytest.mark.parametrize("who", RANKS)
-async def test_what_is_the_owners_is_nobody_elses(who: str):
+async def test_what_is_the_owners_is_nobody_elses(who):
     routes = (web.get("/owners/{id}", _own), web.post("/owners/{id}", _own))
     both = shared((web.get("/each/{id}", _own), web.post("/each/{id}", _own)))
     allowed = {"owner": ("owners", "each"), "visitor": ("each",), "anyone": ()}[who]
@@ -203,7 +203,7 @@ async def test_what_is_the_owners_is_nobody_elses(who: str):
 
 
 @pytest.mark.parametrize(("who", "language"), [("owner", "en"), ("visitor", "zh")])
-async def test_the_menu_has_what_its_visitor_may_open(who: str, language: str):
+async def test_the_menu_has_what_its_visitor_may_open(who, language):
     jar, cookies = aiohttp.CookieJar(unsafe=True), BY_COOKIE[who]
     headers = {"Accept-Language": language}
     headers |= {"Authorization": f"Bearer {TOKEN}"} if who == "owner" else {}
@@ -231,7 +231,7 @@ async def test_the_menu_has_what_its_visitor_may_open(who: str, language: str):
         ("/", "/memory", ""),
     ],
 )
-def test_a_way_is_marked_on_its_page_and_on_those_below_it(way: str, path: str, mark: str):
+def test_a_way_is_marked_on_its_page_and_on_those_below_it(way, path, mark):
     assert Way(way, "any").mark(path) == mark
 
 
@@ -343,7 +343,7 @@ Step = Callable[[World], Awaitable[None]]
 
 
 @pytest.mark.parametrize("way", ENDINGS)
-async def test_open_pages_end_at_once_and_old_logins_stay_ended(tmp_path: Path, way: str):
+async def test_open_pages_end_at_once_and_old_logins_stay_ended(tmp_path, way):
     out, back = ENDINGS[way]
     async with (
         serving(tmp_path, channels=CLOSED) as engine,
@@ -384,9 +384,7 @@ def asked(sender: str) -> Inbound:
     return Inbound("memory", "work", sender, "direct", sender, "1", "hi", NOON)
 
 
-async def test_what_a_seat_was_let_in_by_ends_with_a_block_and_with_its_end(
-    each_database: Database,
-):
+async def test_what_a_seat_was_let_in_by_ends_with_a_block_and_with_its_end(each_database):
     """Also what a node stored that had not heard of the block yet."""
     seats = [("memory", who) for who in ("eve", "ev", "eve' OR 1=1 --", 'e"v\\e')]
     seats.append(("other", "eve"))
@@ -474,7 +472,7 @@ def write(folder: Path, notes: Mapping[str, str]) -> None:
 )
 @pytest.mark.parametrize("notes", [{}, NOTED], ids=["fresh", "noted"])
 async def test_each_starter_chip_gets_a_sensible_answer_in_its_order(
-    tmp_path: Path, language: str, tea: str, notes: Mapping[str, str]
+    tmp_path, language, tea, notes
 ):
     write(tmp_path, notes)
     chips = [STRINGS[language][f"starter.{number}"] for number in range(1, 5)]
@@ -509,7 +507,7 @@ async def test_each_starter_chip_gets_a_sensible_answer_in_its_order(
     ],
 )
 async def test_who_asks_before_anything_is_noted_is_told_how_to_have_it_kept(
-    tmp_path: Path, language: str, asked: str
+    tmp_path, language, asked
 ):
     async with chatting(tmp_path, language) as chat:
         assert (await chat.ask(asked))["text"] == says(language, "offline.known_nothing")
@@ -523,7 +521,7 @@ async def test_who_asks_before_anything_is_noted_is_told_how_to_have_it_kept(
     ],
 )
 async def test_what_has_a_name_is_offered_once_and_kept_by_its_button(
-    tmp_path: Path, language: str, said: str, sentence: str
+    tmp_path, language, said, sentence
 ):
     offer = says(language, "offline.offer", text=sentence)
     stored = says(language, "memory.stored", places=f"{TODAY}:3")
@@ -547,9 +545,7 @@ async def test_what_has_a_name_is_offered_once_and_kept_by_its_button(
 
 
 @pytest.mark.parametrize(("language", "yes"), [("en", "Remember that"), ("zh", "记住这个")])
-async def test_where_no_button_is_the_words_it_names_keep_it(
-    tmp_path: Path, language: str, yes: str
-):
+async def test_where_no_button_is_the_words_it_names_keep_it(tmp_path, language, yes):
     async with chatting(tmp_path, language) as chat:
         assert yes.lower() in (await chat.ask("My flight is on 3 May."))["text"].lower()
         answer = await chat.ask(yes)

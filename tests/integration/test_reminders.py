@@ -227,7 +227,7 @@ async def owned(folder: Path, clock: FakeClock, **sections: Any):
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def disk(monkeypatch):
     """How much room the disk says it has."""
     said = SimpleNamespace(free=50_000_000_000)
     monkeypatch.setattr("shutil.disk_usage", lambda _path: said)
@@ -372,7 +372,7 @@ async def test_it_is_told_in_the_language_of_the_chat(tmp_path, disk):
         await engine.channel.wait_until(lambda _: "快满了" in engine.sent_to("ada")[-1])
 
 
-async def test_of_two_nodes_one_tells(postgres_url: str, tmp_path: Path):
+async def test_of_two_nodes_one_tells(postgres_url, tmp_path):
     async with pair(postgres_url, tmp_path, ScriptedModel(), session=OWNER) as nodes:
         await nodes.one.say("hello")
         await nodes.answered(1)
@@ -429,9 +429,7 @@ async def set_some(folder: Path, url: str) -> None:
 
 @pytest.mark.usefixtures("logs_stay")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_it_lists_what_waits_and_shows_the_owners_words_alone(
-    tmp_path: Path, engine: str, request: pytest.FixtureRequest
-):
+def test_it_lists_what_waits_and_shows_the_owners_words_alone(tmp_path, engine, request):
     url = request.getfixturevalue("postgres_url") if engine == "postgres" else ""
     asyncio.run(set_some(tmp_path, url))
     rows = json.loads(told(tmp_path, "--json", url=url))
@@ -459,7 +457,7 @@ def test_it_lists_what_waits_and_shows_the_owners_words_alone(
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path: Path):
+def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path):
     async def work(words: str) -> None:
         ago = FakeClock(system_clock() - 10 * 3_600_000)  # it has not run since
         async with running(tmp_path, clock=ago, session=OWNER_CLI_REMINDERS) as engine:

@@ -97,7 +97,7 @@ def test_what_is_offered_counts_at_once_and_each_has_a_value_here():
     assert all(is_live(key) for key in OFFERED)
 
 
-async def test_each_option_is_kept_read_back_and_taken_back(tmp_path: Path):
+async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
     async with started(tmp_path) as program:
         before = program.app.resolver.policy.config
         for group in GROUPS:
@@ -123,7 +123,7 @@ async def test_each_option_is_kept_read_back_and_taken_back(tmp_path: Path):
         assert load(tmp_path).config.limits == before.limits
 
 
-async def test_a_limit_and_a_notice_begin_to_hold(tmp_path: Path):
+async def test_a_limit_and_a_notice_begin_to_hold(tmp_path):
     async with started(tmp_path) as program:
         await change(program, "window", context__notices="off")
         words = (await program.ask("/usage"))["text"]
@@ -155,7 +155,7 @@ async def test_a_limit_and_a_notice_begin_to_hold(tmp_path: Path):
     ],
 )
 async def test_a_wrong_value_is_told_in_the_words_of_the_start_and_kept_in_its_field(
-    tmp_path: Path, group: str, name: str, value: str, said: str
+    tmp_path, group, name, value, said
 ):
     async with started(tmp_path) as program:
         status, page = await program.post("/settings/change", group=group, **{name: value})
@@ -169,7 +169,7 @@ async def test_a_wrong_value_is_told_in_the_words_of_the_start_and_kept_in_its_f
         assert "CONFIDANT_DASHBOARD__HOST" not in program.kept
 
 
-async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_path: Path):
+async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_path):
     async with started(tmp_path) as program:
         for path, fields in (
             ("change", {"group": "nobody"}),
@@ -185,7 +185,7 @@ async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_pa
         assert program.kept == ""
 
 
-async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp_path: Path):
+async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp_path):
     (tmp_path / "data").mkdir()
     mine = "# mine\nexport OTHER='two\nlines' # kept\n\nCONFIDANT_LOG__LEVEL=debug\n"
     (tmp_path / "data" / ".env").write_text(mine)
@@ -204,7 +204,7 @@ async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp
         assert oldest
 
 
-async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_back(tmp_path: Path):
+async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_back(tmp_path):
     other = "987654321:AAOtherTokenForTestsOnly_0123456789ab"
     async with FakeTelegram(TOKEN, other) as telegram:
         place = {"CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": telegram.url}
@@ -230,7 +230,7 @@ async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_bac
             assert program.kept == ""
 
 
-async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_back(tmp_path: Path):
+async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_back(tmp_path):
     old, new = "0123456789abcdef-old", "0123456789abcdef-new"
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={old}\n")
@@ -258,7 +258,7 @@ async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_bac
         assert "<textarea" not in (await program.ask("hello"))["text"]
 
 
-async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path: Path):
+async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path):
     (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 30\n")
     async with started(tmp_path) as program:
         assert "confidant.toml:2" in await program.get("/settings")
@@ -273,7 +273,7 @@ async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path: Path):
         assert program.app.resolver.policy.config.agent.name == "Heron"
 
 
-async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path: Path):
+async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path):
     async def apply(found: Config) -> Config:
         return found
 
@@ -288,7 +288,7 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
                 assert "data/.env of this node only" in await answer.text()
 
 
-async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_path: Path):
+async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_path):
     counts: list[Config] = []
 
     async def apply(found: Config) -> Config:
@@ -312,7 +312,7 @@ async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_
     assert "Heron" not in (tmp_path / "data" / ".env").read_text()
 
 
-async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path: Path):
+async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path):
     kept = ChangeableSettings(load(tmp_path).config, None)
     with pytest.raises(ConfigError, match="not started from files"):
         kept.change({("agent", "name"): "Heron"})
@@ -596,7 +596,7 @@ async def counted(client: aiohttp.ClientSession, url: str) -> str:
                 return shown
 
 
-async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_path: Path):
+async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_path):
     clock = FakeClock()
     session = {"reset": {"mode": "none"}}
     async with (
@@ -631,7 +631,7 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
         assert "<img" not in page
 
 
-async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path: Path):
+async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
@@ -661,7 +661,7 @@ async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path: Path
         await database.close()
 
 
-async def test_growth_keeps_one_line_a_day_and_not_for_ever(tmp_path: Path):
+async def test_growth_keeps_one_line_a_day_and_not_for_ever(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask("hello")

@@ -43,7 +43,7 @@ def lists_models(*names: str) -> dict[str, object]:
     return {"/v1/models": lambda _body: completions_api.models(*names)}
 
 
-async def test_a_key_of_openai_is_tried_kept_and_answers_the_next_message(tmp_path: Path):
+async def test_a_key_of_openai_is_tried_kept_and_answers_the_next_message(tmp_path):
     async with completions_api.running(completions_api.says("I am the model.")) as api:
         api.pages |= lists_models("gpt-one", "gpt-two")
         place = {"CONFIDANT_MODELS__OPENAI__BASE_URL": api.base_url}
@@ -67,7 +67,7 @@ async def test_a_key_of_openai_is_tried_kept_and_answers_the_next_message(tmp_pa
     assert again.models.openai.api_key is not None
 
 
-async def test_a_key_of_anthropic_answers_while_a_turn_of_the_old_one_goes_on(tmp_path: Path):
+async def test_a_key_of_anthropic_answers_while_a_turn_of_the_old_one_goes_on(tmp_path):
     gate = asyncio.Event()
 
     async def late(request):
@@ -102,7 +102,7 @@ async def test_a_key_of_anthropic_answers_while_a_turn_of_the_old_one_goes_on(tm
             assert program.kept.startswith("# mine\n")
 
 
-async def test_an_address_is_asked_as_an_ollama_is_and_needs_no_key(tmp_path: Path):
+async def test_an_address_is_asked_as_an_ollama_is_and_needs_no_key(tmp_path):
     async with completions_api.running(completions_api.says("Hi from here.")) as api:
         api.pages |= completions_api.ollama(32_768)
         async with started(tmp_path) as program:
@@ -117,7 +117,7 @@ async def test_an_address_is_asked_as_an_ollama_is_and_needs_no_key(tmp_path: Pa
             assert api.bodies[-1]["model"] == "qwen3:latest-ctx32768"
 
 
-async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_path: Path):
+async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_path):
     async with completions_api.running(completions_api.says("Hi.")) as api:
         small = completions_api.models({"id": "small", "max_model_len": 8_192})
         api.pages["/v1/models"] = lambda _body: small
@@ -144,9 +144,7 @@ async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_p
         ({"service": "address", "address": "<script>alert(1)</script>"}, "Nothing answers"),
     ],
 )
-async def test_what_cannot_be_used_is_said_and_nothing_is_written(
-    tmp_path: Path, fields: dict[str, str], said: str
-):
+async def test_what_cannot_be_used_is_said_and_nothing_is_written(tmp_path, fields, said):
     async with started(tmp_path) as program:
         status, page = await program.post("/settings/start/model", **fields)
         assert (status, said in page) == (422, True), page
@@ -155,7 +153,7 @@ async def test_what_cannot_be_used_is_said_and_nothing_is_written(
         assert program.kept == ""
 
 
-async def test_a_refused_key_and_a_dead_address_are_told_apart(tmp_path: Path):
+async def test_a_refused_key_and_a_dead_address_are_told_apart(tmp_path):
     async with completions_api.running() as api:
         refused = {"error": {"message": "no", "code": "invalid_api_key"}}
         api.pages["/v1/models"] = lambda _body: completions_api.web.json_response(
@@ -179,7 +177,7 @@ async def test_a_refused_key_and_a_dead_address_are_told_apart(tmp_path: Path):
 # --- Telegram -------------------------------------------------------------------------------------
 
 
-async def test_a_token_begins_to_work_and_another_one_takes_its_place(tmp_path: Path):
+async def test_a_token_begins_to_work_and_another_one_takes_its_place(tmp_path):
     tokens = (TOKEN, "987654321:AAOtherTokenForTestsOnly_0123456789ab")
     async with FakeTelegram(*tokens) as telegram:
         place = {"CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": telegram.url}
@@ -197,7 +195,7 @@ async def test_a_token_begins_to_work_and_another_one_takes_its_place(tmp_path: 
     assert found.token.get_secret_value() == tokens[1]  # type: ignore[attr-defined]
 
 
-async def test_a_token_nobody_knows_is_refused_and_not_written(tmp_path: Path):
+async def test_a_token_nobody_knows_is_refused_and_not_written(tmp_path):
     async with FakeTelegram() as telegram:
         place = {"CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": telegram.url}
         async with started(tmp_path, **place) as program:
@@ -215,7 +213,7 @@ async def test_a_token_nobody_knows_is_refused_and_not_written(tmp_path: Path):
 # --- names, and files that cannot be written ------------------------------------------------------
 
 
-async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(tmp_path: Path):
+async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(tmp_path):
     async with started(tmp_path) as program:
         status, page = await program.post(
             "/settings/start/self", name='<b>"Heron"', timezone="Europe/Berlin", language="zh"
@@ -235,7 +233,7 @@ async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(t
         assert load(tmp_path).config.agent.name == '<b>"Heron"'
 
 
-async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_again(tmp_path: Path):
+async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_again(tmp_path):
     name = '<b>Ada</b> **"'
 
     async def greeted(program: Started) -> str:
@@ -262,7 +260,7 @@ async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_aga
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_the_key_waits_for_another_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     async with completions_api.running(completions_api.says("Hello.")) as api:
         api.pages |= lists_models("gpt-one")
@@ -278,7 +276,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_key_waits_for_anoth
             assert (status, "openai/gpt-one answers" in page) == (200, True)
 
 
-async def test_what_the_environment_sets_is_not_changed_here(tmp_path: Path):
+async def test_what_the_environment_sets_is_not_changed_here(tmp_path):
     async with started(tmp_path, CONFIDANT_AGENT__NAME="Crane") as program:
         status, page = await program.post("/settings/start/self", name="Heron")
         assert (status, "set by CONFIDANT_AGENT__NAME" in page) == (422, True)
@@ -367,7 +365,7 @@ async def test_telegram_is_asked_about_its_token_and_nobody_about_a_webhooks_sec
 
 
 @pytest.mark.parametrize("abilities", [["bots-v1", "bot-features-api"], ["bots-v1"]])
-async def test_talk_takes_a_signed_call_where_the_bot_is_known(abilities: list[str]):
+async def test_talk_takes_a_signed_call_where_the_bot_is_known(abilities):
     async with FakeNextcloud(abilities=abilities) as fake:
         good, where = of_talk(fake, groups=ROOM), fake.url
         assert await good.tried("bot_secret") == Trial("signed", where)
@@ -393,7 +391,7 @@ async def test_talks_password_is_tried_by_logging_in():
 @pytest.mark.parametrize(
     ("status", "outcome"), [(503, "closed"), (429, "busy"), (404, "strange"), (301, "moved")]
 )
-async def test_a_nextcloud_that_does_not_tell_is_said_as_what_it_is(status: int, outcome: str):
+async def test_a_nextcloud_that_does_not_tell_is_said_as_what_it_is(status, outcome):
     async with FakeNextcloud() as fake:
         fake.fail_next("/capabilities", Fault(status))
         assert (await of_talk(fake).tried("bot_secret")).outcome == outcome
@@ -406,14 +404,14 @@ async def test_a_nextcloud_that_does_not_tell_is_said_as_what_it_is(status: int,
 
 @pytest.mark.parametrize("name", ["discord", "talk"])
 @pytest.mark.parametrize("handler", [page_of_words, a_list, nested, broken, endless])
-async def test_what_answers_as_something_else_is_strange(name: str, handler: Handler):
+async def test_what_answers_as_something_else_is_strange(name, handler):
     async with answering(handler) as url:
         channel, option = elsewhere(name, url)
         assert await channel.tried(option) == Trial("strange")
 
 
 @pytest.mark.parametrize("name", ["discord", "talk"])
-async def test_no_secret_follows_a_redirect(name: str):
+async def test_no_secret_follows_a_redirect(name):
     asked: list[web.BaseRequest] = []
 
     async def other(request: web.BaseRequest) -> web.StreamResponse:
@@ -432,7 +430,7 @@ async def test_no_secret_follows_a_redirect(name: str):
 
 
 @pytest.mark.parametrize("name", ["discord", "talk"])
-async def test_where_nothing_listens_it_cannot_be_reached(name: str):
+async def test_where_nothing_listens_it_cannot_be_reached(name):
     channel, option = elsewhere(name, f"http://127.0.0.1:{free_port()}")
     assert await channel.tried(option) == Trial("unreachable")
 
@@ -444,7 +442,7 @@ async def replace_secret(program: Started, option: str, value: str) -> tuple[int
     return await program.post("/settings/secret", option=option, value=value)
 
 
-async def test_discords_token_is_kept_once_discord_knows_it(tmp_path: Path):
+async def test_discords_token_is_kept_once_discord_knows_it(tmp_path):
     async with FakeDiscord() as fake:
         place = {
             "CONFIDANT_CHANNELS__DISCORD__API_ROOT": fake.api_root,
@@ -463,7 +461,7 @@ async def test_discords_token_is_kept_once_discord_knows_it(tmp_path: Path):
             assert ("belongs to Confidant" in page, program.kept) == (False, "")
 
 
-async def test_what_was_not_checked_of_talks_secret_is_said(tmp_path: Path):
+async def test_what_was_not_checked_of_talks_secret_is_said(tmp_path):
     async with FakeNextcloud() as fake:
         fake.bots.append(FakeBot(SECRET, "http://127.0.0.1:1/"))
         place = {"CONFIDANT_CHANNELS__NEXTCLOUD_TALK__WEBHOOK_PORT": str(free_port())}
@@ -481,9 +479,7 @@ async def test_what_was_not_checked_of_talks_secret_is_said(tmp_path: Path):
             assert OTHER_SECRET in program.kept
 
 
-async def test_a_platform_that_never_answers_is_given_up_and_nothing_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_platform_that_never_answers_is_given_up_and_nothing_is_kept(tmp_path, monkeypatch):
     async def silent(_request: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -497,7 +493,7 @@ async def test_a_platform_that_never_answers_is_given_up_and_nothing_is_kept(
             assert program.kept == ""
 
 
-async def test_a_bots_name_is_shown_as_text(tmp_path: Path):
+async def test_a_bots_name_is_shown_as_text(tmp_path):
     async def named(_request: web.BaseRequest) -> web.StreamResponse:
         return web.json_response({"id": "1", "username": "<b>x</b>\n[y](z) {0} " + "n" * 9_000})
 
@@ -536,7 +532,7 @@ async def answered(telegram: FakeTelegram, user: int, token: str) -> None:
     await telegram.wait_for(lambda: any("code" in text for text in telegram.texts(user)), 30)
 
 
-async def test_a_token_that_was_replaced_is_used_no_more(tmp_path: Path):
+async def test_a_token_that_was_replaced_is_used_no_more(tmp_path):
     async with FakeTelegram(TOKEN, OTHER_TOKEN) as telegram:
         kept(tmp_path, TOKEN=TOKEN, API_ROOT=telegram.url)
         async with started(tmp_path) as program:
@@ -559,7 +555,7 @@ async def test_a_token_that_was_replaced_is_used_no_more(tmp_path: Path):
 
 
 @pytest.mark.parametrize("how", ["replaced", "taken back"])
-async def test_a_webhooks_secret_that_was_replaced_lets_nobody_in(tmp_path: Path, how: str):
+async def test_a_webhooks_secret_that_was_replaced_lets_nobody_in(tmp_path, how):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     async with FakeTelegram() as telegram:
@@ -620,12 +616,12 @@ def test_a_mark_says_little_and_is_the_same_for_the_same_token():
         ([member("one", 5000), member("gone", 5001, silent=60_000)], ()),
     ],
 )
-def test_nodes_that_are_there_are_compared(nodes: list[Member], differ: tuple[str, ...]):
+def test_nodes_that_are_there_are_compared(nodes, differ):
     assert census.differing(Census(tuple(nodes)), 10.0) == differ
 
 
 @pytest.mark.slow
-async def test_a_node_with_another_token_is_noticed(postgres_url: str, tmp_path: Path):
+async def test_a_node_with_another_token_is_noticed(postgres_url, tmp_path):
     text = on_postgres(postgres_url)
     other = "x" * 24
 

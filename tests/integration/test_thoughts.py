@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,9 +122,7 @@ def thoughts(engine: Engine) -> list[Activity]:
 
 
 @pytest.mark.parametrize("kind", ["thinking", "reasoning_content", "reasoning", "<think>"])
-async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
-):
+async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(tmp_path, kind, caplog):
     caplog.set_level(logging.DEBUG)
     thinker = Thinker(kind)
     context = {"enable_memory_flush": True}
@@ -162,9 +159,7 @@ async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(
     assert SECRET not in f"{logs}{caplog.text}"
 
 
-async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-):
+async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(monkeypatch):
     refuses = messages_api.fails(400, "invalid_request_error", "thinking.display: not permitted")
     async with messages_api.running(
         messages_api.says("Hi"), refuses, messages_api.says("Hi")
@@ -211,7 +206,7 @@ async def test_thoughts_that_a_model_does_not_take_back_are_left_out():
         await model.close()
 
 
-async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path: Path):
+async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path):
     model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event(), gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
@@ -229,7 +224,7 @@ async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(
         assert len({each.id for each in thoughts(engine)}) == 1
 
 
-async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
+async def test_of_a_long_thought_the_end_is_shown(tmp_path):
     model = ScriptedModel(thinks="a " * 9_000 + "end", thought_gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
@@ -243,7 +238,7 @@ async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
 
 @pytest.mark.parametrize("where", ["room", "direct"])
 async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_grow(
-    tmp_path: Path, where: str
+    tmp_path, where
 ):
     model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event())
     room = {"chat": "den", "chat_type": "group", "mentions_bot": True}
@@ -258,7 +253,7 @@ async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_
         assert not thoughts(engine)
 
 
-async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path: Path):
+async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path):
     class Breaking(ScriptedModel):
         """Thinks, and is down before its first word."""
 
@@ -288,7 +283,7 @@ def words(items: list[HistoryItem]) -> list[str]:
     return [item.text.partition(".")[0] if item.text else f"({item.role})" for item in items]
 
 
-async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path: Path):
+async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path):
     async with running(tmp_path) as engine:
         for talk in range(3):
             for number in range(4):
@@ -309,13 +304,13 @@ async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path: P
 
 
 @pytest.mark.parametrize("before", ["nothing.1", "%", "x" * 200])
-async def test_before_a_place_that_is_not_there_there_is_nothing(tmp_path: Path, before: str):
+async def test_before_a_place_that_is_not_there_there_is_nothing(tmp_path, before):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
         assert await history(engine, 5, before) == []
 
 
-async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp_path: Path):
+async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("first")
         (old,) = query(tmp_path, "SELECT id FROM sessions")[0]
@@ -332,7 +327,7 @@ async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp
     assert shown[shown.index("(divider)") + 1] == "/new"
 
 
-async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begins(tmp_path: Path):
+async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begins(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask("first")
@@ -352,7 +347,7 @@ async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begin
     assert shown[at - 2] == "(divider)"  # and between them the text that tells of it
 
 
-async def test_stopping_stands_below_the_question_that_was_stopped(tmp_path: Path):
+async def test_stopping_stands_below_the_question_that_was_stopped(tmp_path):
     """The question is stored with what there is of its answer, after the command that ended it."""
     clock = FakeClock()
     model = ScriptedModel(gate=asyncio.Event())
@@ -390,19 +385,19 @@ def line(kind: str, number: int, at: int, said_at: int) -> Entry:
         ([("command", 5, 0), ("asked", 9, 0)], "12"),
     ],
 )  # fmt: skip
-def test_lines_stand_as_they_were_said(said: list[Any], order: str):
+def test_lines_stand_as_they_were_said(said, order):
     lines = [line(kind, n, at, then) for n, (kind, at, then) in enumerate(said, 1)]
     assert "".join(each.text for each in browsing.in_order(lines)) == order
 
 
-async def test_when_something_was_said_is_kept_in_its_line(tmp_path: Path):
+async def test_when_something_was_said_is_kept_in_its_line(tmp_path):
     new = entries.NewEntry("message", "user", "hi", source="m1", said_at=5)
     entry = entries.parse(entries.line_of(new, "s.1", None, 9))
     assert (entry.at, entry.said_at, entry.said_or_at) == (9, 5, 5)
     assert "saidAt" not in entries.line_of(new, "s.1", None, 5)
 
 
-async def test_what_was_forgotten_has_no_words_in_the_history(tmp_path: Path):
+async def test_what_was_forgotten_has_no_words_in_the_history(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("my sister is Leonor")
         view = MemoryView("people/ada", (), private=True, people=("memory:ada",))

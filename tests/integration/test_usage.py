@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
-from bot.agent.models import Purpose, Reply, Request, TextDelta, Usage
+from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.cli.main import cli
 from bot.dashboard import usage
 from bot.dashboard.usage import MOST_PEOPLE
@@ -57,7 +57,7 @@ def replying(usage: Usage, words: str = "All right.") -> Reply:
 ONE = {"model": "anthropic/one", "timezone": "UTC"}
 
 
-async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path: Path):
+async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path):
     model = ScriptedModel(script=lambda _: replying(Usage(100, 10, 9_000, 50)))
     async with running(
         tmp_path, model=model, agent={"model": "anthropic/one", "timezone": "UTC"}
@@ -76,7 +76,7 @@ async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_mode
     assert ids == found
 
 
-async def test_every_step_of_a_turn_counts_and_a_failure_keeps_what_came_before(tmp_path: Path):
+async def test_every_step_of_a_turn_counts_and_a_failure_keeps_what_came_before(tmp_path):
     brain = Brain(chat=replying(Usage(70, 7)))
     async with running(tmp_path, model=brain) as engine:
         await engine.ask("hello")
@@ -95,7 +95,7 @@ class Telling(ScriptedModel):
             yield event
 
 
-async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
+async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path):
     model = Telling(gate=asyncio.Event(), script=lambda _: "Once upon a time there was")
     async with running(tmp_path, model=model) as engine:
         await engine.say("tell me a story")
@@ -107,7 +107,7 @@ async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
 
 
 async def test_a_turn_that_ends_with_the_program_counts_and_the_one_made_again_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
     model = Telling(gate=asyncio.Event())
@@ -122,9 +122,7 @@ async def test_a_turn_that_ends_with_the_program_counts_and_the_one_made_again_t
 
 
 @pytest.mark.parametrize("purpose", ["flush", "summary"])
-async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(
-    tmp_path: Path, purpose: Purpose
-):
+async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(tmp_path, purpose):
     brain = Brain(held={purpose: asyncio.Event()})
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -135,7 +133,7 @@ async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(
     assert tokens[0] > 0
 
 
-async def test_saving_and_summaries_count_apart(tmp_path: Path):
+async def test_saving_and_summaries_count_apart(tmp_path):
     brain = Brain(
         flush=lambda request: _with(writing("Ada likes boats.")(request), Usage(11, 1)),
         summary=replying(Usage(13, 2), "- They talked about the harbour and its boats."),
@@ -157,7 +155,7 @@ def _with(answer: Any, usage: Usage) -> Any:
     return Reply(answer.message, answer.stop, usage)
 
 
-async def test_a_summary_that_fails_counts_what_it_used(tmp_path: Path):
+async def test_a_summary_that_fails_counts_what_it_used(tmp_path):
     brain = Brain(summary=replying(Usage(13, 2), "No."))  # twice no summary: it is given up
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -169,7 +167,7 @@ async def test_a_summary_that_fails_counts_what_it_used(tmp_path: Path):
         assert used(tmp_path, "purpose = 'summary'")[:2] == (13 * calls, 2 * calls)
 
 
-async def test_what_is_counted_is_there_after_a_restart_and_nothing_twice(tmp_path: Path):
+async def test_what_is_counted_is_there_after_a_restart_and_nothing_twice(tmp_path):
     model = ScriptedModel(script=lambda _: replying(Usage(100, 10)))
     for _ in range(3):
         async with running(tmp_path, model=model) as engine:
@@ -186,7 +184,7 @@ def spending(usage: Usage) -> ScriptedModel:
     return ScriptedModel(script=lambda _: replying(usage))
 
 
-async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path: Path):
+async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path):
     clock = FakeClock()
     model = spending(Usage(100_000, 10_000))  # 0.30 dollars
     session = {"reset": {"mode": "none"}}
@@ -212,7 +210,7 @@ async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path:
     assert "list prices as of 2026-11-22" in said[6]
 
 
-async def test_usage_days_are_those_of_the_person(tmp_path: Path):
+async def test_usage_days_are_those_of_the_person(tmp_path):
     clock = FakeClock()
     zones = {"timezones": {"ada": "Asia/Shanghai"}, "identity_links": {"ada": ["memory:ada"]}}
     model = spending(Usage(1_000, 10))
@@ -225,7 +223,7 @@ async def test_usage_days_are_those_of_the_person(tmp_path: Path):
         assert "Today, everything of yours: 1\u202f000 tokens in" in bob
 
 
-async def test_usage_says_whose_price_is_not_known(tmp_path: Path):
+async def test_usage_says_whose_price_is_not_known(tmp_path):
     agent, model = {"model": "anthropic/other", "timezone": "UTC"}, spending(Usage(1_000, 10))
     prices = {"models": {"anthropic/scripted": {"input": 2, "output": 10}}}
     async with running(tmp_path, model=model, agent=agent, prices=prices) as engine:
@@ -240,7 +238,7 @@ async def test_usage_says_whose_price_is_not_known(tmp_path: Path):
         assert "价格" in await engine.ask("/usage", locale="zh")
 
 
-async def test_a_configured_price_counts_and_may_be_nothing(tmp_path: Path):
+async def test_a_configured_price_counts_and_may_be_nothing(tmp_path):
     prices = {"models": {"anthropic/other": {"input": 1_000, "cache_read": 1, "output": 2}}}
     agent, model = (
         {"model": "anthropic/other", "timezone": "UTC"},
@@ -255,7 +253,7 @@ async def test_a_configured_price_counts_and_may_be_nothing(tmp_path: Path):
         assert "out; $0.00." in await engine.ask("/usage")
 
 
-async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
+async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path):
     model, channels = spending(Usage(4_000, 10)), {"memory": {"group_policy": "open"}}
     async with running(tmp_path, model=model, agent=PAID, channels=channels) as engine:
         await engine.ask("hello")
@@ -266,7 +264,7 @@ async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
     assert "in a direct chat" in said
 
 
-async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path: Path):
+async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path):
     brain = Brain(chat=replying(Usage(1_000, 10, 500, 20)), flush=replying(Usage(7), "NO_REPLY"))
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, agent=PAID, context=context) as engine:
@@ -287,7 +285,7 @@ async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path: Path):
 # --- for the owner -------------------------------------------------------------------------------
 
 
-async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path):
+async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path):
     dashboard = {"port": 0, "token": "a-long-enough-token"}
     model = spending(Usage(1_000, 10, 5_000))
     async with (
@@ -321,7 +319,7 @@ async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path)
     assert "anthropic/claude-sonnet-5-5: $0.0052</title>" in page
 
 
-async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path: Path):
+async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path):
     caps = {"in_all": {"day_usd": 1, "month_tokens": 1_000_000}}
     clock, model = FakeClock(), spending(Usage(200_000, 20_000))  # 0.60 dollars
     async with (
@@ -346,7 +344,7 @@ async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path: Pa
     assert f"{month}: 66 %" in tomorrow
 
 
-async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_were(tmp_path: Path):
+async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_were(tmp_path):
     clock, model = FakeClock(), spending(Usage(1_000, 10))
     session = {"reset": {"mode": "none"}}
     async with (
@@ -375,7 +373,7 @@ async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_wer
     assert pages[3].count(together) == 4
 
 
-async def test_the_page_says_that_nothing_was_used(tmp_path: Path):
+async def test_the_page_says_that_nothing_was_used(tmp_path):
     async with running(tmp_path, serves=True) as engine, aiohttp.ClientSession() as client:
         assert engine.app.address is not None
         async with client.get(f"{engine.app.address.url}usage") as answer:
@@ -385,7 +383,7 @@ async def test_the_page_says_that_nothing_was_used(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("logs_stay")
-async def test_the_command_line_shows_what_was_used(tmp_path: Path):
+async def test_the_command_line_shows_what_was_used(tmp_path):
     clock = FakeClock(time.time_ns() // 1_000_000)
     (tmp_path / "c.toml").write_text(f'[storage]\ndir = "{tmp_path}"\n')
     command = ["usage", "--config", str(tmp_path / "c.toml")]
@@ -418,7 +416,7 @@ def rows(page: str) -> list[str]:
     return [re.sub("[ \n]+", " ", html.unescape(PLAIN.sub(" ", each))).strip() for each in found]
 
 
-async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path: Path):
+async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path):
     caps = {
         "each": {"day_usd": 1, "month_tokens": 1_000_000},
         "people": {"memory:eve": {}, "memory:<b>bob": {"day_usd": 0.5}},
@@ -442,7 +440,7 @@ async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path
     ]
 
 
-async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path: Path, monkeypatch):
+async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(usage, "MOST_PEOPLE", 2)
     model = spending(Usage(100_000, 10_000))
     caps = {"each": {"day_usd": 1}, "people": {"memory:p1": {"day_usd": 9}}}
@@ -457,7 +455,7 @@ async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path: 
     assert "Not shown: 1 of which less is used." in page
 
 
-async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_path: Path):
+async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_path):
     caps = {"each": {"day_usd": 1}, "in_all": {"day_usd": 50}}
     model = spending(Usage(100_000, 10_000))
     async with (
@@ -481,7 +479,7 @@ async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_pat
     assert "Together 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(adas)
 
 
-async def test_whoever_used_nothing_is_told_so(tmp_path: Path):
+async def test_whoever_used_nothing_is_told_so(tmp_path):
     async with (
         serving(tmp_path, limits={"each": {"day_usd": 1}}) as engine,
         browsers(engine, 2) as (owner, ada),
@@ -496,7 +494,7 @@ async def test_whoever_used_nothing_is_told_so(tmp_path: Path):
 OPEN = {"memory": {"group_policy": "open", "require_mention": False}}
 
 
-async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path: Path):
+async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path):
     clock, model = FakeClock(), spending(Usage(30_000, 1_000))  # 7 cents
     limits = {"each": {"day_usd": 0.25}}
     config: dict[str, Any] = {"agent": PAID, "limits": limits, "clock": clock}
@@ -526,7 +524,7 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path:
         assert "remember the milk" in str(model.requests[-1].messages)  # kept, and in sight
 
 
-async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path: Path):
+async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path):
     """Savings of many conversations that wait at once, each of two calls."""
     flush, held = writing("Ada has a boat in the harbour"), asyncio.Event()
 
@@ -560,7 +558,7 @@ async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path:
         assert len(brain.asked("flush")) == 5  # nobody else is held up
 
 
-async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path: Path):
+async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path):
     brain = Brain(chat=replying(Usage(10_000, 10)))
     limits = {"each": {"day_tokens": 40_000}}
     async with running(tmp_path, model=brain, limits=limits) as engine:
@@ -573,7 +571,7 @@ async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path: 
 
 
 async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_for_each_conversation(
-    tmp_path: Path,
+    tmp_path,
 ):
     model = ScriptedModel(script=lambda _: replying(Usage(1_000)), gate=asyncio.Event())
     limits, people = {"in_all": {"day_tokens": 1_000}}, [f"p{n}" for n in range(6)]
@@ -592,7 +590,7 @@ async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_for_each_co
         assert not any("1\u202f000" in each.text for each in refused)
 
 
-async def test_the_owner_is_told_of_what_everybody_uses_and_may_be_exempt(tmp_path: Path):
+async def test_the_owner_is_told_of_what_everybody_uses_and_may_be_exempt(tmp_path):
     limits = {"in_all": {"month_tokens": 10_000}, "exempt_owner": True}
     session, model = {"owner": ["memory:boss"]}, spending(Usage(8_000))
     async with running(tmp_path, model=model, limits=limits, session=session) as engine:
@@ -609,7 +607,7 @@ async def test_the_owner_is_told_of_what_everybody_uses_and_may_be_exempt(tmp_pa
         assert await engine.ask("hello", sender="boss") == "All right."
 
 
-async def test_in_a_room_nobody_reads_how_much_somebody_used(tmp_path: Path):
+async def test_in_a_room_nobody_reads_how_much_somebody_used(tmp_path):
     room: dict[str, Any] = {"chat": "room", "chat_type": "group", "mentions_bot": True}
     model, limits = spending(Usage(900)), {"each": {"day_tokens": 1_000}}
     async with running(tmp_path, model=model, limits=limits, channels=OPEN) as engine:
@@ -625,7 +623,7 @@ async def test_in_a_room_nobody_reads_how_much_somebody_used(tmp_path: Path):
         assert "tokens of" not in engine.sent_to("room")[2]
 
 
-async def test_a_model_without_a_price_counts_as_the_dearest_and_says_so(tmp_path: Path):
+async def test_a_model_without_a_price_counts_as_the_dearest_and_says_so(tmp_path):
     agent, model = (
         {"model": "anthropic/other", "timezone": "UTC"},
         spending(Usage(100_000)),
@@ -640,7 +638,7 @@ async def test_a_model_without_a_price_counts_as_the_dearest_and_says_so(tmp_pat
         )
 
 
-async def test_the_offline_model_is_never_refused(tmp_path: Path):
+async def test_the_offline_model_is_never_refused(tmp_path):
     model, limits = spending(Usage(5_000)), {"each": {"day_tokens": 1_000}}
     async with running(tmp_path, model=model, limits=limits) as engine:
         await engine.ask("hello")
@@ -651,7 +649,7 @@ async def test_the_offline_model_is_never_refused(tmp_path: Path):
     assert len(query(tmp_path, "SELECT 1 FROM usage_counts")) == 1
 
 
-async def test_the_refusal_is_in_the_persons_language_and_time(tmp_path: Path):
+async def test_the_refusal_is_in_the_persons_language_and_time(tmp_path):
     session = {"timezones": {"memory:ada": "Asia/Shanghai"}}
     model, limits = spending(Usage(5_000)), {"each": {"month_tokens": 1_000}}
     async with running(tmp_path, model=model, limits=limits, session=session) as engine:

@@ -281,10 +281,7 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
 
 async def test_a_channel_that_cannot_gets_the_words(tmp_path):
     channel = VoiceChannel()
-    async with (
-        listening() as server,
-        running(tmp_path, channel=channel, **aloud(server)) as engine,
-    ):
+    async with listening() as server, running(tmp_path, channel=channel, **aloud(server)) as engine:
         await said(engine)
         await said(engine)
         assert len(channel.sent) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from bot.settings import load
 from bot.settings.checks import BUILT_IN_TOOLS
 from bot.testing import ScriptedModel
 from tests.fakes import search_services
-from tests.fakes.search_services import KEY, SearchServices, status
+from tests.fakes.search_services import KEY, status
 from tests.support import Engine, running, until
 
 OWNER = {"owner": ("memory:ada",)}
@@ -42,7 +42,7 @@ class Unread:
 
 
 @pytest.fixture
-async def services() -> AsyncIterator[SearchServices]:
+async def services():
     async with search_services.running() as found:
         yield found
 
@@ -58,7 +58,7 @@ def searching() -> ScriptedModel:
     return ScriptedModel(script)
 
 
-async def test_the_owner_searches_the_web_and_nobody_else(tmp_path: Path, services: SearchServices):
+async def test_the_owner_searches_the_web_and_nobody_else(tmp_path, services):
     model = searching()
     settings = {"search": "tavily", "search_key": KEY, "search_url": f"{services.base_url}/tavily"}
     async with running(tmp_path, model=model, session=OWNER, web=settings) as engine:
@@ -78,7 +78,7 @@ async def page(_request: web.Request) -> web.StreamResponse:
     return web.Response(text=html, content_type="text/html")
 
 
-async def test_the_owner_has_a_page_read_and_nobody_else(tmp_path: Path):
+async def test_the_owner_has_a_page_read_and_nobody_else(tmp_path):
     site = web.Application()
     site.router.add_get("/quinces", page)
     runner = web.AppRunner(site, shutdown_timeout=0.1)
@@ -109,13 +109,13 @@ async def test_the_owner_has_a_page_read_and_nobody_else(tmp_path: Path):
         await runner.cleanup()
 
 
-async def test_an_internal_host_that_is_none_stops_the_start(tmp_path: Path):
+async def test_an_internal_host_that_is_none_stops_the_start(tmp_path):
     with pytest.raises(ConfigError, match=r"internal_hosts: \"a b\" is no host"):
         async with running(tmp_path, web={"fetch": True, "internal_hosts": ("a b",)}):
             pass
 
 
-async def test_the_configured_service_is_asked(services: SearchServices):
+async def test_the_configured_service_is_asked(services):
     for name, key in (("searxng", None), ("brave", KEY), ("tavily", KEY)):
         config = WebConfig.model_validate(
             {"search": name, "search_key": key, "search_url": f"{services.base_url}/{name}"}
@@ -129,7 +129,7 @@ async def test_the_configured_service_is_asked(services: SearchServices):
         assert key is None or KEY in str(services.asked)
 
 
-def test_public_engines_are_asked_where_they_are_configured(monkeypatch: pytest.MonkeyPatch):
+def test_public_engines_are_asked_where_they_are_configured(monkeypatch):
     config = WebConfig(search="ddgs")
     assert isinstance(setup.service_of(config), ddgs.Ddgs)
     assert [tool.spec.name for tool in setup.tools_of(config, Unread(), AsyncExitStack())] == [
@@ -174,14 +174,12 @@ def told(folder: Path, web: str) -> str:
     ],
 )
 @pytest.mark.usefixtures("logs_stay")
-def test_what_cannot_work_is_told_at_once(tmp_path: Path, web: str, words: str):
+def test_what_cannot_work_is_told_at_once(tmp_path, web, words):
     assert words in told(tmp_path, web)
 
 
 @pytest.mark.usefixtures("logs_stay")
-async def test_doctor_says_whether_the_web_can_be_searched(
-    tmp_path: Path, services: SearchServices
-):
+async def test_doctor_says_whether_the_web_can_be_searched(tmp_path, services):
     def look(search: str, key: str = KEY) -> str:
         url = f"{services.base_url}/{search}"
         return told(
@@ -204,19 +202,19 @@ async def test_doctor_says_whether_the_web_can_be_searched(
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_doctor_says_that_the_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_doctor_says_that_the_package_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.agent.tools.web.ddgs.is_installed", lambda: False)
     assert "pip install 'confidant-bot[search]'" in told(tmp_path, 'search = "ddgs"')
 
 
 @pytest.mark.usefixtures("logs_stay")
-def test_doctor_says_what_is_read(tmp_path: Path):
+def test_doctor_says_what_is_read(tmp_path):
     assert "✓ web_fetch reads public addresses\n" in told(tmp_path, "fetch = true")
     hosts = 'fetch = true\ninternal_hosts = ["wiki.example", "10.0.0.7:8080"]'
     assert "and of this network 10.0.0.7, wiki.example" in told(tmp_path, hosts)
 
 
-def test_a_key_is_read_from_the_environment(tmp_path: Path):
+def test_a_key_is_read_from_the_environment(tmp_path):
     prefix = "CONFIDANT_TOOLS__WEB__SEARCH"
     loaded = load(None, {prefix: "brave", f"{prefix}_KEY": KEY}, tmp_path)
     assert loaded.config.tools.web.search_key is not None
@@ -281,7 +279,7 @@ async def ask_in_den(engine: Engine, text: str, sender: str) -> str:
     return engine.sent_to("den")[before]
 
 
-async def test_without_a_rule_it_is_the_owners_in_direct_chats_and_nobody_elses(tmp_path: Path):
+async def test_without_a_rule_it_is_the_owners_in_direct_chats_and_nobody_elses(tmp_path):
     lamp, model = Lamp(), calling()
     async with running(
         tmp_path, model=model, tools=(lamp,), session=OWNER, channels=OPEN
@@ -296,16 +294,11 @@ async def test_without_a_rule_it_is_the_owners_in_direct_chats_and_nobody_elses(
     assert lamp.calls == [{"which": SECRET}]
 
 
-async def test_a_rule_gives_it_to_a_person_in_a_room_and_to_nobody_else_there(tmp_path: Path):
+async def test_a_rule_gives_it_to_a_person_in_a_room_and_to_nobody_else_there(tmp_path):
     lamp, model = Lamp(), calling()
     rule = {"action": "allow", "tools": ("lamp",), "person": "memory:bob", "chat": "den"}
     async with running(
-        tmp_path,
-        model=model,
-        tools=(lamp,),
-        session=OWNER,
-        channels=OPEN,
-        tool_rules=[rule],
+        tmp_path, model=model, tools=(lamp,), session=OWNER, channels=OPEN, tool_rules=[rule]
     ) as engine:
         assert await ask_in_den(engine, "the lamp, please", "bob") == "switched"
         assert refused(await ask_in_den(engine, "the lamp, please", "eve"))
@@ -313,9 +306,7 @@ async def test_a_rule_gives_it_to_a_person_in_a_room_and_to_nobody_else_there(tm
     assert len(lamp.calls) == 1
 
 
-async def test_who_is_answered_together_with_others_gets_nothing_that_they_may_not_use(
-    tmp_path: Path,
-):
+async def test_who_is_answered_together_with_others_gets_nothing_that_they_may_not_use(tmp_path):
     lamp, model = Lamp(), calling()
     model.gate = asyncio.Event()
     rule = {"action": "allow", "tools": ("lamp",), "person": "memory:bob"}
@@ -340,7 +331,7 @@ async def test_who_is_answered_together_with_others_gets_nothing_that_they_may_n
     assert lamp.calls == []
 
 
-async def test_rules_know_the_name_of_every_built_in_tool(tmp_path: Path):
+async def test_rules_know_the_name_of_every_built_in_tool(tmp_path):
     web = {"fetch": True, "search": "searxng", "search_url": "http://127.0.0.1:9"}
     owner = {"owner": ["memory:ada"]}
     async with running(tmp_path, web=web, session=owner) as engine:
@@ -349,7 +340,7 @@ async def test_rules_know_the_name_of_every_built_in_tool(tmp_path: Path):
         assert offered == list(BUILT_IN_TOOLS)
 
 
-async def test_a_rule_can_take_a_built_in_tool_away(tmp_path: Path):
+async def test_a_rule_can_take_a_built_in_tool_away(tmp_path):
     model = calling("memory_write")
     rule = {"action": "deny", "tools": ("memory_*",), "sender": "bob"}
     async with running(tmp_path, model=model, session=OWNER, tool_rules=[rule]) as engine:
@@ -363,7 +354,7 @@ async def test_a_rule_can_take_a_built_in_tool_away(tmp_path: Path):
 
 
 async def test_the_list_keeps_its_bytes_and_new_rules_count_in_a_conversation_that_goes_on(
-    tmp_path: Path,
+    tmp_path,
 ):
     lamp, model = Lamp(), calling()
     sections: dict[str, Any] = {"session": OWNER, "channels": OPEN}
@@ -393,7 +384,7 @@ async def test_the_list_keeps_its_bytes_and_new_rules_count_in_a_conversation_th
     assert len(lamp.calls) == 1
 
 
-async def test_people_who_take_turns_in_a_room_each_have_a_prefix_that_stays(tmp_path: Path):
+async def test_people_who_take_turns_in_a_room_each_have_a_prefix_that_stays(tmp_path):
     model = calling()
     rule = {"action": "allow", "tools": ("lamp",), "person": "memory:bob"}
     async with running(
@@ -406,9 +397,7 @@ async def test_people_who_take_turns_in_a_room_each_have_a_prefix_that_stays(tmp
         assert begins[0] != begins[1]
 
 
-async def test_a_call_leaves_a_line_in_the_transcript_and_a_number_without_its_arguments(
-    tmp_path: Path,
-):
+async def test_a_call_leaves_a_line_in_the_transcript_and_a_number_without_its_arguments(tmp_path):
     async with running(tmp_path, model=calling(), tools=(Lamp(),), session=OWNER) as engine:
         await engine.ask("the lamp, please")
         await engine.ask("the lamp, please", sender="bob")
@@ -425,7 +414,7 @@ async def test_a_call_leaves_a_line_in_the_transcript_and_a_number_without_its_a
     assert SECRET not in numbers
 
 
-async def test_a_name_that_a_model_makes_up_is_no_label(tmp_path: Path):
+async def test_a_name_that_a_model_makes_up_is_no_label(tmp_path):
     async with running(tmp_path, model=calling(SECRET), session=OWNER) as engine:
         assert "there is no tool by that name" in await engine.ask("please")
         numbers = generate_latest(engine.app.metrics.registry).decode()
@@ -436,7 +425,7 @@ async def test_a_name_that_a_model_makes_up_is_no_label(tmp_path: Path):
 # --- /tools ---------------------------------------------------------------------------------------
 
 
-async def test_tools_shows_what_is_there(tmp_path: Path):
+async def test_tools_shows_what_is_there(tmp_path):
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, channels=OPEN) as engine:
         owner, bob = await engine.ask("/tools"), await engine.ask("/tools", sender="bob")
         assert "- `lamp`: Switch a lamp." in owner
@@ -447,7 +436,7 @@ async def test_tools_shows_what_is_there(tmp_path: Path):
         assert "- `memory_write`: 把事情记下来" in chinese
 
 
-async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path: Path):
+async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path):
     rules = [{"action": "allow", "tools": ("x",)}, {"action": "deny", "tools": ("lamp",)}]
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, tool_rules=rules) as engine:
         assert "- `lamp`: not here, rule 2 of `[[tools.rules]]` says so" in await engine.ask(
@@ -456,7 +445,7 @@ async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path: Path):
         assert "lamp" not in await engine.ask("/tools", sender="bob")
 
 
-async def test_in_a_room_others_are_told_to_the_owner_by_their_number(tmp_path: Path):
+async def test_in_a_room_others_are_told_to_the_owner_by_their_number(tmp_path):
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, channels=OPEN) as engine:
         owner = await ask_in_den(engine, "/tools", "ada")
         assert "Others are not for this room: 1." in owner
@@ -464,7 +453,7 @@ async def test_in_a_room_others_are_told_to_the_owner_by_their_number(tmp_path: 
         assert "not for this room" not in await ask_in_den(engine, "/tools", "bob")
 
 
-async def test_many_tools_are_named_in_part_and_none_at_all_is_said(tmp_path: Path):
+async def test_many_tools_are_named_in_part_and_none_at_all_is_said(tmp_path):
     class Numbered(Lamp):
         def __init__(self, number: int) -> None:
             super().__init__()
