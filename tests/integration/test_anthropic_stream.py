@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import SecretStr
 
+from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage, connection
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.anthropic_failures import event_error, model_error
@@ -26,20 +27,6 @@ from bot.agent.models.connection import Refused
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.openai_failures import model_error as of_completions
 from bot.config import ServiceConfig
-from bot.errors import (
-    ModelAuth,
-    ModelBadReply,
-    ModelBilling,
-    ModelContextFull,
-    ModelError,
-    ModelNotFound,
-    ModelOverloaded,
-    ModelRateLimited,
-    ModelRejected,
-    ModelTimeout,
-    ModelTooLarge,
-    ModelUnreachable,
-)
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from tests.fakes import aimock
 from tests.fakes import messages_api as api
@@ -150,7 +137,7 @@ async def test_an_endpoint_of_ones_own_needs_no_key(server):
 
 async def test_without_key_and_endpoint_nothing_is_sent():
     model = AnthropicModel(ServiceConfig(), window_store=TextStoreInMemory())
-    with pytest.raises(ModelAuth):
+    with pytest.raises(errors.ModelAuth):
         await run(model)
     await model.close()
 
@@ -169,7 +156,7 @@ async def test_a_reply_is_never_asked_longer_than_the_model_can(server):
 
 async def test_an_empty_history_is_refused_without_a_call(server, model):
     nothing = Request("claude-x", "Be brief.", (Message("user", (Text(" \n"),)),))
-    with pytest.raises(ModelRejected):
+    with pytest.raises(errors.ModelRejected):
         await run(model, nothing)
     assert server.bodies == []
 
@@ -293,45 +280,45 @@ POOR = "Your credit balance is too low to access the Anthropic API."
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (api.fails(400, "invalid_request_error", LONG), ModelContextFull),
-        (api.fails(400, "invalid_request_error", POOR), ModelBilling),
-        (api.fails(400, "invalid_request_error", WORDS), ModelRejected),
-        (api.fails(401, "authentication_error"), ModelAuth),
-        (api.fails(402, "billing_error"), ModelBilling),
-        (api.fails(403, "permission_error"), ModelAuth),
-        (api.fails(404, "not_found_error"), ModelNotFound),
-        (api.fails(408), ModelTimeout),
-        (api.fails(409), ModelOverloaded),
-        (api.fails(413, "request_too_large"), ModelTooLarge),
-        (api.fails(418), ModelRejected),
-        (api.fails(429, "rate_limit_error"), ModelRateLimited),
-        (api.fails(500, "api_error"), ModelOverloaded),
-        (api.fails(503), ModelOverloaded),
-        (api.fails(504, "timeout_error"), ModelTimeout),
-        (api.fails(529, "overloaded_error"), ModelOverloaded),
-        (api.drops, ModelUnreachable),
-        (api.streams(), ModelBadReply),
-        (api.streams(b"<html>a page</html>"), ModelBadReply),
-        (api.streams(api.start(), *api.text(0, "Hi")), ModelBadReply),
-        (api.streams(api.start(), *api.text(0, "Hi"), *api.end(None)), ModelBadReply),
-        (api.streams(api.start(), *api.text(0, "Hi"), then=api.drops), ModelUnreachable),
-        (api.streams(api.start(), b"event: message_delta\ndata: {oops\n\n"), ModelBadReply),
-        (api.streams(api.start(), b"event: message_delta\ndata: [1]\n\n"), ModelBadReply),
-        (api.streams(api.start(), b"event: x\ndata: \xff\xfe\n\n"), ModelBadReply),
-        (api.streams(api.start(), {"type": "content_block_delta"}), ModelBadReply),
-        (api.streams(api.start(), *api.text(0, "Hi")[1:]), ModelBadReply),
-        (api.streams(api.start(), error_event("overloaded_error")), ModelOverloaded),
-        (api.streams(api.start(), error_event("api_error")), ModelOverloaded),
-        (api.streams(api.start(), error_event("rate_limit_error")), ModelRateLimited),
-        (api.streams(error_event("invalid_request_error", LONG)), ModelContextFull),
-        (api.streams(api.start(), {"type": "error"}), ModelRejected),
+        (api.fails(400, "invalid_request_error", LONG), errors.ModelContextFull),
+        (api.fails(400, "invalid_request_error", POOR), errors.ModelBilling),
+        (api.fails(400, "invalid_request_error", WORDS), errors.ModelRejected),
+        (api.fails(401, "authentication_error"), errors.ModelAuth),
+        (api.fails(402, "billing_error"), errors.ModelBilling),
+        (api.fails(403, "permission_error"), errors.ModelAuth),
+        (api.fails(404, "not_found_error"), errors.ModelNotFound),
+        (api.fails(408), errors.ModelTimeout),
+        (api.fails(409), errors.ModelOverloaded),
+        (api.fails(413, "request_too_large"), errors.ModelTooLarge),
+        (api.fails(418), errors.ModelRejected),
+        (api.fails(429, "rate_limit_error"), errors.ModelRateLimited),
+        (api.fails(500, "api_error"), errors.ModelOverloaded),
+        (api.fails(503), errors.ModelOverloaded),
+        (api.fails(504, "timeout_error"), errors.ModelTimeout),
+        (api.fails(529, "overloaded_error"), errors.ModelOverloaded),
+        (api.drops, errors.ModelUnreachable),
+        (api.streams(), errors.ModelBadReply),
+        (api.streams(b"<html>a page</html>"), errors.ModelBadReply),
+        (api.streams(api.start(), *api.text(0, "Hi")), errors.ModelBadReply),
+        (api.streams(api.start(), *api.text(0, "Hi"), *api.end(None)), errors.ModelBadReply),
+        (api.streams(api.start(), *api.text(0, "Hi"), then=api.drops), errors.ModelUnreachable),
+        (api.streams(api.start(), b"event: message_delta\ndata: {oops\n\n"), errors.ModelBadReply),
+        (api.streams(api.start(), b"event: message_delta\ndata: [1]\n\n"), errors.ModelBadReply),
+        (api.streams(api.start(), b"event: x\ndata: \xff\xfe\n\n"), errors.ModelBadReply),
+        (api.streams(api.start(), {"type": "content_block_delta"}), errors.ModelBadReply),
+        (api.streams(api.start(), *api.text(0, "Hi")[1:]), errors.ModelBadReply),
+        (api.streams(api.start(), error_event("overloaded_error")), errors.ModelOverloaded),
+        (api.streams(api.start(), error_event("api_error")), errors.ModelOverloaded),
+        (api.streams(api.start(), error_event("rate_limit_error")), errors.ModelRateLimited),
+        (api.streams(error_event("invalid_request_error", LONG)), errors.ModelContextFull),
+        (api.streams(api.start(), {"type": "error"}), errors.ModelRejected),
         (
             api.streams(
                 api.start(),
                 *api.block(0, USE, {"type": "input_json_delta", "partial_json": "{oops"}),
                 *api.end("tool_use"),
             ),
-            ModelBadReply,
+            errors.ModelBadReply,
         ),
         (
             api.streams(
@@ -339,7 +326,7 @@ POOR = "Your credit balance is too low to access the Anthropic API."
                 *api.block(0, USE, {"type": "input_json_delta", "partial_json": "[1]"}),
                 *api.end("tool_use"),
             ),
-            ModelBadReply,
+            errors.ModelBadReply,
         ),
     ],
 )
@@ -356,7 +343,7 @@ async def test_every_failure_is_one_of_ours(server, model, answer, error):
 
 async def test_a_failure_names_what_the_operator_can_look_up(server, model):
     server.answers = [api.fails(400, "invalid_request_error", WORDS, request_id="req_123")]
-    with pytest.raises(ModelRejected) as caught:
+    with pytest.raises(errors.ModelRejected) as caught:
         await run(model)
     assert str(caught.value) == ("status 400, invalid_request_error, request req_123")
     assert caught.value.__cause__ is not None
@@ -365,7 +352,7 @@ async def test_a_failure_names_what_the_operator_can_look_up(server, model):
 async def test_nobody_there_is_unreachable():
     nowhere = ServiceConfig(base_url="http://127.0.0.1:1", api_key=SecretStr(SECRET))
     model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
-    with pytest.raises(ModelUnreachable):
+    with pytest.raises(errors.ModelUnreachable):
         await run(model)
     await model.close()
 
@@ -374,7 +361,7 @@ async def test_nobody_there_is_unreachable():
 async def test_an_address_that_is_none_is_one_of_our_errors(base_url):
     nowhere = ServiceConfig(base_url=base_url, api_key=SecretStr(SECRET))
     model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
-    with pytest.raises(ModelError):
+    with pytest.raises(errors.ModelError):
         await run(model)
     await model.close()
 
@@ -387,7 +374,7 @@ async def test_silence_ends_at_the_configured_time(server, after):
     model = AnthropicModel(
         config(server, timeout=0.05), window_store=TextStoreInMemory(), max_retries=0
     )
-    with pytest.raises(ModelTimeout):
+    with pytest.raises(errors.ModelTimeout):
         await run(model)
     never.set()
     await model.close()
@@ -431,7 +418,7 @@ async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all
     assert (await run(model))[0] == "Hi"
     assert len(server.bodies) == 3
     server.answers = [trouble]
-    with pytest.raises(ModelError):
+    with pytest.raises(errors.ModelError):
         await run(model)
     assert len(server.bodies) == 6
     await model.close()
@@ -451,7 +438,7 @@ async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all
 async def test_what_has_begun_or_cannot_change_is_not_tried_again(server, trouble):
     server.answers = [trouble, api.says("Hi")]
     model = model_on(server)
-    with pytest.raises(ModelError):
+    with pytest.raises(errors.ModelError):
         await run(model)
     await model.close()
     assert len(server.bodies) == 1
@@ -470,7 +457,7 @@ async def test_a_long_wait_is_told_and_not_sat_out(server, headers, seconds):
         headers = {"retry_after": formatdate(time.time() + seconds, usegmt=True)}
     server.answers = [api.fails(429, "rate_limit_error", **headers)]
     model = model_on(server)
-    with pytest.raises(ModelRateLimited) as caught:
+    with pytest.raises(errors.ModelRateLimited) as caught:
         await run(model)
     await model.close()
     assert caught.value.wait == pytest.approx(seconds, abs=60)
@@ -481,7 +468,7 @@ async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server):
     server.answers = [api.fails(429, "rate_limit_error", retry_after="10")]
     model = model_on(server)
     soon = asyncio.get_running_loop().time() + 5
-    with pytest.raises(ModelRateLimited):
+    with pytest.raises(errors.ModelRateLimited):
         await run(model, replace(asking(), deadline=soon))
     await model.close()
     assert len(server.bodies) == 1
@@ -513,7 +500,7 @@ async def test_closed_is_closed(server):
     model = model_on(server, max_retries=0)
     await run(model)
     await model.close()
-    with pytest.raises(ModelUnreachable):
+    with pytest.raises(errors.ModelUnreachable):
         await run(model)
 
 
@@ -541,7 +528,7 @@ def test_every_transport_error_is_one_of_ours(mapped_by):
         error = cls.__new__(cls, SECRET)
         Exception.__init__(error, SECRET)
         mapped = mapped_by(error)
-        assert type(mapped) in {ModelTimeout, ModelUnreachable}, cls
+        assert type(mapped) in {errors.ModelTimeout, errors.ModelUnreachable}, cls
         assert SECRET not in str(mapped)
 
 
@@ -549,14 +536,14 @@ def test_every_transport_error_is_one_of_ours(mapped_by):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (aiohttp.SocketTimeoutError(SECRET), ModelTimeout),
-        (aiohttp.ConnectionTimeoutError(SECRET), ModelTimeout),
-        (TimeoutError(SECRET), ModelTimeout),
-        (aiohttp.ClientPayloadError(SECRET), ModelUnreachable),
-        (aiohttp.ServerDisconnectedError(SECRET), ModelUnreachable),
-        (ConnectionResetError(SECRET), ModelUnreachable),
-        (ValueError(SECRET), ModelBadReply),
-        (RuntimeError(SECRET), ModelError),
+        (aiohttp.SocketTimeoutError(SECRET), errors.ModelTimeout),
+        (aiohttp.ConnectionTimeoutError(SECRET), errors.ModelTimeout),
+        (TimeoutError(SECRET), errors.ModelTimeout),
+        (aiohttp.ClientPayloadError(SECRET), errors.ModelUnreachable),
+        (aiohttp.ServerDisconnectedError(SECRET), errors.ModelUnreachable),
+        (ConnectionResetError(SECRET), errors.ModelUnreachable),
+        (ValueError(SECRET), errors.ModelBadReply),
+        (RuntimeError(SECRET), errors.ModelError),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
@@ -568,7 +555,7 @@ def test_the_particular_wins_over_the_general(mapped_by, error, kind):
 
 @pytest.mark.parametrize("mapped_by", BOTH)
 def test_ours_stay_as_they_are(mapped_by):
-    error = ModelRejected("there is nothing to answer")
+    error = errors.ModelRejected("there is nothing to answer")
     assert mapped_by(error) is error
 
 
@@ -576,23 +563,23 @@ def test_ours_stay_as_they_are(mapped_by):
 @pytest.mark.parametrize("body", [None, SECRET, [SECRET], {"error": SECRET}, {"error": [SECRET]}])
 def test_a_refusal_in_whatever_words_quotes_none_of_them(mapped_by, body):
     refused = Refused(500, {}, body)
-    assert type(mapped_by(refused)) is ModelOverloaded
+    assert type(mapped_by(refused)) is errors.ModelOverloaded
     assert SECRET not in f"{mapped_by(refused)} {refused} {refused!r}"
 
 
 @pytest.mark.parametrize(
     ("status", "kind", "code", "expected"),
     [
-        (429, "rate_limit_error", None, ModelRateLimited),
-        (429, "rate_limit_error", "enforced_spend_limit_reached", ModelBilling),
-        (429, "rate_limit_error", "contract_spend_limit_reached", ModelBilling),
-        (402, "billing_error", "linked_organization_billing_unavailable", ModelBilling),
-        (403, "permission_error", None, ModelAuth),
-        (413, None, None, ModelTooLarge),
-        (500, None, None, ModelOverloaded),
-        (599, None, None, ModelOverloaded),
-        (422, "invalid_request_error", None, ModelRejected),
-        (302, None, None, ModelRejected),
+        (429, "rate_limit_error", None, errors.ModelRateLimited),
+        (429, "rate_limit_error", "enforced_spend_limit_reached", errors.ModelBilling),
+        (429, "rate_limit_error", "contract_spend_limit_reached", errors.ModelBilling),
+        (402, "billing_error", "linked_organization_billing_unavailable", errors.ModelBilling),
+        (403, "permission_error", None, errors.ModelAuth),
+        (413, None, None, errors.ModelTooLarge),
+        (500, None, None, errors.ModelOverloaded),
+        (599, None, None, errors.ModelOverloaded),
+        (422, "invalid_request_error", None, errors.ModelRejected),
+        (302, None, None, errors.ModelRejected),
     ],
 )
 def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, code, expected):
@@ -602,7 +589,7 @@ def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, co
 
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(event_error(event), ModelError)
+    assert isinstance(event_error(event), errors.ModelError)
 
 
 @pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])
@@ -626,9 +613,9 @@ async def test_no_answer_leads_what_is_asked_anywhere_else(kind):
             config = ServiceConfig(base_url=str(server.make_url("/")), api_key=SecretStr(SECRET))
             model = kind(config, window_store=TextStoreInMemory())
             said = Request("m", "", (Message("user", (Text("hello"),)),))
-            with pytest.raises(ModelRejected, match="status 307"):
+            with pytest.raises(errors.ModelRejected, match="status 307"):
                 await anext(aiter(model.stream(said)))
-            with pytest.raises(ModelRejected, match="status 307"):
+            with pytest.raises(errors.ModelRejected, match="status 307"):
                 await model.fetch_names()
             await model.close()
     assert asked == []
@@ -753,15 +740,15 @@ async def test_every_stop_reason_has_a_meaning(mocked, text, stop):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("error 400", ModelRejected),
-        ("error 401", ModelAuth),
-        ("error 404", ModelNotFound),
-        ("error 413", ModelTooLarge),
-        ("error 429", ModelRateLimited),
-        ("error 500", ModelOverloaded),
-        ("error 529", ModelOverloaded),
-        ("drop", ModelUnreachable),
-        ("garble", ModelBadReply),
+        ("error 400", errors.ModelRejected),
+        ("error 401", errors.ModelAuth),
+        ("error 404", errors.ModelNotFound),
+        ("error 413", errors.ModelTooLarge),
+        ("error 429", errors.ModelRateLimited),
+        ("error 500", errors.ModelOverloaded),
+        ("error 529", errors.ModelOverloaded),
+        ("drop", errors.ModelUnreachable),
+        ("garble", errors.ModelBadReply),
     ],
 )
 async def test_every_failure_of_the_mock_is_one_of_ours(mocked, text, error):
@@ -781,7 +768,7 @@ async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked):
             assert isinstance(event, TextDelta)
             shown.append(event.text)
 
-    with pytest.raises(ModelUnreachable):
+    with pytest.raises(errors.ModelUnreachable):
         await show()
     assert "".join(shown).startswith("This ")
 

@@ -218,11 +218,6 @@ async def test_who_turned_notices_off_gets_none_and_no_receipt(tmp_path, off):
         assert len(await reaching(engine, 160_000)) == 1
 
 
-@pytest.mark.parametrize(
-    ("context", "channel", "told"),
-    [({}, {}, 0), ({"notices": "on"}, {}, 1), ({}, {"notices": "on"}, 1),
-     ({"notices": "on"}, {"notices": "off"}, 0)],
-)  # fmt: skip
 async def swept(engine: Engine) -> list[str]:
     """What the scheduler's sweep tells of."""
     before = len(engine.channel.sent)

@@ -422,14 +422,6 @@ async def test_a_name_outlives_the_database(tmp_path):
         assert "<bdi>Garden</bdi>" in await browser.get("/conversations")
 
 
-async def test_a_name_is_taken_from_the_page_alone(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("hello")
-        path = f"/conversations/{await _first_id(browser)}/title"
-        await browser.post(path, 403, origin="https://elsewhere.example", title="mine")
-        assert "mine" not in await browser.get("/conversations")
-
-
 async def test_a_conversation_is_taken_along_whole(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("number 0")

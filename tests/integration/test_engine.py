@@ -11,19 +11,10 @@ from dataclasses import dataclass, field
 import apsw
 import pytest
 
+from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.breaker import Breaker
 from bot.channel import Address, ModelChoice
-from bot.errors import (
-    ModelBadReply,
-    ModelOverloaded,
-    ModelRateLimited,
-    SendLater,
-    SendRefused,
-    SendTransient,
-    StorageBusy,
-    StorageError,
-)
 from bot.messages import Message, ToolUse
 from bot.sessions.mirror import Mirror
 from bot.storage.sqlite import SqliteDatabase
@@ -165,7 +156,7 @@ async def test_more_than_the_cap_is_told_kept_and_answered_together(tmp_path):
 
 
 async def test_a_model_that_fails_is_told_and_the_message_is_kept(tmp_path):
-    model = ScriptedModel(script=lambda _: ModelOverloaded())
+    model = ScriptedModel(script=lambda _: errors.ModelOverloaded())
     async with running(tmp_path, model=model) as engine:
         assert "overloaded" in await engine.ask("are you there?")
         model.script = lambda r: f"{len(r.messages)} messages"
@@ -200,12 +191,16 @@ async def test_a_person_never_finds_what_another_one_said(tmp_path):
 async def test_sends_are_retried_in_order_and_refused_ones_are_parked(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.delivery.delivery.FIRST_RETRY", 0.001)
     async with running(tmp_path) as engine:
-        engine.channel.errors = [SendTransient(), SendLater(0.001), SendTransient()]
+        engine.channel.errors = [
+            errors.SendTransient(),
+            errors.SendLater(0.001),
+            errors.SendTransient(),
+        ]
         await engine.say("one")
         await engine.say("two")
         await engine.channel.wait_until(lambda sent: len(sent) == 2)
         assert engine.sent_to("ada") == ["You said: one", "You said: two"]
-        engine.channel.errors = [SendRefused("blocked")]
+        engine.channel.errors = [errors.SendRefused("blocked")]
         assert "was not accepted" in await engine.ask("three")
         await engine.ask("four")
         assert "Could not be delivered to you: 1" in await engine.ask("/status")
@@ -312,7 +307,7 @@ async def test_strangers_who_ask_and_ask_keep_no_newcomer_out_and_no_code_is_in_
 
 async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):
     async with running(tmp_path):
-        with pytest.raises(StorageBusy, match=r"process \d+"):
+        with pytest.raises(errors.StorageBusy, match=r"process \d+"):
             async with running(tmp_path):
                 pass
 
@@ -386,7 +381,7 @@ async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_
     ],
 )
 async def test_how_long_the_service_wants_to_be_left_alone_is_told(tmp_path, wait, locale, words):
-    error = ModelRateLimited()
+    error = errors.ModelRateLimited()
     error.wait = wait
     async with running(tmp_path, model=ScriptedModel(script=lambda _: error)) as engine:
         assert words in await engine.ask("hello", locale=locale)
@@ -465,7 +460,7 @@ async def test_a_command_that_the_disk_does_not_let_through_is_answered_later(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
-    real, failures = ActiveSessions.of, iter((StorageError(), StorageError()))
+    real, failures = ActiveSessions.of, iter((errors.StorageError(), errors.StorageError()))
 
     async def of(self, session_id, conversation):
         if (failure := next(failures, None)) is not None:
@@ -706,7 +701,7 @@ async def test_the_page_offers_what_the_command_does(tmp_path):
 
 async def test_the_page_is_told_who_stands_in(tmp_path):
     def script(request: Request) -> str | Exception:
-        return ModelOverloaded() if request.model == "big" else "Hello."
+        return errors.ModelOverloaded() if request.model == "big" else "Hello."
 
     agent = {"model": "big", "fallback": ("small",)}
     async with running(tmp_path, model=Listing(script), agent=agent) as engine:
@@ -728,7 +723,7 @@ class Down:
 
     def __call__(self, request: Request) -> str | Exception:
         if request.model == "one" and self.is_down:
-            return ModelOverloaded()
+            return errors.ModelOverloaded()
         return f"{request.model} says so"
 
 
@@ -758,11 +753,11 @@ class Halfway(ScriptedModel):
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         if request.model == "one":
-            raise ModelOverloaded
+            raise errors.ModelOverloaded
         if request.on_usage is not None:
             request.on_usage(Usage(30, 1))
         yield TextDelta("Half a")
-        raise ModelBadReply
+        raise errors.ModelBadReply
 
 
 async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path):
@@ -774,7 +769,7 @@ async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path):
 
 async def test_without_another_model_it_is_told_when_to_try_again(tmp_path):
     def script(_request: Request) -> Exception:
-        error = ModelRateLimited()
+        error = errors.ModelRateLimited()
         error.wait = 120.0
         return error
 

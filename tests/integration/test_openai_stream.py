@@ -11,27 +11,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from bot import errors
 from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import Refused
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.openai_failures import event_error, model_error
 from bot.config import ServiceConfig
-from bot.errors import (
-    ModelAuth,
-    ModelBadReply,
-    ModelBilling,
-    ModelContextFull,
-    ModelError,
-    ModelNotFound,
-    ModelOverloaded,
-    ModelRateLimited,
-    ModelRefused,
-    ModelRejected,
-    ModelTimeout,
-    ModelTooLarge,
-    ModelUnreachable,
-)
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
 from tests.fakes import fakellm
@@ -153,7 +139,7 @@ async def test_an_address_without_a_path_is_that_of_the_server(server):
 
 async def test_without_key_and_endpoint_nothing_is_sent():
     model = OpenAIModel(ServiceConfig(), window_store=TextStoreInMemory())
-    with pytest.raises(ModelAuth):
+    with pytest.raises(errors.ModelAuth):
         await run(model)
     await model.close()
 
@@ -162,7 +148,7 @@ async def test_nothing_of_it_comes_into_a_log(server, model, caplog):
     caplog.set_level(logging.DEBUG)
     await run(model)
     server.answers = [api.fails(400, message=WORDS)]
-    with pytest.raises(ModelRejected):
+    with pytest.raises(errors.ModelRejected):
         await run(model)
     assert WORDS not in caplog.text
     assert SECRET not in caplog.text
@@ -212,7 +198,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_for_ever(server, mo
             400, message="stream_options max_tokens max_completion_tokens not supported tools"
         )
     ]
-    with pytest.raises(ModelRejected):
+    with pytest.raises(errors.ModelRejected):
         await run(model, asking(tools=(TOOL,)))
     assert len(server.bodies) == 4
 
@@ -385,33 +371,36 @@ async def test_a_call_that_was_cut_off_is_none(server, model):
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (api.fails(400, message="no"), ModelRejected),
-        (api.fails(400, "context_length_exceeded"), ModelContextFull),
-        (api.fails(400, message="This model's maximum context length is 9"), ModelContextFull),
-        (api.fails(400, "content_filter"), ModelRefused),
-        (api.fails(401, "invalid_api_key"), ModelAuth),
-        (api.fails(402), ModelBilling),
-        (api.fails(403), ModelAuth),
-        (api.fails(404, "model_not_found"), ModelNotFound),
-        (api.fails(413), ModelTooLarge),
-        (api.fails(429, "rate_limit_exceeded"), ModelRateLimited),
-        (api.fails(429, "insufficient_quota"), ModelBilling),
-        (api.fails(500), ModelOverloaded),
-        (api.fails(503), ModelOverloaded),
-        (api.fails(504), ModelTimeout),
-        (api.drops, ModelUnreachable),
-        (api.streams({"error": {"message": "no", "code": 502}}), ModelOverloaded),
-        (api.streams({"error": {"message": "no", "code": 429}}), ModelRateLimited),
-        (api.streams({"error": {"message": "no", "code": "server_error"}}), ModelOverloaded),
-        (api.streams({"error": "context size exceeded"}), ModelContextFull),
-        (api.streams({"choices": "none"}), ModelBadReply),
-        (api.streams({"choices": [{"delta": {"content": 5}}]}), ModelBadReply),
-        (api.streams(b"data: rubbish\n\n"), ModelBadReply),
-        (api.streams(b"data: []\n\n"), ModelBadReply),
-        (api.streams(b"<html>Gateway</html>"), ModelBadReply),
-        (api.streams(), ModelBadReply),
-        (api.streams(b"data: " + b"x" * (17 * 1024 * 1024)), ModelBadReply),
-        (api.answers_json([]), ModelBadReply),
+        (api.fails(400, message="no"), errors.ModelRejected),
+        (api.fails(400, "context_length_exceeded"), errors.ModelContextFull),
+        (
+            api.fails(400, message="This model's maximum context length is 9"),
+            errors.ModelContextFull,
+        ),
+        (api.fails(400, "content_filter"), errors.ModelRefused),
+        (api.fails(401, "invalid_api_key"), errors.ModelAuth),
+        (api.fails(402), errors.ModelBilling),
+        (api.fails(403), errors.ModelAuth),
+        (api.fails(404, "model_not_found"), errors.ModelNotFound),
+        (api.fails(413), errors.ModelTooLarge),
+        (api.fails(429, "rate_limit_exceeded"), errors.ModelRateLimited),
+        (api.fails(429, "insufficient_quota"), errors.ModelBilling),
+        (api.fails(500), errors.ModelOverloaded),
+        (api.fails(503), errors.ModelOverloaded),
+        (api.fails(504), errors.ModelTimeout),
+        (api.drops, errors.ModelUnreachable),
+        (api.streams({"error": {"message": "no", "code": 502}}), errors.ModelOverloaded),
+        (api.streams({"error": {"message": "no", "code": 429}}), errors.ModelRateLimited),
+        (api.streams({"error": {"message": "no", "code": "server_error"}}), errors.ModelOverloaded),
+        (api.streams({"error": "context size exceeded"}), errors.ModelContextFull),
+        (api.streams({"choices": "none"}), errors.ModelBadReply),
+        (api.streams({"choices": [{"delta": {"content": 5}}]}), errors.ModelBadReply),
+        (api.streams(b"data: rubbish\n\n"), errors.ModelBadReply),
+        (api.streams(b"data: []\n\n"), errors.ModelBadReply),
+        (api.streams(b"<html>Gateway</html>"), errors.ModelBadReply),
+        (api.streams(), errors.ModelBadReply),
+        (api.streams(b"data: " + b"x" * (17 * 1024 * 1024)), errors.ModelBadReply),
+        (api.answers_json([]), errors.ModelBadReply),
     ],
 )
 async def test_every_failure_is_one_of_ours(server, model, answer, kind):
@@ -427,7 +416,7 @@ async def test_every_failure_is_one_of_ours(server, model, answer, kind):
 
 async def test_what_the_server_asks_to_wait_is_kept(server, model):
     server.answers = [api.fails(429, retry_after="120")]
-    with pytest.raises(ModelRateLimited) as caught:
+    with pytest.raises(errors.ModelRateLimited) as caught:
         await run(model)
     assert caught.value.wait == 120
 
@@ -461,7 +450,7 @@ async def test_after_the_first_word_nothing_is_asked_again(server):
             [each.text async for each in model.stream(asking()) if type(each) is TextDelta]
         )
 
-    with pytest.raises(ModelUnreachable):
+    with pytest.raises(errors.ModelUnreachable):
         await show()
     await model.close()
     assert len(server.bodies) == 1
@@ -472,7 +461,7 @@ async def test_silence_is_a_timeout(server):
     server.answers = [api.waits(over)]
     config = ServiceConfig(base_url=server.base_url, timeout=0.05)
     model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
-    with pytest.raises(ModelTimeout):
+    with pytest.raises(errors.ModelTimeout):
         await run(model)
     over.set()
     await model.close()
@@ -488,11 +477,11 @@ async def test_blocks_of_other_services_are_not_sent(server, model):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ({"error": {"code": "insufficient_quota", "message": ""}}, ModelBilling),
-        ({"error": {"type": "exceed_context_size_error"}}, ModelContextFull),
-        ({"code": "context_length_exceeded"}, ModelContextFull),
-        ({"error": "the prompt is too long for this model"}, ModelContextFull),
-        ("no such thing", ModelRejected),
+        ({"error": {"code": "insufficient_quota", "message": ""}}, errors.ModelBilling),
+        ({"error": {"type": "exceed_context_size_error"}}, errors.ModelContextFull),
+        ({"code": "context_length_exceeded"}, errors.ModelContextFull),
+        ({"error": "the prompt is too long for this model"}, errors.ModelContextFull),
+        ("no such thing", errors.ModelRejected),
     ],
 )
 def test_a_refusal_is_known_by_its_words_however_they_are_written(body, expected):
@@ -502,7 +491,7 @@ def test_a_refusal_is_known_by_its_words_however_they_are_written(body, expected
 def test_a_refusal_names_what_can_be_looked_up():
     refused = Refused(503, {"x-request-id": "req_1"}, {"error": {"code": "server_error"}})
     error = model_error(refused)
-    assert type(error) is ModelOverloaded
+    assert type(error) is errors.ModelOverloaded
     assert str(error) == "status 503, server_error, request req_1"
 
 
@@ -510,7 +499,7 @@ def test_a_refusal_names_what_can_be_looked_up():
     "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
 )
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(event_error(event), ModelError)
+    assert isinstance(event_error(event), errors.ModelError)
 
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})

@@ -380,34 +380,6 @@ async def test_guessing_a_password_slows_that_name_down_and_refuses_nobody(tmp_p
 # --- forms that come from elsewhere ---------------------------------------------------------------
 
 
-async def test_forms_of_other_pages_change_nothing(tmp_path):
-    async with serving(tmp_path) as engine, browsers(engine, 3) as (owner, ada, eve):
-        await owner.log_in()
-        key = await owner.link("ada")
-        await ada.post("/enter", key=key)
-        key = await owner.link("ada")
-        forms = {
-            "/enter": {"key": key},
-            "/login": {"token": TOKEN},
-            "/logins": {"name": "eve"},
-            "/logins/out": {"name": "ada"},
-            "/account/end": {"login": "x"},
-            "/account/end-others": {},
-            "/account/logout": {},
-            "/account/password": {"new": PASSWORD},
-        }
-        for origin in ("https://evil.example", "null", ""):
-            for path, form in forms.items():
-                for who in (owner, ada, eve):
-                    async with who.client.post(
-                        path, data=form, headers={"Origin": origin}, allow_redirects=False
-                    ) as answer:
-                        assert (path, origin, answer.status) == (path, origin, 403)
-                        assert COOKIE not in answer.cookies
-        assert (await owner.who(), await ada.who()) == ("owner", "ada")
-        assert await eve.post("/enter", key=key) == (303, "/")
-
-
 @pytest.mark.parametrize(
     ("agent", "name"),
     [
