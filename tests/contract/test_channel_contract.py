@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -21,7 +20,7 @@ from bot.channel import (
 from bot.channel.kit import text as chunking
 from bot.errors import SendLater, SendRefused, StorageError
 from bot.testing import RecordingEngine
-from tests.contract.channel_cases import CASES, Buttons, Case
+from tests.contract.channel_cases import CASES, Buttons
 from tests.support import post
 
 BUTTONS = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
@@ -29,7 +28,7 @@ PICTURE = Attachment("a.png", "image/png", b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.fixture(params=CASES, ids=lambda make: make.__name__)
-async def case(request, tmp_path) -> AsyncIterator[Case]:
+async def case(request, tmp_path):
     async with request.param(tmp_path) as case:
         yield case
 

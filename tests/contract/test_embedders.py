@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ _MAKERS = {
 
 
 @pytest.fixture(params=_MAKERS)
-async def embedder(request: pytest.FixtureRequest, embedder_cache: Path) -> AsyncIterator[Embedder]:
+async def embedder(request, embedder_cache):
     making: AbstractAsyncContextManager[Embedder] = _MAKERS[request.param](embedder_cache)
     async with making as made:
         yield made
@@ -168,7 +168,7 @@ async def test_no_embedder_refuses_and_has_no_dimensions():
 
 
 async def test_where_its_package_is_missing_search_goes_by_words_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch, tmp_path
 ):
     config = EmbedderConfig()
     assert embed.missing(config) == ""
@@ -185,13 +185,9 @@ async def test_where_its_package_is_missing_search_goes_by_words_and_says_why(
 
 @pytest.mark.parametrize(
     ("provider", "kind"),
-    [
-        ("multilingual", MultilingualEmbedder),
-        ("openai", RemoteEmbedder),
-        ("none", NoEmbedder),
-    ],
+    [("multilingual", MultilingualEmbedder), ("openai", RemoteEmbedder), ("none", NoEmbedder)],
 )
-def test_the_configuration_chooses(provider, kind, tmp_path: Path):
+def test_the_configuration_chooses(provider, kind, tmp_path):
     made = embed.make(EmbedderConfig(provider=provider, model="m"), tmp_path)
     assert isinstance(made, kind)
     assert made.provider == provider
@@ -349,9 +345,7 @@ def refusing(word: str, code: int = 400) -> embeddings_api.Answer:
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 @pytest.mark.parametrize("bad", [{0}, {6}, {3, 4}, {1, 5, 6}])
-async def test_a_batch_that_is_refused_is_halved_down_to_the_texts_that_are(
-    code: int, bad: set[int]
-):
+async def test_a_batch_that_is_refused_is_halved_down_to_the_texts_that_are(code, bad):
     texts = [f"{'bad' if n in bad else 'good'} text {n}" for n in range(7)]
     async with embeddings_api.running(refusing("bad", code)) as api:
         pauses = Pauses()

@@ -83,12 +83,7 @@ class Home:
             )
         else:
             index = MemoryIndex.shared(
-                options,
-                self.notes,
-                self.database,
-                *given,
-                owns=lambda: is_owner,
-                versions=versions,
+                options, self.notes, self.database, *given, owns=lambda: is_owner, versions=versions
             )
         await index.start()
         if syncs:
@@ -114,7 +109,7 @@ class Home:
 
 
 @pytest.fixture(params=["file", "rows"])
-async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Home]:
+async def home(request, tmp_path):
     if request.param == "file":
         yield Home(FolderNotes(tmp_path / "workspace"), tmp_path)
         return
@@ -132,7 +127,7 @@ def paths(answer: Findings) -> list[str]:
 # --- searching ------------------------------------------------------------------------------------
 
 
-async def test_words_are_found_in_every_script_with_where_they_stand(home: Home):
+async def test_words_are_found_in_every_script_with_where_they_stand(home):
     await home.write("memory/tea.md", "# Tea\n\nAda likes oolong at the café\n")
     await home.write("memory/家.md", "# 家\n\n女儿对花生过敏\n")
     async with home.index() as index:
@@ -145,7 +140,7 @@ async def test_words_are_found_in_every_script_with_where_they_stand(home: Home)
         assert "oolong" in hit.snippet
 
 
-async def test_meaning_finds_other_words_without_a_key(home: Home, embedder_cache: Path):
+async def test_meaning_finds_other_words_without_a_key(home, embedder_cache):
     await home.write("memory/health.md", "My daughter is allergic to peanuts\n")
     await home.write("memory/car.md", "The car is in the garage for new brakes\n")
     async with home.index(MultilingualEmbedder(embedder_cache)) as index:
@@ -156,7 +151,7 @@ async def test_meaning_finds_other_words_without_a_key(home: Home, embedder_cach
 
 @pytest.mark.parametrize("by_meaning", [False, True])
 async def test_what_is_of_a_time_is_found_though_other_times_match_better(
-    home: Home, embedder_cache: Path, *, by_meaning: bool
+    home, embedder_cache, *, by_meaning
 ):
     embedder = MultilingualEmbedder(embedder_cache) if by_meaning else NoEmbedder()
     for day in range(10, 30):
@@ -170,7 +165,7 @@ async def test_what_is_of_a_time_is_found_though_other_times_match_better(
             assert [each.path for each in found if each.why.by_date] == ["memory/2025-05-10.md"]
 
 
-async def test_private_files_and_other_spaces_need_their_own_partition(home: Home):
+async def test_private_files_and_other_spaces_need_their_own_partition(home):
     await home.write("MEMORY.md", "The canary is blue\n")
     await home.write("people/eve/memory/x.md", "The canary is green\n")
     await home.write("shared/all.md", "The canary is public\n")
@@ -187,7 +182,7 @@ async def test_private_files_and_other_spaces_need_their_own_partition(home: Hom
             assert (await index.search("canary", ())).hits == ()
 
 
-async def test_what_others_wrote_changes_no_score(home: Home):
+async def test_what_others_wrote_changes_no_score(home):
     await home.write("memory/a.md", "The canary is blue\n\n## Other\n\nNothing to see\n")
     async with home.index() as index:
         before = await index.search("blue canary", MAIN)
@@ -197,9 +192,7 @@ async def test_what_others_wrote_changes_no_score(home: Home):
         assert await index.search("blue canary", MAIN) == before
 
 
-async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(home, monkeypatch):
     monkeypatch.setattr("bot.memory.index.row_store.LOOK_AT_ALL", 0.0)
     await home.write("memory/a.md", "the old words\n")
     async with home.index() as index:
@@ -213,7 +206,7 @@ async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(
         assert (await index.status()).chunks == 0
 
 
-async def test_long_words_and_odd_characters_stop_nothing(home: Home):
+async def test_long_words_and_odd_characters_stop_nothing(home):
     odd = "\x00 \u2028 \ufffe 'quoted' \\back\\ 🙂"
     await home.write("memory/a.md", f"{'x' * 5_000} {odd} findable\n{'repeated ' * 400}\n")
     async with home.index() as index:
@@ -222,7 +215,7 @@ async def test_long_words_and_odd_characters_stop_nothing(home: Home):
         assert (await index.status()).problems == {}
 
 
-async def test_what_was_said_is_found_within_its_partition_only(home: Home):
+async def test_what_was_said_is_found_within_its_partition_only(home):
     async with home.index() as index:
         await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
         assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
@@ -236,7 +229,7 @@ async def test_what_was_said_is_found_within_its_partition_only(home: Home):
 
 
 @pytest.mark.parametrize("words", ["АЛЛЕРГИЯ на арахис", "аллергия  на\nарахис"])
-async def test_what_is_forgotten_leaves_no_trace_however_it_is_written(home: Home, words: str):
+async def test_what_is_forgotten_leaves_no_trace_however_it_is_written(home, words):
     await home.write("memory/a.md", "У дочери Аллергия на арахис\n")
     await home.write("memory/b.md", "другое\n")
     async with home.index(HashEmbedder()) as index:
@@ -252,7 +245,7 @@ async def test_what_is_forgotten_leaves_no_trace_however_it_is_written(home: Hom
         assert (await index.status()).chunks == 1
 
 
-async def test_only_the_partitions_that_are_named_forget(home: Home):
+async def test_only_the_partitions_that_are_named_forget(home):
     await home.write("memory/a.md", "a canary\n")
     await home.write("people/eve/memory/a.md", "a canary\n")
     async with home.index() as index:
@@ -265,7 +258,7 @@ async def test_only_the_partitions_that_are_named_forget(home: Home):
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
-async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home: Home):
+async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home):
     await home.write("memory/a.md", "peanuts are out\n")
     async with home.index(HashEmbedder(reason="the server is gone")) as index:
         answer = await index.search("peanuts", MAIN)
@@ -277,7 +270,7 @@ async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home: Home
         assert (await index.status()).degraded == ()
 
 
-async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home: Home):
+async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home):
     await home.write("memory/a.md", "peanuts are out\n")
     async with home.index(HashEmbedder()) as index:
         await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
@@ -292,7 +285,7 @@ async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home: Home
         assert (await index.status()).vectors == 2
 
 
-async def test_the_old_rows_are_searched_while_others_are_built(home: Home):
+async def test_the_old_rows_are_searched_while_others_are_built(home):
     await home.write("memory/a.md", "peanuts are out\n")
     async with home.index(HashEmbedder()) as index:
         stuck = HashEmbedder(model="another", gate=asyncio.Event())
@@ -337,7 +330,7 @@ LONG = "word " * 1_000  # more than a chunk
     ],
 )
 async def test_what_a_note_said_before_others_changed_it_is_kept_to_the_last_byte(
-    home: Home, before: str, after: str, *, is_kept: bool
+    home, before, after, *, is_kept
 ):
     kept = Kept()
     await home.write("people/ada/memory/a.md", before)
@@ -353,9 +346,7 @@ async def test_what_a_note_said_before_others_changed_it_is_kept_to_the_last_byt
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_how_far_another_index_is_is_told(
-    home: Home, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
-):
+async def test_how_far_another_index_is_is_told(home, monkeypatch, *, is_first):
     monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.0)
     monkeypatch.setattr("bot.memory.index.sync.GROUP", 2)
     for number in range(5):
@@ -386,14 +377,14 @@ async def _once(home: Home, embedder: Embedder) -> None:
         pass
 
 
-async def test_syncs_at_once_are_one_sync(home: Home):
+async def test_syncs_at_once_are_one_sync(home):
     await home.write("memory/a.md", "words\n")
     async with home.index() as index:
         await asyncio.gather(*(index.sync("test") for _ in range(20)))
         assert paths(await index.search("words", MAIN)) == ["memory/a.md"]
 
 
-async def test_programs_that_index_at_once_store_each_note_once(home: Home):
+async def test_programs_that_index_at_once_store_each_note_once(home):
     async with home.index(HashEmbedder()) as one, home.index(HashEmbedder()) as two:
         for number in range(12):
             await home.write(f"memory/n{number}.md", f"harbour number {number}\n")
@@ -410,7 +401,7 @@ async def refusing(api: Any, request: web.Request) -> web.StreamResponse:
     return await embeddings_api.vectors(api, request)
 
 
-async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home: Home):
+async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home):
     for number in range(12):
         await home.write(f"memory/n{number}.md", f"- harbour number {number}\n")
     await home.write("memory/bad.md", "- a forbidden word\n")
@@ -433,7 +424,7 @@ async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home: Home)
 
 
 @pytest.fixture
-async def shared(postgres_url: str, tmp_path: Path) -> AsyncIterator[Home]:
+async def shared(postgres_url, tmp_path):
     """Rows in a database without pgvector."""
     database = await PostgresDatabase.open(postgres_url)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -443,7 +434,7 @@ async def shared(postgres_url: str, tmp_path: Path) -> AsyncIterator[Home]:
     await database.close()
 
 
-async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_told(shared: Home):
+async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_told(shared):
     await shared.write("memory/health.md", "My daughter is allergic to peanuts\n")
     await shared.write("memory/car.md", "The car is in the garage for new brakes\n")
     query = "which nuts can my child not eat"
@@ -461,9 +452,7 @@ async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_to
         assert (await index.status()).degraded == ()
 
 
-async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_there(
-    shared: Home,
-):
+async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_there(shared):
     await shared.write("memory/a.md", "peanuts are out\n")
     async with shared.index(is_owner=False) as other:
         assert paths(await other.search("peanuts", MAIN)) == ["memory/a.md"]  # from the notes
@@ -477,7 +466,7 @@ async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_
             assert paths(await other.search("oolong", MAIN)) == ["memory/b.md"]
 
 
-async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared: Home):
+async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared):
     await shared.write("memory/a.md", "peanuts are out\n")
     async with shared.index(search_timeout=0.3) as index:
         assert shared.database is not None

@@ -101,7 +101,7 @@ SUBJECTS = (_scripted, _offline, _anthropic, _openai, _written)
 
 
 @pytest.fixture(params=SUBJECTS, ids=[each.__name__.strip("_") for each in SUBJECTS])
-async def subject(request: pytest.FixtureRequest) -> AsyncGenerator[Subject]:
+async def subject(request):
     opened: AbstractAsyncContextManager[Subject] = request.param()
     async with opened as subject:
         yield subject
@@ -122,7 +122,7 @@ async def run(model: Model, request: Request) -> tuple[list[str], Reply]:
     return deltas, replies[0]
 
 
-async def test_words_come_in_pieces_and_then_the_whole_reply_once(subject: Subject):
+async def test_words_come_in_pieces_and_then_the_whole_reply_once(subject):
     deltas, reply = await run(subject.model, asking(subject.plain))
     assert len(deltas) > 1
     assert "".join(deltas) == reply.message.text
@@ -130,12 +130,12 @@ async def test_words_come_in_pieces_and_then_the_whole_reply_once(subject: Subje
     assert reply.stop == "end"
 
 
-async def test_the_same_request_twice_gets_the_same_words(subject: Subject):
+async def test_the_same_request_twice_gets_the_same_words(subject):
     request = asking(subject.plain)
     assert await run(subject.model, request) == await run(subject.model, request)
 
 
-async def test_chinese_and_emoji_are_whole_however_they_are_cut(subject: Subject):
+async def test_chinese_and_emoji_are_whole_however_they_are_cut(subject):
     deltas, reply = await run(subject.model, asking(subject.chinese, language="zh"))
     assert "".join(deltas) == reply.message.text
     for piece in (*deltas, reply.message.text):
@@ -144,7 +144,7 @@ async def test_chinese_and_emoji_are_whole_however_they_are_cut(subject: Subject
     assert any("\u4e00" <= character <= "\u9fff" for character in reply.message.text)
 
 
-async def test_a_tool_call_and_its_result_lead_to_an_answer(subject: Subject):
+async def test_a_tool_call_and_its_result_lead_to_an_answer(subject):
     if not subject.tool:
         return  # it calls none
     request = asking(subject.tool)
@@ -163,7 +163,7 @@ async def test_a_tool_call_and_its_result_lead_to_an_answer(subject: Subject):
     assert answer.message.text
 
 
-async def test_what_is_thought_is_told_as_it_comes_and_is_no_part_of_the_reply(subject: Subject):
+async def test_what_is_thought_is_told_as_it_comes_and_is_no_part_of_the_reply(subject):
     if not subject.thinking:
         return  # it does not think aloud
     told: list[str] = []
@@ -178,7 +178,7 @@ async def test_what_is_thought_is_told_as_it_comes_and_is_no_part_of_the_reply(s
     assert await run(subject.model, asking(subject.thinking)) == (deltas, reply)
 
 
-async def test_a_failed_tool_is_answered_too(subject: Subject):
+async def test_a_failed_tool_is_answered_too(subject):
     if not subject.tool:
         return  # it calls none
     request = asking(subject.tool)
@@ -190,7 +190,7 @@ async def test_a_failed_tool_is_answered_too(subject: Subject):
     assert answer.message.text
 
 
-async def test_a_reply_nobody_waits_for_any_more_ends_quietly(subject: Subject):
+async def test_a_reply_nobody_waits_for_any_more_ends_quietly(subject):
     async with aclosing(subject.model.stream(asking(subject.plain))) as events:
         async for _ in events:
             break
@@ -198,7 +198,7 @@ async def test_a_reply_nobody_waits_for_any_more_ends_quietly(subject: Subject):
     assert reply.stop == "end"
 
 
-async def test_a_cancelled_reply_ends_at_once_and_the_next_one_works(subject: Subject):
+async def test_a_cancelled_reply_ends_at_once_and_the_next_one_works(subject):
     begun = asyncio.Event()
 
     async def consume() -> None:
@@ -216,7 +216,7 @@ async def test_a_cancelled_reply_ends_at_once_and_the_next_one_works(subject: Su
     assert reply.stop == "end"
 
 
-async def test_many_replies_at_a_time_do_not_mix(subject: Subject):
+async def test_many_replies_at_a_time_do_not_mix(subject):
     texts = [subject.plain, subject.chinese] * 10
     answers = await asyncio.gather(*(run(subject.model, asking(text)) for text in texts))
     assert len({reply.message.text for _, reply in answers}) <= 2
@@ -224,7 +224,7 @@ async def test_many_replies_at_a_time_do_not_mix(subject: Subject):
         assert "".join(deltas) == reply.message.text
 
 
-async def test_window_and_names_never_raise(subject: Subject):
+async def test_window_and_names_never_raise(subject):
     for name in ("claude-sonnet-5-5", "nothing-by-this-name", ""):
         window = await subject.model.window(name)
         assert isinstance(window, Window)
@@ -234,11 +234,11 @@ async def test_window_and_names_never_raise(subject: Subject):
     assert all(isinstance(name, str) for name in await subject.model.names())
 
 
-async def test_closing_twice_is_closing_once(subject: Subject):
+async def test_closing_twice_is_closing_once(subject):
     await run(subject.model, asking(subject.plain))
     await subject.model.close()
     await subject.model.close()
 
 
-async def test_closing_before_the_first_reply_is_fine(subject: Subject):
+async def test_closing_before_the_first_reply_is_fine(subject):
     await subject.model.close()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import pytest
 
@@ -49,14 +48,14 @@ class Heard:
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
+async def database(postgres_url):
     database = await PostgresDatabase.open(postgres_url)
     yield database
     await database.close()
 
 
 @pytest.fixture(params=["files", "rows"])
-async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Another]:
+async def another(request, tmp_path):
     """Makes stores of the same notes, as several programs have them."""
     if request.param == "files":
         yield lambda: FolderNotes(tmp_path / "workspace")
@@ -67,7 +66,7 @@ async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def store(another: Another) -> NoteStore:
+async def store(another):
     made = another()
     await asyncio.to_thread(made.make)
     return made
@@ -93,7 +92,7 @@ async def texts(store: NoteStore) -> dict[str, str]:
 # --- walking and reading --------------------------------------------------------------------------
 
 
-async def test_notes_are_walked_each_folders_own_first(store: NoteStore):
+async def test_notes_are_walked_each_folders_own_first(store):
     paths = ["b.md", "a.md", "people/ada/memory/z.md", "memory/deep/a.md", "memory/a.md", "m0.md"]
 
     def work() -> tuple[list[str], list[str], list[str]]:
@@ -114,7 +113,7 @@ async def test_notes_are_walked_each_folders_own_first(store: NoteStore):
     assert ada == ["people/ada/memory/z.md"]
 
 
-async def test_how_a_note_looks_changes_with_every_change(store: NoteStore):
+async def test_how_a_note_looks_changes_with_every_change(store):
     def work() -> None:
         looks = set[tuple[int, int, int]]()
         for text in ("one", "two", "one"):
@@ -129,7 +128,7 @@ async def test_how_a_note_looks_changes_with_every_change(store: NoteStore):
 
 
 @pytest.mark.parametrize("path", ["none.md", "memory/none.md", "people/ada/memory/none.md"])
-async def test_what_is_missing_is_refused_as_what_may_not_be_seen(store: NoteStore, path: str):
+async def test_what_is_missing_is_refused_as_what_may_not_be_seen(store, path):
     with pytest.raises(FileNotFoundError):
         await asyncio.to_thread(read, store, path)
     with pytest.raises(NotVisible):
@@ -147,7 +146,7 @@ async def test_what_is_missing_is_refused_as_what_may_not_be_seen(store: NoteSto
         ("说\n\n", "说\n\n- new\n", 3),
     ],
 )
-async def test_lines_are_appended_whole(store: NoteStore, before: str, after: str, line: int):
+async def test_lines_are_appended_whole(store, before, after, line):
     def work() -> int:
         if before:
             write(store, "memory/a.md", before)
@@ -158,12 +157,12 @@ async def test_lines_are_appended_whole(store: NoteStore, before: str, after: st
 
 
 @pytest.mark.parametrize("text", ["- \ud800 half a character\n", "- \x00 nothing\n", "- 🙂\n"])
-async def test_any_text_can_be_written(store: NoteStore, text: str):
+async def test_any_text_can_be_written(store, text):
     await asyncio.to_thread(store.append, ("memory",), "a.md", text, "")
     assert await texts(store) == {"memory/a.md": text.replace("\ud800", "?")}
 
 
-async def test_a_full_note_takes_no_more_and_stays(store: NoteStore):
+async def test_a_full_note_takes_no_more_and_stays(store):
     full = "x" * MAX_WRITE
 
     def work() -> None:
@@ -177,7 +176,7 @@ async def test_a_full_note_takes_no_more_and_stays(store: NoteStore):
     assert await texts(store) == {"memory/a.md": full}
 
 
-async def test_who_rewrites_is_asked_again_when_another_was_quicker(another: Another):
+async def test_who_rewrites_is_asked_again_when_another_was_quicker(another):
     store, other = another(), another()
     asked: list[bytes] = []
 
@@ -197,7 +196,7 @@ async def test_who_rewrites_is_asked_again_when_another_was_quicker(another: Ano
     assert await texts(store) == {"MEMORY.md": "- first\n- by hand\n- changed\n"}
 
 
-async def test_a_note_that_another_makes_meanwhile_is_not_lost(another: Another):
+async def test_a_note_that_another_makes_meanwhile_is_not_lost(another):
     store, other = another(), another()
 
     def change(before: bytes) -> bytes:
@@ -213,7 +212,7 @@ async def test_a_note_that_another_makes_meanwhile_is_not_lost(another: Another)
     assert await texts(store) == {"MEMORY.md": "- by hand\n- changed\n"}
 
 
-async def test_a_note_that_never_stops_changing_is_left_alone(another: Another):
+async def test_a_note_that_never_stops_changing_is_left_alone(another):
     store, other, numbers = another(), another(), itertools.count()
 
     def work() -> None:
@@ -232,7 +231,7 @@ async def test_a_note_that_never_stops_changing_is_left_alone(another: Another):
     assert "mine" not in (await texts(store))["MEMORY.md"]
 
 
-async def test_what_many_programs_append_at_once_is_all_there(another: Another):
+async def test_what_many_programs_append_at_once_is_all_there(another):
     stores = [another() for _ in range(4)]
     await asyncio.to_thread(stores[0].make)
 
@@ -252,7 +251,7 @@ async def test_what_many_programs_append_at_once_is_all_there(another: Another):
     await asyncio.to_thread(work)
 
 
-async def test_a_note_is_removed_while_it_is_what_was_read(store: NoteStore):
+async def test_a_note_is_removed_while_it_is_what_was_read(store):
     def put(text: bytes) -> None:
         store.rewrite(("shared",), "a.md", lambda _: text)
 
@@ -283,7 +282,7 @@ class Kept:
         self.texts.append((space, path, text, kind))
 
 
-async def test_what_a_note_said_before_something_in_it_was_replaced_is_kept(store: NoteStore):
+async def test_what_a_note_said_before_something_in_it_was_replaced_is_kept(store):
     kept = Kept()
     notes = Notes(store, versions=kept)  # type: ignore[arg-type]
     await notes.add(ADA, "MEMORY.md", "likes tea", NOW.date(), "owner")
@@ -299,7 +298,7 @@ async def test_what_a_note_said_before_something_in_it_was_replaced_is_kept(stor
     ]
 
 
-async def test_a_workspace_begins_with_the_templates_once(store: NoteStore):
+async def test_a_workspace_begins_with_the_templates_once(store):
     def work() -> None:
         assert store.prepare() == 7
         write(store, "SOUL.md", "somebody's own\n")
@@ -310,7 +309,7 @@ async def test_a_workspace_begins_with_the_templates_once(store: NoteStore):
     assert {each.name: each.text for each in found}["SOUL.md"].strip() == "somebody's own"
 
 
-async def test_an_entry_is_confirmed_in_its_comment_and_nothing_else_changes(store: NoteStore):
+async def test_an_entry_is_confirmed_in_its_comment_and_nothing_else_changes(store):
     notes, files, later = Notes(store), SpaceFiles(store), date(2026, 8, 1)
     for by in ("owner", "agent", "untrusted"):
         await notes.remember(ADA, f"Tea of the {by}", NOW, by)
@@ -338,7 +337,7 @@ async def test_an_entry_is_confirmed_in_its_comment_and_nothing_else_changes(sto
 # --- what people have of it -----------------------------------------------------------------------
 
 
-async def test_memory_is_written_read_replaced_and_forgotten(store: NoteStore):
+async def test_memory_is_written_read_replaced_and_forgotten(store):
     notes, files = Notes(store), SpaceFiles(store)
     await notes.add(MAIN, "MEMORY.md", "Lives in Berlin.", NOW.date(), "owner")
     done = await notes.supersede(
@@ -369,7 +368,7 @@ async def rows(database: PostgresDatabase) -> tuple[RowNotes, Heard]:
     return RowNotes(database, heard, FakeClock()), heard  # type: ignore[arg-type]
 
 
-async def test_other_nodes_writing_is_heard(database: PostgresDatabase):
+async def test_other_nodes_writing_is_heard(database):
     store, heard = await rows(database)
     changes, states, stop = list[None](), list[str](), asyncio.Event()
     watching = asyncio.create_task(store.watch(lambda: changes.append(None), states.append, stop))
@@ -380,7 +379,7 @@ async def test_other_nodes_writing_is_heard(database: PostgresDatabase):
     assert (len(changes), states) == (1, [""])
 
 
-async def test_what_one_node_forgets_another_does_not_write(database: PostgresDatabase):
+async def test_what_one_node_forgets_another_does_not_write(database):
     one, two = [Notes((await rows(database))[0]) for _ in range(2)]
     await one.add(MAIN, "MEMORY.md", "Black coffee.", NOW.date())
     async with two.watching(MAIN) as watch, two.watching(ADA) as elsewhere:
@@ -401,7 +400,7 @@ async def test_what_one_node_forgets_another_does_not_write(database: PostgresDa
         await two.remember(MAIN, "Likes tea.", NOW, watch=later)
 
 
-async def test_words_that_were_forgotten_are_not_kept_for_long(database: PostgresDatabase):
+async def test_words_that_were_forgotten_are_not_kept_for_long(database):
     (store, _), clock = await rows(database), FakeClock()
     watch = Watch(MAIN_SPACE)
     await store.begin_watch(watch)
@@ -415,9 +414,7 @@ async def test_words_that_were_forgotten_are_not_kept_for_long(database: Postgre
     assert found == [("",)]
 
 
-async def test_a_database_that_is_gone_is_told_apart_from_a_missing_note(
-    postgres_url: str,
-):
+async def test_a_database_that_is_gone_is_told_apart_from_a_missing_note(postgres_url):
     database = await PostgresDatabase.open(postgres_url)
     store, _ = await rows(database)
     await database.close()
@@ -439,5 +436,5 @@ async def test_a_database_that_is_gone_is_told_apart_from_a_missing_note(
         ("people/ada", "main"),
     ],
 )
-def test_a_row_knows_its_space(path: str, space: str):
+def test_a_row_knows_its_space(path, space):
     assert space_of(path) == space

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import apsw
 import psycopg
@@ -33,7 +32,7 @@ class Bench:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(request, tmp_path):
     if request.param == "postgres":
         url: str = request.getfixturevalue("postgres_url")
         database = await PostgresDatabase.open(url)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +22,7 @@ PLACES = tuple(
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+async def database(request, tmp_path):
     if request.param == "postgres":
         database: Database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
     else:
@@ -184,7 +183,7 @@ WORDS = st.text(max_size=40) | st.lists(
 
 
 @pytest.fixture
-async def pair(tmp_path: Path, postgres_url: str) -> AsyncIterator[tuple[Database, Database]]:
+async def pair(tmp_path, postgres_url):
     """The same database on both engines."""
     one = await SqliteDatabase.open(tmp_path / "confidant.db")
     other = await PostgresDatabase.open(postgres_url)

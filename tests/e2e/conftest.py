@@ -6,27 +6,18 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import async_playwright
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
-from bot.channel import (
-    Address,
-    Command,
-    Health,
-    HistoryItem,
-    Inbound,
-    Media,
-    ModelChoice,
-    Outbound,
-)
+from bot.channel import Address, Command, Health, HistoryItem, Inbound, Media, ModelChoice, Outbound
 from bot.channel.visitor import shared
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
@@ -193,7 +184,7 @@ async def _ready() -> Readiness:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def browser() -> AsyncIterator[Browser]:
+async def browser():
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -211,13 +202,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-def token() -> str | None:
+def token():
     """Parametrise to guard the page."""
-    return None
+    return
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def service(token: str | None) -> AsyncIterator[Service]:
+async def service(token):
     service = Service(token)
     await service.start()
     yield service
@@ -227,15 +218,13 @@ async def service(token: str | None) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-def context_options() -> dict[str, object]:
+def context_options():
     """Parametrise to open the page with another size, language or colour scheme."""
     return {}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def context(
-    browser: Browser, context_options: dict[str, object]
-) -> AsyncIterator[BrowserContext]:
+async def context(browser, context_options):
     # What a worker fetches no test can watch or hold back; those that need one allow it.
     usual = {"locale": "en-GB", "service_workers": "block"}
     context = await browser.new_context(**{**usual, **context_options})
@@ -244,7 +233,7 @@ async def context(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(context: BrowserContext, service: Service) -> AsyncIterator[Page]:
+async def page(context, service):
     """The page, open and connected; any error the browser tells fails the test."""
     page = await context.new_page()
     told: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +25,7 @@ from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Reply
 from tests.fakes.npm import install
-from tests.fakes.whole_page import HOSTILE, WholePage, whole_page
+from tests.fakes.whole_page import HOSTILE, whole_page
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -105,7 +104,7 @@ def answer() -> ScriptedModel:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def program(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WholePage]:
+async def program(tmp_path_factory):
     """The program, where people with hostile names wrote, and the owner as well."""
     folder = tmp_path_factory.mktemp("pages")
     notes = folder / "workspace" / "memory"
@@ -126,7 +125,7 @@ async def program(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Who
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def known(browser: Browser, program: WholePage) -> StorageState:
+async def known(browser, program):
     """What a browser keeps that was let in by the form."""
     context = await browser.new_context()
     page = await context.new_page()
@@ -237,9 +236,7 @@ async def window(
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda each: "-".join(map(str, each)))
-async def test_every_page_is_for_everybody(
-    browser: Browser, program: WholePage, known: StorageState, screen: tuple[int, int, str, str]
-) -> None:
+async def test_every_page_is_for_everybody(browser, program, known, screen):
     await asyncio.to_thread(install, AXE)
     context = await window(browser, screen, known)
     wrong: dict[str, list[str]] = {}
@@ -262,8 +259,8 @@ async def test_every_page_is_for_everybody(
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
 async def test_every_page_can_be_read_when_all_is_drawn_four_times_as_large(
-    browser: Browser, program: WholePage, known: StorageState, locale: str
-) -> None:
+    browser, program, known, locale
+):
     """As WCAG 1.4.10 has it: 1280 by 1024 px at 400 %, which is as much as 640 by 512 at 200 %."""
     context = await browser.new_context(
         viewport={"width": 320, "height": 256},
@@ -295,9 +292,7 @@ MARKED = [
 
 
 @pytest.mark.parametrize("screen", [(320, 640, "dark", "zh-CN"), (1000, 700, "light", "en-GB")])
-async def test_where_there_is_no_room_a_button_opens_the_menu(
-    browser: Browser, program: WholePage, known: StorageState, screen: tuple[int, int, str, str]
-) -> None:
+async def test_where_there_is_no_room_a_button_opens_the_menu(browser, program, known, screen):
     await asyncio.to_thread(install, AXE)
     context = await window(browser, screen, known)
     visit = Visit(await context.new_page(), program.url)
@@ -321,9 +316,7 @@ async def test_where_there_is_no_room_a_button_opens_the_menu(
     await context.close()
 
 
-async def test_where_there_is_room_the_menu_stands_beside_the_page(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_where_there_is_room_the_menu_stands_beside_the_page(browser, program, known):
     context = await window(browser, SCREENS[-1], known)
     visit = Visit(await context.new_page(), program.url)
     for path, way, mark in MARKED:
@@ -336,9 +329,7 @@ async def test_where_there_is_room_the_menu_stands_beside_the_page(
     await context.close()
 
 
-async def test_the_menu_needs_no_script(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_the_menu_needs_no_script(browser, program, known):
     context = await browser.new_context(
         viewport={"width": 390, "height": 800}, java_script_enabled=False, storage_state=known
     )
@@ -351,8 +342,8 @@ async def test_the_menu_needs_no_script(
 
 
 async def test_the_numbers_of_a_picture_are_a_table_for_whoever_cannot_hover(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+    browser, program, known
+):
     await asyncio.to_thread(install, AXE)
     context = await window(browser, SCREENS[-1], known)
     visit = Visit(await context.new_page(), program.url)
@@ -375,9 +366,7 @@ async def test_the_numbers_of_a_picture_are_a_table_for_whoever_cannot_hover(
     await context.close()
 
 
-async def test_a_name_is_shown_as_it_is(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_a_name_is_shown_as_it_is(browser, program, known):
     context = await window(browser, SCREENS[-1], known)
     page = await context.new_page()
     await page.goto(f"{program.url}usage")
@@ -385,9 +374,7 @@ async def test_a_name_is_shown_as_it_is(
     await context.close()
 
 
-async def test_a_note_is_changed_and_the_change_taken_back(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_a_note_is_changed_and_the_change_taken_back(browser, program, known):
     context = await window(browser, SCREENS[0], known)
     visit = Visit(await context.new_page(), program.url)
     page = visit.page
@@ -408,9 +395,7 @@ async def test_a_note_is_changed_and_the_change_taken_back(
     await context.close()
 
 
-async def test_conversations_and_notes_are_drawn_as_the_chat_is(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_conversations_and_notes_are_drawn_as_the_chat_is(browser, program, known):
     context = await window(browser, SCREENS[0], known)
     visit = Visit(await context.new_page(), program.url)
     page = visit.page
@@ -436,9 +421,7 @@ async def test_conversations_and_notes_are_drawn_as_the_chat_is(
     await context.close()
 
 
-async def test_the_chat_page_is_small(
-    browser: Browser, program: WholePage, known: StorageState
-) -> None:
+async def test_the_chat_page_is_small(browser, program, known):
     context = await window(browser, SCREENS[0], known)
     page = await context.new_page()
     session: Any = await context.new_cdp_session(page)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.e2e.test_web_access import faults
 from tests.fakes import completions_api
@@ -25,9 +24,7 @@ async def fits(page: Page) -> bool:
     )
 
 
-async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(tmp_path, browser):
     begun = time.monotonic()
     async with completions_api.running(completions_api.says("Hi, I am here.")) as api:
         api.pages |= completions_api.ollama(32_768)
@@ -74,9 +71,7 @@ async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(
             await context.close()
 
 
-async def test_settings_work_by_the_keyboard_on_a_small_dark_page_in_chinese(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_settings_work_by_the_keyboard_on_a_small_dark_page_in_chinese(tmp_path, browser):
     async with started(tmp_path) as program:
         context = await browser.new_context(
             locale="zh-CN",

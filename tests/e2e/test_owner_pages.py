@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page
 
 from tests.e2e.test_web_access import WAYS, faults
-from tests.support import Engine, running
+from tests.support import running
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -26,7 +23,7 @@ CHANNELS: dict[str, Any] = {
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+async def engine(tmp_path):
     async with running(tmp_path, serves=True, channels=CHANNELS) as found:
         for sender in ("ada", "bob", "eve"):
             await found.ask("let me in", sender=sender, sender_name=sender.title())
@@ -36,7 +33,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 
 
 @pytest.mark.parametrize("context_options", WAYS)
-async def test_people_and_channels_can_be_used_by_everybody(page: Page, engine: Engine) -> None:
+async def test_people_and_channels_can_be_used_by_everybody(page, engine):
     assert engine.app.address is not None
     url = engine.app.address.url
     # The icon is the chat's, which this program does not have.

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ class Program:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def program(tmp_path: Path) -> AsyncIterator[Program]:
+async def program(tmp_path):
     program = Program(tmp_path)
     await program.start()
     yield program

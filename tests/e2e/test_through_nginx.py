@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.fakes.messages_api import end, model_info, running, sse, start, text
 from tests.fakes.nginx import Nginx
@@ -131,7 +130,7 @@ class Cluster:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def cluster(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(postgres_url, tmp_path):
     (block,) = re.findall(r"```nginx\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     cluster = Cluster([])
     async with AsyncExitStack() as stack:
@@ -167,9 +166,7 @@ async def shows(page: Page, people: list[str], bot: list[str]) -> None:
     await expect(page.locator("#tail .draft")).to_have_count(0, timeout=LONG)
 
 
-async def test_a_page_goes_on_when_a_node_behind_the_proxy_is_killed(
-    browser: Browser, cluster: Cluster
-) -> None:
+async def test_a_page_goes_on_when_a_node_behind_the_proxy_is_killed(browser, cluster):
     context = await browser.new_context(locale="en-GB", ignore_https_errors=True)
     page = await context.new_page()
     page.set_default_timeout(LONG)

@@ -42,13 +42,13 @@ async def faults(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("context_options", WAYS)
-async def test_an_empty_page_can_be_used_by_everybody(page: Page, service: Any) -> None:
+async def test_an_empty_page_can_be_used_by_everybody(page, service):
     await expect(page.locator("#model")).to_be_visible()
     assert await faults(page) == []
 
 
 @pytest.mark.parametrize("context_options", WAYS)
-async def test_a_conversation_with_all_that_is_beside_it_too(page: Page, service: Any) -> None:
+async def test_a_conversation_with_all_that_is_beside_it_too(page, service):
     many = tuple(f"router/model-{number}" for number in range(40))
     service.engine.choice = ModelChoice("local/x", offered=many, more=9)
     service.engine.replies["hello"] = (

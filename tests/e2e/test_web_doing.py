@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from adapters.web.channel import ADDRESS
 from bot.channel import Activity, ModelChoice
@@ -25,7 +25,7 @@ async def say(page: Page, text: str) -> None:
     await page.keyboard.press("Enter")
 
 
-async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page: Page, service: Any) -> None:
+async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page, service):
     stop, send = page.locator("#stop"), page.locator("#send")
     for number, way in enumerate(("button", "key")):
         await expect(stop).to_be_hidden()
@@ -51,7 +51,7 @@ async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page: Page, se
     assert said(service)[4:] != ["/stop"]
 
 
-async def test_what_was_asked_is_asked_again_or_changed(page: Page, service: Any) -> None:
+async def test_what_was_asked_is_asked_again_or_changed(page, service):
     await say(page, "when is it?")
     await expect(page.locator("#log .line.bot")).to_have_count(1)
     first = page.locator("#log .line.user").first
@@ -71,9 +71,7 @@ async def test_what_was_asked_is_asked_again_or_changed(page: Page, service: Any
     await expect(command.get_by_role("button")).to_have_text(["Copy"])
 
 
-async def test_what_was_not_answered_is_asked_again_once_by_a_button(
-    page: Page, context: BrowserContext, service: Any
-) -> None:
+async def test_what_was_not_answered_is_asked_again_once_by_a_button(page, context, service):
     button, beside = page.get_by_role("button", name="Try again"), await context.new_page()
     await beside.goto(service.url)
     await say(page, "are you *there*?")
@@ -114,9 +112,7 @@ async def test_what_was_not_answered_is_asked_again_once_by_a_button(
     await beside.close()
 
 
-async def test_a_message_is_copied_as_it_was_written(
-    page: Page, context: BrowserContext, service: Any
-) -> None:
+async def test_a_message_is_copied_as_it_was_written(page, context, service):
     await context.grant_permissions(["clipboard-read", "clipboard-write"])
     service.engine.replies["go"] = "**bold** and `MEMORY.md:7`"
     await say(page, "go")
@@ -126,7 +122,7 @@ async def test_a_message_is_copied_as_it_was_written(
     assert await page.evaluate("navigator.clipboard.readText()") == service.engine.replies["go"]
 
 
-async def test_sources_lead_to_their_line(page: Page, service: Any) -> None:
+async def test_sources_lead_to_their_line(page, service):
     service.engine.replies["go"] = (
         "Tea (memory/2026-07-01.md:3-5).\n\n✓ Stored in MEMORY.md:7, 人/茶 .md\n\n"
         "```\nMEMORY.md:9\n```\n\n[mine](https://x.example/a.md:1)\n\n`people/a%b/MEMORY.md#L2`\n\n"
@@ -143,7 +139,7 @@ async def test_sources_lead_to_their_line(page: Page, service: Any) -> None:
     ]
 
 
-async def test_what_was_not_sent_yet_outlives_a_reload(page: Page, service: Any) -> None:
+async def test_what_was_not_sent_yet_outlives_a_reload(page, service):
     await page.fill("#message", "half a\nthought")
     await page.reload()
     await expect(page.locator("#message")).to_have_value("half a\nthought")
@@ -154,7 +150,7 @@ async def test_what_was_not_sent_yet_outlives_a_reload(page: Page, service: Any)
     await expect(page.locator("#message")).to_have_value("")
 
 
-async def test_who_may_connect_a_model_is_led_there_when_none_is(page: Page, service: Any) -> None:
+async def test_who_may_connect_a_model_is_led_there_when_none_is(page, service):
     link = page.get_by_role("link", name="No model connected: add one")
     service.engine.choice = ModelChoice("offline", "", ("offline",))
 
@@ -175,9 +171,7 @@ async def test_who_may_connect_a_model_is_led_there_when_none_is(page: Page, ser
     await expect(link).to_have_count(0)
 
 
-async def test_what_goes_on_is_one_line_that_opens_and_is_folded_above_its_reply(
-    page: Page, service: Any
-) -> None:
+async def test_what_goes_on_is_one_line_that_opens_and_is_folded_above_its_reply(page, service):
     web, line, now = service.engine.web, page.locator("#doing"), page.locator("#doing-now")
     search = Activity("7.1", "searching", "begun", text="tea <b>habits</b>", draft="7")
     call = Activity("7.2", "calling", "begun", text="memory_write", draft="7")
@@ -227,7 +221,7 @@ async def test_what_goes_on_is_one_line_that_opens_and_is_folded_above_its_reply
     await expect(summary).to_have_count(0)
 
 
-async def test_tasks_have_boxes(page: Page, service: Any) -> None:
+async def test_tasks_have_boxes(page, service):
     service.engine.replies["go"] = (
         "- [ ] pack\n- [x] **book**\n- [y] none\n- plain [ ]\n\n1. [X] loose"
     )

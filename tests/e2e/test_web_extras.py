@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Page, expect
 
 from bot.channel import Attachment, Button
 from bot.context.usage_chart import draw, legend
@@ -38,7 +37,7 @@ async def notice(service: Any, message_id: str = "n1", **extra: Any) -> None:
 # --- buttons --------------------------------------------------------------------------------------
 
 
-async def test_a_press_sends_the_command_once_and_ends_the_choice(page: Page, service: Any) -> None:
+async def test_a_press_sends_the_command_once_and_ends_the_choice(page, service):
     await notice(service)
     group = page.get_by_role("group", name="What you can choose")
     await expect(group.get_by_role("button")).to_have_text(["Compact", "Start fresh", "Not now"])
@@ -58,9 +57,7 @@ async def test_a_press_sends_the_command_once_and_ends_the_choice(page: Page, se
     assert len(got) == 2
 
 
-async def test_buttons_are_pressed_from_the_keyboard_and_keep_its_place(
-    page: Page, service: Any
-) -> None:
+async def test_buttons_are_pressed_from_the_keyboard_and_keep_its_place(page, service):
     await notice(service)
     await choice(page, "Compact").focus()
     await page.keyboard.press("Tab")
@@ -73,9 +70,7 @@ async def test_buttons_are_pressed_from_the_keyboard_and_keep_its_place(
     assert len(service.engine.attempts) == 1
 
 
-async def test_a_press_in_one_tab_ends_the_choice_in_all(
-    page: Page, context: BrowserContext, service: Any
-) -> None:
+async def test_a_press_in_one_tab_ends_the_choice_in_all(page, context, service):
     other = await context.new_page()
     await other.goto(service.url)
     await other.wait_for_selector("#state[data-state=open]")
@@ -86,9 +81,7 @@ async def test_a_press_in_one_tab_ends_the_choice_in_all(
     assert len(service.engine.inbounds) == 1
 
 
-async def test_buttons_outlive_a_reload_and_a_restart_and_so_does_the_press(
-    page: Page, service: Any
-) -> None:
+async def test_buttons_outlive_a_reload_and_a_restart_and_so_does_the_press(page, service):
     await notice(service)
     await page.reload()
     await expect(choice(page, "Compact")).to_be_enabled()
@@ -108,9 +101,7 @@ async def test_buttons_outlive_a_reload_and_a_restart_and_so_does_the_press(
     assert {inbound.message_id for inbound in service.engine.inbounds} == {"press-n1"}
 
 
-async def test_a_press_without_a_connection_waits_and_arrives_once(
-    page: Page, service: Any
-) -> None:
+async def test_a_press_without_a_connection_waits_and_arrives_once(page, service):
     await notice(service)
     await expect(choice(page, "Compact")).to_be_visible()
     await service.stop()
@@ -125,7 +116,7 @@ async def test_a_press_without_a_connection_waits_and_arrives_once(
     assert service.engine.attempts == ["press-n1"]
 
 
-async def test_labels_are_text_whatever_is_in_them(page: Page, service: Any) -> None:
+async def test_labels_are_text_whatever_is_in_them(page, service):
     evil = "<img src=x onerror=window.hacked=1>"
     await notice(service, buttons=(Button(evil, "/new"), Button("x" * 300, "/x")))
     await expect(choice(page, evil)).to_be_visible()
@@ -137,9 +128,7 @@ async def test_labels_are_text_whatever_is_in_them(page: Page, service: Any) -> 
 # --- pictures and files ---------------------------------------------------------------------------
 
 
-async def test_a_picture_shows_with_a_text_for_those_who_do_not_see_it(
-    page: Page, service: Any
-) -> None:
+async def test_a_picture_shows_with_a_text_for_those_who_do_not_see_it(page, service):
     await notice(service, attachments=(PICTURE,))
     image = page.get_by_role("img", name="Picture: context.png")
     await expect(image).to_be_visible()
@@ -153,9 +142,7 @@ def kb(file: Attachment) -> str:
     return f"{round(len(file.data) / 1000)} kB"
 
 
-async def test_a_picture_outlives_a_restart_as_long_as_the_page_is_open(
-    page: Page, service: Any
-) -> None:
+async def test_a_picture_outlives_a_restart_as_long_as_the_page_is_open(page, service):
     await notice(service, attachments=(PICTURE,))
     image = page.get_by_role("img", name="Picture: context.png")
     await expect(image).to_be_visible()
@@ -168,7 +155,7 @@ async def test_a_picture_outlives_a_restart_as_long_as_the_page_is_open(
     await expect(image).to_have_count(0)
 
 
-async def test_a_file_can_be_taken_along(page: Page, service: Any, tmp_path: Path) -> None:
+async def test_a_file_can_be_taken_along(page, service, tmp_path):
     files = (
         Attachment("notes.txt", "text/html", b"<script>window.hacked = 1</script>"),
         Attachment("drawing.svg", "image/svg+xml", b"<svg onload='window.hacked=2'/>"),
@@ -185,7 +172,7 @@ async def test_a_file_can_be_taken_along(page: Page, service: Any, tmp_path: Pat
     assert await page.evaluate("window.hacked") is None
 
 
-async def test_what_is_too_large_is_named(page: Page, service: Any) -> None:
+async def test_what_is_too_large_is_named(page, service):
     huge = Attachment("huge.png", "image/png", b"x" * 2_000_001)
     await notice(service, attachments=(huge, PICTURE))
     await expect(page.locator("#log figcaption").first).to_have_text(
@@ -194,7 +181,7 @@ async def test_what_is_too_large_is_named(page: Page, service: Any) -> None:
     await expect(page.locator("#log .files img")).to_have_count(1)
 
 
-async def test_a_picture_that_is_none_shows_its_text(page: Page, service: Any) -> None:
+async def test_a_picture_that_is_none_shows_its_text(page, service):
     await notice(service, attachments=(Attachment("odd.png", "image/png", b"nothing"),))
     await expect(page.get_by_role("img", name="Picture: odd.png")).to_have_count(1)
     await expect(page.get_by_role("link", name="odd.png")).to_be_visible()
@@ -212,9 +199,7 @@ async def test_a_picture_that_is_none_shows_its_text(page: Page, service: Any) -
     ],
     ids=lambda options: f"{options['color_scheme']}-{options['viewport']['width']}",
 )
-async def test_everything_fits_and_can_be_read(
-    page: Page, service: Any, context_options: Any
-) -> None:
+async def test_everything_fits_and_can_be_read(page, service, context_options):
     await say(page, "/context")
     await notice(service, attachments=(PICTURE,))
     await expect(choice(page, "Compact")).to_be_visible()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -38,9 +37,7 @@ BRING = """([kind, where]) => {
 }"""
 
 
-async def test_files_are_brought_taken_back_sent_and_there_after_a_reload(
-    page: Page, service: Any
-) -> None:
+async def test_files_are_brought_taken_back_sent_and_there_after_a_reload(page, service):
     attached, send = page.locator("#attached li"), page.locator("#send")
     await expect(page.get_by_role("button", name="Add pictures or files")).to_be_visible()
     await choose(page, ("a.png", "image/png", png()), (HOSTILE, "text/plain", b"words"))
@@ -77,7 +74,7 @@ async def test_files_are_brought_taken_back_sent_and_there_after_a_reload(
     await expect(page.locator("#log .line.user figure").first).to_contain_text("no longer here")
 
 
-async def test_what_cannot_be_taken_along_is_said(page: Page, service: Any) -> None:
+async def test_what_cannot_be_taken_along_is_said(page, service):
     banner = page.locator("#banner")
     await choose(page, ("none.txt", "text/plain", b""))
     await expect(banner).to_contain_text("none.txt is empty")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
@@ -16,7 +13,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def program(tmp_path: Path) -> AsyncIterator[WholePage]:
+async def program(tmp_path):
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
     note = tmp_path / "workspace" / "memory" / "boat.md"
     note.write_text("- the harbour code is 4711\n- the boat is blue\n", "utf-8")
@@ -31,9 +28,7 @@ async def chat(context: BrowserContext, program: WholePage) -> Page:
     return page
 
 
-async def test_words_that_are_forgotten_go_from_every_open_page(
-    context: BrowserContext, program: WholePage
-) -> None:
+async def test_words_that_are_forgotten_go_from_every_open_page(context, program):
     first, second = await chat(context, program), await chat(context, program)
     await say(first, "the harbour code is 4711")
     await expect(lines(first, "bot")).to_have_count(1)
@@ -64,9 +59,7 @@ async def test_words_that_are_forgotten_go_from_every_open_page(
     await expect(typing.locator("#entry")).to_have_value("the sail is red")
 
 
-async def test_whoever_forgets_in_a_page_is_told_what_went(
-    context: BrowserContext, program: WholePage
-) -> None:
+async def test_whoever_forgets_in_a_page_is_told_what_went(context, program):
     open_chat = await chat(context, program)
     await say(open_chat, "the harbour code is 4711")
     await expect(lines(open_chat, "bot")).to_have_count(1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Page, expect
 
 from bot.channel.kit import assets
 from tests.e2e.test_web_page import lines, say
@@ -41,9 +40,7 @@ async def installed(page: Page) -> None:
             await page.evaluate("new Promise(requestAnimationFrame)")
 
 
-async def test_the_page_opens_without_the_bot_says_so_and_keeps_what_is_typed(
-    page: Page, service: Any
-) -> None:
+async def test_the_page_opens_without_the_bot_says_so_and_keeps_what_is_typed(page, service):
     await say(page, SECRET)
     await expect(lines(page, "bot")).to_have_count(1)
     await installed(page)
@@ -63,8 +60,8 @@ async def test_the_page_opens_without_the_bot_says_so_and_keeps_what_is_typed(
 
 
 async def test_an_update_shows_at_the_next_load_and_nothing_old_is_left(
-    page: Page, context: BrowserContext, service: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, context, service, monkeypatch
+):
     await installed(page)
     first = await page.evaluate("caches.keys()")
     load = assets._load
@@ -94,9 +91,7 @@ async def test_an_update_shows_at_the_next_load_and_nothing_old_is_left(
     await expect(page.locator("html")).to_have_attribute("data-version", "two")
 
 
-async def test_the_browser_finds_it_fit_to_be_installed(
-    page: Page, context: BrowserContext, service: Any
-) -> None:
+async def test_the_browser_finds_it_fit_to_be_installed(page, context, service):
     client = await context.new_cdp_session(page)
     found = await client.send("Page.getAppManifest")
     assert found["errors"] == []

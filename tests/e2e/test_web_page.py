@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from adapters.web.channel import ADDRESS
 from bot.channel import Activity, HistoryItem, ModelChoice
@@ -77,7 +77,7 @@ async def no_sideways_scroll(page: Page) -> bool:
 # --- chatting -------------------------------------------------------------------------------------
 
 
-async def test_an_empty_page_says_what_it_is_and_offers_a_start(page: Page, service: Any) -> None:
+async def test_an_empty_page_says_what_it_is_and_offers_a_start(page, service):
     await expect(page.locator("#empty h2")).to_have_text("Hello. This is a private conversation.")
     await expect(page.locator("#message")).to_be_focused()
     await expect(page.locator("#send")).to_be_disabled()
@@ -88,9 +88,7 @@ async def test_an_empty_page_says_what_it_is_and_offers_a_start(page: Page, serv
     await expect(page.locator("#empty")).to_be_hidden()
 
 
-async def test_a_message_is_answered_and_still_there_after_a_reload(
-    page: Page, service: Any
-) -> None:
+async def test_a_message_is_answered_and_still_there_after_a_reload(page, service):
     await say(page, "hello\n<b>you</b>")
     await expect(lines(page, "user")).to_have_text(["hello\n<b>you</b>"])
     await expect(lines(page, "bot")).to_have_count(1)
@@ -103,7 +101,7 @@ async def test_a_message_is_answered_and_still_there_after_a_reload(
     assert service.engine.inbounds[0].locale == "en-GB"
 
 
-async def test_shift_enter_starts_a_new_line_and_the_box_grows(page: Page, service: Any) -> None:
+async def test_shift_enter_starts_a_new_line_and_the_box_grows(page, service):
     box = page.locator("#message")
     before = await box.bounding_box()
     await box.press_sequentially("one")
@@ -119,9 +117,7 @@ async def test_shift_enter_starts_a_new_line_and_the_box_grows(page: Page, servi
     await expect(box).to_have_value("")
 
 
-async def test_enter_that_belongs_to_an_input_method_does_not_send(
-    page: Page, service: Any
-) -> None:
+async def test_enter_that_belongs_to_an_input_method_does_not_send(page, service):
     await page.fill("#message", "你好")
     await page.evaluate(
         """() => {
@@ -135,7 +131,7 @@ async def test_enter_that_belongs_to_an_input_method_does_not_send(
     await expect(lines(page, "user")).to_have_text(["你好"])
 
 
-async def test_a_reply_grows_and_is_replaced_by_the_whole(page: Page, service: Any) -> None:
+async def test_a_reply_grows_and_is_replaced_by_the_whole(page, service):
     service.engine.gate = asyncio.Event()
     service.engine.replies["tell me"] = RICH
     await say(page, "tell me")
@@ -148,7 +144,7 @@ async def test_a_reply_grows_and_is_replaced_by_the_whole(page: Page, service: A
     await expect(page.locator("#log .bot .body h3")).to_have_text("A title")
 
 
-async def test_a_reload_in_the_middle_of_a_reply_shows_it_on(page: Page, service: Any) -> None:
+async def test_a_reload_in_the_middle_of_a_reply_shows_it_on(page, service):
     service.engine.gate = asyncio.Event()
     await say(page, "hello")
     await expect(page.locator("#tail .draft")).to_have_count(1)
@@ -159,7 +155,7 @@ async def test_a_reload_in_the_middle_of_a_reply_shows_it_on(page: Page, service
     await expect(page.locator("#tail .draft")).to_have_count(0)
 
 
-async def test_typing_shows_until_the_reply(page: Page, service: Any) -> None:
+async def test_typing_shows_until_the_reply(page, service):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(1)
     await service.engine.web.typing(service.engine.inbounds[0].address)
@@ -168,7 +164,7 @@ async def test_typing_shows_until_the_reply(page: Page, service: Any) -> None:
     await expect(page.locator("#typing")).to_be_hidden()
 
 
-async def test_tabs_stay_in_step(page: Page, context: BrowserContext, service: Any) -> None:
+async def test_tabs_stay_in_step(page, context, service):
     other = await context.new_page()
     await other.goto(service.url)
     await other.wait_for_selector("#state[data-state=open]")
@@ -181,7 +177,7 @@ async def test_tabs_stay_in_step(page: Page, context: BrowserContext, service: A
     assert len(service.engine.attempts) == 2
 
 
-async def test_messages_while_away_are_counted_in_the_title(page: Page, service: Any) -> None:
+async def test_messages_while_away_are_counted_in_the_title(page, service):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(1)
     await page.evaluate(
@@ -196,7 +192,7 @@ async def test_messages_while_away_are_counted_in_the_title(page: Page, service:
     await expect(page).to_have_title("Pip & <i>Co</i>")
 
 
-async def test_old_days_and_conversations_are_told_apart(page: Page, service: Any) -> None:
+async def test_old_days_and_conversations_are_told_apart(page, service):
     now = time.time_ns() // 1_000_000
     service.engine.lines = [
         HistoryItem("a", "user", "long ago", now - 500 * DAY),
@@ -211,7 +207,7 @@ async def test_old_days_and_conversations_are_told_apart(page: Page, service: An
     assert days[1:] == ["Yesterday", "Today"]
 
 
-async def test_one_reads_back_to_the_first_word(page: Page, service: Any) -> None:
+async def test_one_reads_back_to_the_first_word(page, service):
     now = time.time_ns() // 1_000_000
     service.engine.lines = [
         HistoryItem(f"m{n}", "user", f"line {n}", now - (700 - n) * 3_600_000, f"s.{n}")
@@ -244,9 +240,7 @@ async def test_one_reads_back_to_the_first_word(page: Page, service: Any) -> Non
     await expect(lines(page, "user").last).to_be_in_viewport()
 
 
-async def test_a_new_conversation_looks_new_at_once_and_after_a_reload(
-    page: Page, service: Any
-) -> None:
+async def test_a_new_conversation_looks_new_at_once_and_after_a_reload(page, service):
     await say(page, "/fresh")
     await expect(lines(page, "bot")).to_have_count(1)
     mine = service.engine.lines[0].id
@@ -260,7 +254,7 @@ async def test_a_new_conversation_looks_new_at_once_and_after_a_reload(
     await expect(divider).to_have_text(["New conversation"])
 
 
-async def test_new_messages_do_not_pull_a_reader_down(page: Page, service: Any) -> None:
+async def test_new_messages_do_not_pull_a_reader_down(page, service):
     service.engine.replies["long"] = "\n\n".join(f"paragraph {n}" for n in range(80))
     await say(page, "long")
     await expect(lines(page, "bot")).to_have_count(1)
@@ -279,7 +273,7 @@ async def test_new_messages_do_not_pull_a_reader_down(page: Page, service: Any) 
     await expect(lines(page, "bot").last).to_be_in_viewport()
 
 
-async def test_code_can_be_copied(page: Page, context: BrowserContext, service: Any) -> None:
+async def test_code_can_be_copied(page, context, service):
     await context.grant_permissions(["clipboard-read", "clipboard-write"])
     code = 'def tea(n):\n\treturn "<b>" * n  # &amp;\n'
     service.engine.replies["code"] = f"```python\n{code}```"
@@ -294,7 +288,7 @@ async def test_code_can_be_copied(page: Page, context: BrowserContext, service: 
     assert len({await word.evaluate(ink) for word in [page.locator("#log pre"), *words]}) == 5
 
 
-async def test_formulas_are_drawn_and_stay_within_the_page(page: Page, service: Any) -> None:
+async def test_formulas_are_drawn_and_stay_within_the_page(page, service):
     wide = " + ".join(f"x_{{{number}}}" for number in range(90))
     service.engine.replies["maths"] = f"It is $\\frac{{a}}{{b}}$, for $5.\n\n$$\n{wide}\n$$"
     await say(page, "maths")
@@ -314,7 +308,7 @@ async def test_formulas_are_drawn_and_stay_within_the_page(page: Page, service: 
 # --- commands and the keyboard --------------------------------------------------------------------
 
 
-async def test_commands_are_completed_by_keyboard(page: Page, service: Any) -> None:
+async def test_commands_are_completed_by_keyboard(page, service):
     options = page.get_by_role("option")
     await page.keyboard.type("/")
     await expect(options).to_have_count(8)
@@ -335,7 +329,7 @@ async def test_commands_are_completed_by_keyboard(page: Page, service: Any) -> N
     await expect(lines(page, "user")).to_have_text(["/status"])
 
 
-async def test_tab_completes_and_leaves_room_for_what_follows(page: Page, service: Any) -> None:
+async def test_tab_completes_and_leaves_room_for_what_follows(page, service):
     await page.keyboard.type("/mo")
     await page.keyboard.press("Tab")
     await expect(page.locator("#message")).to_have_value("/model ")
@@ -343,9 +337,7 @@ async def test_tab_completes_and_leaves_room_for_what_follows(page: Page, servic
     await expect(page.locator("#completion")).to_be_hidden()
 
 
-async def test_escape_closes_completion_and_a_written_command_is_sent(
-    page: Page, service: Any
-) -> None:
+async def test_escape_closes_completion_and_a_written_command_is_sent(page, service):
     await page.keyboard.type("/ne")
     await expect(page.locator("#completion")).to_be_visible()
     await page.keyboard.press("Escape")
@@ -355,19 +347,19 @@ async def test_escape_closes_completion_and_a_written_command_is_sent(
     await expect(lines(page, "user")).to_have_text(["/new"])
 
 
-async def test_a_slash_inside_a_text_is_just_a_slash(page: Page, service: Any) -> None:
+async def test_a_slash_inside_a_text_is_just_a_slash(page, service):
     await page.keyboard.type("either /new or")
     await expect(page.locator("#completion")).to_be_hidden()
 
 
-async def test_a_click_completes_too(page: Page, service: Any) -> None:
+async def test_a_click_completes_too(page, service):
     await page.keyboard.type("/")
     await page.get_by_role("option", name="/undo").click()
     await expect(page.locator("#message")).to_have_value("/undo")
     await expect(page.locator("#message")).to_be_focused()
 
 
-async def test_everything_is_reached_by_tab_in_order(page: Page, service: Any) -> None:
+async def test_everything_is_reached_by_tab_in_order(page, service):
     await expect(page.locator("#model")).to_be_visible()
     await page.locator(".skip").focus()
     reached: list[str] = []
@@ -389,7 +381,7 @@ async def test_everything_is_reached_by_tab_in_order(page: Page, service: Any) -
     await expect(page.locator("#message")).to_be_focused()
 
 
-async def test_the_new_conversation_button_sends_the_command(page: Page, service: Any) -> None:
+async def test_the_new_conversation_button_sends_the_command(page, service):
     await page.get_by_role("button", name="New conversation").click()
     await expect(lines(page, "user")).to_have_text(["/new"])
 
@@ -398,7 +390,7 @@ async def test_the_new_conversation_button_sends_the_command(page: Page, service
 
 
 @pytest.mark.parametrize("context_options", [{"viewport": {"width": 360, "height": 640}}])
-async def test_nothing_overflows_on_a_small_phone(page: Page, service: Any) -> None:
+async def test_nothing_overflows_on_a_small_phone(page, service):
     assert await no_sideways_scroll(page)
     service.engine.replies["x" * 400] = RICH
     await say(page, "x" * 400)
@@ -412,9 +404,7 @@ async def test_nothing_overflows_on_a_small_phone(page: Page, service: Any) -> N
 
 
 @pytest.mark.parametrize("context_options", [{"color_scheme": "dark"}, {"color_scheme": "light"}])
-async def test_text_has_contrast_in_both_schemes(
-    page: Page, service: Any, context_options: dict[str, str]
-) -> None:
+async def test_text_has_contrast_in_both_schemes(page, service, context_options):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(1)
     paper = await luminance(page, "body", "backgroundColor")
@@ -442,7 +432,7 @@ async def luminance(page: Page, selector: str, style: str) -> float:
 
 
 @pytest.mark.parametrize("context_options", [{"locale": "zh-CN"}])
-async def test_chinese_browsers_get_chinese(page: Page, service: Any) -> None:
+async def test_chinese_browsers_get_chinese(page, service):
     await expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
     await expect(page.locator("#empty h2")).to_have_text("你好，这里是私密对话。")
     await expect(page.locator("#state-text")).to_have_text("已连接")
@@ -455,7 +445,7 @@ async def test_chinese_browsers_get_chinese(page: Page, service: Any) -> None:
 
 
 @pytest.mark.parametrize("context_options", [{"reduced_motion": "reduce"}])
-async def test_reduced_motion_is_respected(page: Page, service: Any) -> None:
+async def test_reduced_motion_is_respected(page, service):
     await page.evaluate("document.getElementById('typing').hidden = false")
     duration = await page.locator(".dots i").first.evaluate(
         "(node) => parseFloat(getComputedStyle(node).animationDuration)"
@@ -466,9 +456,7 @@ async def test_reduced_motion_is_respected(page: Page, service: Any) -> None:
 # --- safety ---------------------------------------------------------------------------------------
 
 
-async def test_attacks_stay_text_and_nothing_is_loaded_from_elsewhere(
-    page: Page, context: BrowserContext, service: Any
-) -> None:
+async def test_attacks_stay_text_and_nothing_is_loaded_from_elsewhere(page, context, service):
     dialogs: list[str] = []
     foreign: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
@@ -497,9 +485,7 @@ async def test_attacks_stay_text_and_nothing_is_loaded_from_elsewhere(
     assert foreign == []
 
 
-async def test_the_policy_of_the_page_stops_what_would_get_in_anyway(
-    context: BrowserContext, service: Any
-) -> None:
+async def test_the_policy_of_the_page_stops_what_would_get_in_anyway(context, service):
     page = await context.new_page()
     await page.goto(service.url)
     await page.wait_for_selector("#state[data-state=open]")
@@ -517,9 +503,7 @@ async def test_the_policy_of_the_page_stops_what_would_get_in_anyway(
 
 
 @pytest.mark.parametrize("token", ["correct-horse-battery-staple"])
-async def test_a_token_opens_the_page_once_for_all(
-    context: BrowserContext, service: Any, token: str
-) -> None:
+async def test_a_token_opens_the_page_once_for_all(context, service, token):
     page = await context.new_page()
     await page.goto(service.url)
     await expect(page).to_have_url(f"{service.url}login")
@@ -543,9 +527,7 @@ async def test_a_token_opens_the_page_once_for_all(
 # --- when the connection breaks -------------------------------------------------------------------
 
 
-async def test_an_unconfirmed_message_is_sent_again_once_after_a_restart(
-    page: Page, service: Any
-) -> None:
+async def test_an_unconfirmed_message_is_sent_again_once_after_a_restart(page, service):
     await page.clock.install()
     await service.stop()
     await expect(page.locator("#banner")).to_be_visible()
@@ -567,7 +549,7 @@ async def test_an_unconfirmed_message_is_sent_again_once_after_a_restart(
     assert await page.evaluate("localStorage.length") == 0
 
 
-async def test_a_message_outlives_a_reload_before_it_is_confirmed(page: Page, service: Any) -> None:
+async def test_a_message_outlives_a_reload_before_it_is_confirmed(page, service):
     service.engine.hold = asyncio.Event()
     await say(page, "one")
     await say(page, "two")
@@ -582,7 +564,7 @@ async def test_a_message_outlives_a_reload_before_it_is_confirmed(page: Page, se
     await until(page, "localStorage.length === 0")
 
 
-async def test_the_page_comes_back_by_itself(page: Page, service: Any) -> None:
+async def test_the_page_comes_back_by_itself(page, service):
     await say(page, "before")
     await expect(lines(page, "bot")).to_have_count(1)
     await service.stop()
@@ -593,9 +575,7 @@ async def test_the_page_comes_back_by_itself(page: Page, service: Any) -> None:
     await expect(lines(page, "bot")).to_have_count(2)
 
 
-async def test_a_message_the_bot_cannot_store_is_kept_told_and_sent_again(
-    page: Page, service: Any
-) -> None:
+async def test_a_message_the_bot_cannot_store_is_kept_told_and_sent_again(page, service):
     service.engine.failures = 1
     await say(page, "hello")
     note = page.locator("#log .line.user .note")
@@ -607,7 +587,7 @@ async def test_a_message_the_bot_cannot_store_is_kept_told_and_sent_again(
     assert len(service.engine.inbounds) == 1
 
 
-async def test_a_message_too_long_stays_in_the_box_with_a_word(page: Page, service: Any) -> None:
+async def test_a_message_too_long_stays_in_the_box_with_a_word(page, service):
     text = "字" * 22_000
     await say(page, text)
     await expect(page.locator("#banner-text")).to_contain_text("too long")
@@ -618,7 +598,7 @@ async def test_a_message_too_long_stays_in_the_box_with_a_word(page: Page, servi
     await expect(lines(page, "user")).to_have_text(["short"])
 
 
-async def test_the_page_quietly_says_that_memory_is_saved_and_then_what(page: Page, service: Any):
+async def test_the_page_quietly_says_that_memory_is_saved_and_then_what(page, service):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_text(["You said: hello"])
     activity = page.locator("#activity")
@@ -636,9 +616,7 @@ async def test_the_page_quietly_says_that_memory_is_saved_and_then_what(page: Pa
     await expect(lines(page, "bot")).to_have_count(1)
 
 
-async def test_what_the_model_thinks_can_be_unfolded_and_is_gone_when_it_has_thought(
-    page: Page, service: Any
-) -> None:
+async def test_what_the_model_thinks_can_be_unfolded_and_is_gone_when_it_has_thought(page, service):
     web, thinking = service.engine.web, Activity("7.thinking", "thinking", "begun")
     summary, thought = page.locator("#doing summary"), page.locator("#thought")
     await expect(summary).to_be_hidden()
@@ -666,7 +644,7 @@ async def test_what_the_model_thinks_can_be_unfolded_and_is_gone_when_it_has_tho
 
 
 @pytest.mark.parametrize("context_options", [{"locale": "zh-CN"}])
-async def test_the_page_says_so_in_chinese(page: Page, service: Any):
+async def test_the_page_says_so_in_chinese(page, service):
     await service.engine.web.activity(ADDRESS, Activity("a.saving", "saving", "begun"))
     await expect(page.locator("#activity")).to_have_text("正在保存重要的内容…")
     await service.stop()  # whoever cannot see its end does not see it for ever
@@ -676,9 +654,7 @@ async def test_the_page_says_so_in_chinese(page: Page, service: Any):
 # --- the model ------------------------------------------------------------------------------------
 
 
-async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboard(
-    page: Page, service: Any
-) -> None:
+async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboard(page, service):
     button = page.get_by_role("button", name="Model: scripted/one")
     await expect(button).to_have_text("one")
     await expect(button).to_have_attribute("aria-expanded", "false")
@@ -706,9 +682,7 @@ async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboar
     await expect(page.get_by_role("button", name="Model: scripted/two")).to_have_text("two")
 
 
-async def test_the_menu_of_models_closes_by_itself_and_an_own_choice_says_nothing(
-    page: Page, service: Any
-) -> None:
+async def test_the_menu_of_models_closes_by_itself_and_an_own_choice_says_nothing(page, service):
     button, menu = page.locator("#model"), page.locator("#models")
     await button.click()
     await page.keyboard.press("Tab")
@@ -722,9 +696,7 @@ async def test_the_menu_of_models_closes_by_itself_and_an_own_choice_says_nothin
     await expect(lines(page, "user")).to_have_count(0)
 
 
-async def test_of_many_models_some_are_offered_and_the_others_named_by_the_command(
-    page: Page, service: Any
-) -> None:
+async def test_of_many_models_some_are_offered_and_the_others_named_by_the_command(page, service):
     many = tuple(f"router/maker/model-{number}" for number in range(40))
     service.engine.choice = ModelChoice("local/x", "router/maker/model-3", many, 12)
     await say(page, "hello")
@@ -743,7 +715,7 @@ async def test_of_many_models_some_are_offered_and_the_others_named_by_the_comma
     "context_options",
     [{"viewport": {"width": 320, "height": 640}}, {"locale": "zh-CN", "color_scheme": "dark"}],
 )
-async def test_the_menu_of_models_fits_a_phone(page: Page, service: Any) -> None:
+async def test_the_menu_of_models_fits_a_phone(page, service):
     service.engine.choice = ModelChoice(
         "anthropic/claude-sonnet-5-5",
         offered=(
@@ -766,7 +738,7 @@ async def test_the_menu_of_models_fits_a_phone(page: Page, service: Any) -> None
 # --- a page to live in ----------------------------------------------------------------------------
 
 
-async def test_only_the_conversation_scrolls_and_the_page_stays(page: Page, service: Any) -> None:
+async def test_only_the_conversation_scrolls_and_the_page_stays(page, service):
     for number in range(40):
         service.engine.lines.append(HistoryItem(f"l{number}", "bot", "word " * 60, number))
     await page.reload()
@@ -777,7 +749,7 @@ async def test_only_the_conversation_scrolls_and_the_page_stays(page: Page, serv
     assert await page.evaluate("scrollY") == 0
 
 
-async def test_the_bot_is_called_by_its_name(page: Page, service: Any) -> None:
+async def test_the_bot_is_called_by_its_name(page, service):
     await expect(page.locator("h1")).to_have_text("Pip & <i>Co</i>")
     await expect(page).to_have_title("Pip & <i>Co</i>")
     await say(page, "hello")

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +89,7 @@ CLICKS = """() => {
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Program]:
+async def program(tmp_path, monkeypatch):
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.5)
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     async with PushService().served() as service:
@@ -122,9 +121,7 @@ async def opened(
     await context.close()
 
 
-async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
-    browser: Browser, program: Program
-) -> None:
+async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser, program):
     given = program.service.browser("one")
     async with opened(browser, program, given=given.subscription()) as (_, page):
         switch = page.get_by_role("switch", name="Tell me when I am away")
@@ -159,9 +156,7 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(
         assert await program.known() == []
 
 
-async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     async with PushService().served() as service:
         program = Program(database, service, PUBLIC)
@@ -182,9 +177,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(
     await database.close()
 
 
-async def test_who_comes_after_somebody_else_ends_what_they_were_told(
-    browser: Browser, program: Program
-) -> None:
+async def test_who_comes_after_somebody_else_ends_what_they_were_told(browser, program):
     given = program.service.browser("shared").subscription()
     async with opened(browser, program, given=given) as (context, page):
         switch = page.get_by_role("switch", name="Tell me when I am away")
@@ -204,7 +197,7 @@ async def test_who_comes_after_somebody_else_ends_what_they_were_told(
         assert (await program.known(), await program.known("ada")) == ([], ["shared"])
 
 
-async def test_a_browser_that_may_not_says_so(browser: Browser, program: Program) -> None:
+async def test_a_browser_that_may_not_says_so(browser, program):
     given = program.service.browser("one").subscription()
     async with opened(browser, program, given=given, locale="zh-CN") as (context, page):
         await context.clear_permissions()
@@ -216,9 +209,7 @@ async def test_a_browser_that_may_not_says_so(browser: Browser, program: Program
     assert await program.known() == []
 
 
-async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(
-    browser: Browser, program: Program
-) -> None:
+async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(browser, program):
     async with opened(browser, program) as (context, page):
         found: list[str] = []
         client = await context.new_cdp_session(page)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
@@ -70,17 +69,17 @@ def at_once(monkeypatch):
 
 
 @pytest.fixture
-def one() -> Node:
+def one():
     return Node()
 
 
 @pytest.fixture
-def two(one: Node) -> Node:
+def two(one):
     return Node(one)
 
 
 @pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
+async def stack():
     async with AsyncExitStack() as entered:
         yield entered
 
@@ -89,7 +88,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 
 @pytest.fixture
-async def telegram() -> AsyncIterator[FakeTelegram]:
+async def telegram():
     async with FakeTelegram() as server:
         yield server
 
@@ -249,7 +248,7 @@ async def test_one_node_registers_a_webhook_and_both_take_calls(telegram, one, t
 
 
 @pytest.fixture
-async def discord() -> AsyncIterator[FakeDiscord]:
+async def discord():
     async with FakeDiscord() as server:
         yield server
 
@@ -336,7 +335,7 @@ async def test_a_node_without_a_gateway_fetches_files_and_knows_who_looks_after_
 
 
 @pytest.fixture
-async def talk() -> AsyncIterator[FakeNextcloud]:
+async def talk():
     async with FakeNextcloud() as server:
         yield server
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -29,26 +28,24 @@ class SettableClock:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[api.MessagesApi]:
+async def server():
     async with api.running(api.says("Hi")) as server:
         server.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
         yield server
 
 
 @pytest.fixture
-def clock() -> SettableClock:
+def clock():
     return SettableClock()
 
 
 @pytest.fixture
-def store() -> TextStoreInMemory:
+def store():
     return TextStoreInMemory()
 
 
 @pytest.fixture
-async def model(
-    server: api.MessagesApi, store: TextStoreInMemory, clock: SettableClock
-) -> AsyncIterator[AnthropicModel]:
+async def model(server, store, clock):
     model = new_model(server, store, clock)
     yield model
     await model.close()
@@ -70,7 +67,7 @@ async def fetched_window(model: AnthropicModel, store: TextStoreInMemory) -> Win
 
 
 async def test_the_first_turn_is_told_that_nothing_is_known_and_later_ones_the_truth(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel
+    server, store, model
 ):
     server.models_gate = asyncio.Event()
     assert await model.window("claude-x") == UNKNOWN_WINDOW
@@ -79,9 +76,7 @@ async def test_the_first_turn_is_told_that_nothing_is_known_and_later_ones_the_t
     assert server.model_requests == ["/v1/models/claude-x"]
 
 
-async def test_sizes_survive_a_restart(
-    server: api.MessagesApi, store: TextStoreInMemory, clock: SettableClock, model: AnthropicModel
-):
+async def test_sizes_survive_a_restart(server, store, clock, model):
     await fetched_window(model, store)
     again = new_model(server, store, clock)
     assert await again.window("claude-x") == SIZES
@@ -89,9 +84,7 @@ async def test_sizes_survive_a_restart(
     assert len(server.model_requests) == 1
 
 
-async def test_old_sizes_serve_while_they_are_renewed(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel, clock: SettableClock
-):
+async def test_old_sizes_serve_while_they_are_renewed(server, store, model, clock):
     assert await fetched_window(model, store) == SIZES
     server.models["claude-x"] = api.model_info("claude-x", 1_000_000, 64_000)
     clock.now += MAX_AGE + 1
@@ -101,26 +94,20 @@ async def test_old_sizes_serve_while_they_are_renewed(
     assert await fetched_window(model, store) == Window(1_000_000, 64_000)
 
 
-async def test_a_clock_that_was_set_back_makes_sizes_old(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel, clock: SettableClock
-):
+async def test_a_clock_that_was_set_back_makes_sizes_old(server, store, model, clock):
     assert await fetched_window(model, store) == SIZES
     server.models["claude-x"] = api.model_info("claude-x", 1_000_000, 64_000)
     clock.now -= 1
     assert await fetched_window(model, store) == Window(1_000_000, 64_000)
 
 
-async def test_a_window_the_service_does_not_tell_is_unknown(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel
-):
+async def test_a_window_the_service_does_not_tell_is_unknown(server, store, model):
     server.models["claude-x"] = api.model_info("claude-x", None, 5_000)
     expected = Window(UNKNOWN_WINDOW.max_input_tokens, 5_000)
     assert await fetched_window(model, store) == expected
 
 
-async def test_a_failing_service_is_not_asked_at_every_turn(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_a_failing_service_is_not_asked_at_every_turn(server, model):
     server.models_status = 500
     for _ in range(3):
         assert await model.window("claude-x") == UNKNOWN_WINDOW
@@ -129,23 +116,17 @@ async def test_a_failing_service_is_not_asked_at_every_turn(
 
 
 @pytest.mark.parametrize("stored", ["", "no json", "[]", "{}", '{"max_input_tokens": "many"}'])
-async def test_a_damaged_record_is_fetched_anew(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel, stored: str
-):
+async def test_a_damaged_record_is_fetched_anew(server, store, model, stored):
     store.texts[f"models:{server.base_url}:window:claude-x"] = stored
     assert await fetched_window(model, store) == SIZES
 
 
-async def test_a_broken_store_costs_only_the_memory(
-    store: TextStoreInMemory, model: AnthropicModel
-):
+async def test_a_broken_store_costs_only_the_memory(store, model):
     store.broken = True
     assert await fetched_window(model, store) == SIZES
 
 
-async def test_names_are_the_services_own(
-    server: api.MessagesApi, store: TextStoreInMemory, model: AnthropicModel
-):
+async def test_names_are_the_services_own(server, store, model):
     server.models["gone"] = {**api.model_info("gone", 1, 1), "lifecycle": "retired"}
     server.models["claude-y"] = api.model_info("claude-y", None, None)
     assert await model.names() == ("claude-x", "claude-y")
@@ -153,9 +134,7 @@ async def test_names_are_the_services_own(
     assert record == {"names": ["claude-x", "claude-y"], "at": NOW}
 
 
-async def test_names_of_another_service_are_never_made_up(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_names_of_another_service_are_never_made_up(server, model):
     server.models_status = 404
     assert await model.names() == ()
 
@@ -167,9 +146,7 @@ async def test_names_of_claude_are_known_without_a_key():
     await model.close()
 
 
-async def test_closing_does_not_wait_for_the_service(
-    server: api.MessagesApi, model: AnthropicModel
-):
+async def test_closing_does_not_wait_for_the_service(server, model):
     server.models_gate = asyncio.Event()
     await model.window("claude-x")
     await model.warm_up()

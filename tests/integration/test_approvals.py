@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ def command(asked: Piece, name: str = "allow") -> str:
     return next(b.command for b in asked.buttons if b.command.startswith(f"/{name} "))
 
 
-async def test_the_person_is_asked_and_what_they_allow_is_done_once(tmp_path: Path):
+async def test_the_person_is_asked_and_what_they_allow_is_done_once(tmp_path):
     oven, model = Oven(), baking()
     async with running(tmp_path, model=model, tools=(oven,), session=OWNER) as engine:
         assert await engine.ask("bake, please") == "Let me see."
@@ -112,7 +111,7 @@ async def test_the_person_is_asked_and_what_they_allow_is_done_once(tmp_path: Pa
         assert {each.text for each in told} == {"oven"}
 
 
-async def test_what_is_denied_is_not_done_and_the_model_knows(tmp_path: Path):
+async def test_what_is_denied_is_not_done_and_the_model_knows(tmp_path):
     oven, model = Oven(), baking()
     async with running(tmp_path, model=model, tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")
@@ -123,7 +122,7 @@ async def test_what_is_denied_is_not_done_and_the_model_knows(tmp_path: Path):
     assert oven.calls == []
 
 
-async def test_where_there_are_no_buttons_words_do(tmp_path: Path):
+async def test_where_there_are_no_buttons_words_do(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")
@@ -133,7 +132,7 @@ async def test_where_there_are_no_buttons_words_do(tmp_path: Path):
         await until(lambda: len(oven.calls) == 1)
 
 
-async def test_with_one_question_open_its_id_may_be_left_out(tmp_path: Path):
+async def test_with_one_question_open_its_id_may_be_left_out(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         assert await engine.ask("/allow") == "I have asked you nothing that is still open."
@@ -150,7 +149,7 @@ async def test_with_one_question_open_its_id_may_be_left_out(tmp_path: Path):
         await until(lambda: len(oven.calls) == 1)
 
 
-async def test_only_whoever_was_asked_can_answer(tmp_path: Path):
+async def test_only_whoever_was_asked_can_answer(tmp_path):
     oven = Oven()
     async with running(
         tmp_path, model=baking(), tools=(oven,), channels=OPEN, tool_rules=GIVEN
@@ -174,7 +173,7 @@ async def test_only_whoever_was_asked_can_answer(tmp_path: Path):
         await until(lambda: len(oven.calls) == 1)
 
 
-async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_path: Path):
+async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_path):
     async with running(tmp_path, model=baking(), session=OWNER, tools=(Oven(),)) as engine:
         await engine.ask("bake, please")
         id_ = command(await question(engine)).removeprefix("/allow ")
@@ -197,7 +196,7 @@ async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_
         assert call.verdict == "begun"  # by whoever tried first, and never again
 
 
-async def test_an_answer_comes_too_late_after_an_hour(tmp_path: Path):
+async def test_an_answer_comes_too_late_after_an_hour(tmp_path):
     oven, clock = Oven(), FakeClock()
     async with running(
         tmp_path, model=baking(), tools=(oven,), clock=clock, session=OWNER
@@ -213,7 +212,7 @@ async def test_an_answer_comes_too_late_after_an_hour(tmp_path: Path):
         await until(lambda: len(oven.calls) == 1)
 
 
-async def test_of_several_calls_the_first_is_asked_about(tmp_path: Path):
+async def test_of_several_calls_the_first_is_asked_about(tmp_path):
     oven, model = Oven(), baking(180, 220)
     async with running(tmp_path, model=model, tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")
@@ -232,7 +231,7 @@ async def test_of_several_calls_the_first_is_asked_about(tmp_path: Path):
     assert oven.calls == [{"degrees": 180}]
 
 
-async def test_a_new_conversation_leaves_no_question_open(tmp_path: Path):
+async def test_a_new_conversation_leaves_no_question_open(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")
@@ -242,7 +241,7 @@ async def test_a_new_conversation_leaves_no_question_open(tmp_path: Path):
     assert oven.calls == []
 
 
-async def test_a_call_that_was_forgotten_is_not_made(tmp_path: Path):
+async def test_a_call_that_was_forgotten_is_not_made(tmp_path):
     oven = Oven()
     async with running(
         tmp_path, model=baking("a secret heat"), tools=(oven,), session=OWNER
@@ -255,7 +254,7 @@ async def test_a_call_that_was_forgotten_is_not_made(tmp_path: Path):
     assert oven.calls == []
 
 
-async def test_a_rule_that_takes_the_tool_away_counts_for_what_was_allowed(tmp_path: Path):
+async def test_a_rule_that_takes_the_tool_away_counts_for_what_was_allowed(tmp_path):
     oven, model, clock = Oven(), baking(), FakeClock()
     sections: dict[str, Any] = {"model": model, "tools": (oven,), "clock": clock, "session": OWNER}
     async with running(tmp_path, **sections) as engine:
@@ -270,7 +269,7 @@ async def test_a_rule_that_takes_the_tool_away_counts_for_what_was_allowed(tmp_p
     assert oven.calls == []
 
 
-async def test_an_answer_is_good_after_a_restart(tmp_path: Path):
+async def test_an_answer_is_good_after_a_restart(tmp_path):
     oven, model, clock = Oven(), baking(), FakeClock()
     sections: dict[str, Any] = {"model": model, "tools": (oven,), "clock": clock, "session": OWNER}
     async with running(tmp_path, **sections) as engine:
@@ -285,7 +284,7 @@ async def test_an_answer_is_good_after_a_restart(tmp_path: Path):
 
 
 @pytest.mark.parametrize("typed", ["/allow x", "/allow %", "/allow ' OR 1=1 --", "/deny \u202e"])
-async def test_a_made_up_id_answers_nothing(tmp_path: Path, typed: str):
+async def test_a_made_up_id_answers_nothing(tmp_path, typed):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")

@@ -110,7 +110,7 @@ async def goes_on(engine: Engine) -> None:
     assert "zqforgotten" not in str(shown(engine))
 
 
-async def test_people_go_on_in_the_postgresql(tmp_path: Path, empty_postgres_url: str):
+async def test_people_go_on_in_the_postgresql(tmp_path, empty_postgres_url):
     baseline.load_postgres(empty_postgres_url)
     storage = {"url": empty_postgres_url}
     async with running(tmp_path, storage=storage) as engine:
@@ -161,7 +161,7 @@ async def test_an_older_backup_is_refused_before_anything_is_written(tmp_path, m
     assert not (tmp_path / "new").exists()
 
 
-async def test_older_tables_of_a_postgresql_are_refused(empty_postgres_url: str):
+async def test_older_tables_of_a_postgresql_are_refused(empty_postgres_url):
     baseline.load_postgres(empty_postgres_url)
     with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
         connection.execute("DELETE FROM schema_versions WHERE version > %s", (OLDER,))

@@ -7,21 +7,37 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import apsw
 import orjson
 import pytest
 
 from bot import __version__
+from bot.channel import Inbound
 from bot.cli.serve import chat_here
+from bot.delivery import outbox
 from bot.errors import ChannelError
+from bot.sessions import inbox
 from bot.sessions.transcript_files import everything
 from bot.settings import load
-from tests.fakes import commands
-from tests.support import Engine, running
+from bot.storage.sqlite import SqliteDatabase
+from bot.testing import RecordingEngine
+from tests.fakes import commands, nextcloud
+from tests.fakes import completions_api as completions
+from tests.fakes import messages_api as api
+from tests.fakes.discord import FakeDiscord
+from tests.fakes.discord_parts import TOKEN as DISCORD_TOKEN
+from tests.fakes.nextcloud import API_PASSWORD, API_USER, RESPONSE, SECRET, FakeNextcloud
+from tests.fakes.ports import free_port
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.terminal import environment as with_settings
+from tests.support import NOON, Engine, running
 
 pytestmark = pytest.mark.slow
 
@@ -333,3 +349,368 @@ async def test_a_second_bot_on_the_same_folder_says_which_process_has_it(tmp_pat
 async def test_the_version_needs_no_command(tmp_path):
     done = await confidant(tmp_path, "--version")
     assert (done.code, done.out) == (0, f"confidant {__version__}\n")
+
+
+async def doctor(folder: Path, *arguments: str, **variables: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *commands.argv(),
+        "doctor",
+        *arguments,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUTF8": "1", **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_nothing_is_set_up(tmp_path):
+    code, out, _ = await doctor(tmp_path)
+    assert code == 0
+    assert out.startswith(f"storage\n  ✓ {tmp_path}/.confidant is not there yet")
+    assert "\nmodel\n  ! no key is set" in out
+    assert out.endswith("channels\n  ✓ no channel that could be checked is set up\n")
+    assert "→ Put ANTHROPIC_API_KEY=" in out
+    assert "memory\n  ✓ it is searched by words and by meaning (local)\n" in out
+    assert "tokens\n  ✓ they are estimated" in out
+    code, out, _ = await doctor(tmp_path, "nextcloud")
+    assert code == 1
+    assert "it is not set up" in out
+    code, out, _ = await doctor(tmp_path, "web")
+    assert code == 0
+    assert "nothing to check" in out
+    code, _, err = await doctor(tmp_path, "pigeon")
+    assert code == 2
+    assert err.startswith('confidant: There is no channel "pigeon": there are ')
+
+
+async def test_a_folder_whose_owner_nobody_knows_is_named(tmp_path):
+    for name in ("ada-0123456789", f"bob-{'0' * 32}", "eve"):
+        (tmp_path / "workspace" / "people" / name).mkdir(parents=True)
+    _, out, _ = await doctor(tmp_path, CONFIDANT_STORAGE__DIR=str(tmp_path))
+    assert "workspace/people/ada-0123456789 is nobody's" in out
+    assert "bob-" not in out
+    assert "eve" not in out
+
+
+def of(out: str, section: str) -> str:
+    """What is said below a heading."""
+    return out.partition(f"\n{section}\n")[2].partition("\nmemory\n")[0]
+
+
+async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path):
+    async with api.running(api.says("Hi")) as server:
+        server.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
+        server.models["silent"] = api.model_info("silent", None, 8_000)
+        variables = {
+            "ANTHROPIC_API_KEY": "sk-canary-of-the-key",
+            "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": server.base_url,
+            "CONFIDANT_AGENT__MODEL": "claude-x",
+        }
+        code, out, err = await doctor(tmp_path, **variables)
+        assert (code, err) == (0, "")
+        said = of(out, "model")
+        assert "✓ anthropic/claude-x answers, the key is taken" in said
+        assert "its window: 300000 tokens, its service says" in said
+        code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "silent"})
+        assert "its window: 200000 tokens, is a guess, because its service says nothing" in out
+        code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "nobody"})
+        assert (code, "! anthropic/nobody: " in of(out, "model")) == (0, True)
+        assert "sk-canary" not in out
+    code, out, err = await doctor(tmp_path, **variables)
+    assert code == 1
+    assert "✗ anthropic/claude-x: " in of(out, "model")
+    assert "→ Check ANTHROPIC_API_KEY" in out
+    code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "offline"})
+    assert (code, "✓ the offline model answers" in out) == (0, True)
+    assert "! anthropic: " in of(out, "model")  # nobody asks it now
+
+
+async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_path):
+    async with api.running(api.says("Hi")) as claude, completions.running() as server:
+        claude.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
+        server.pages = completions.ollama(131_072)
+        variables = {
+            "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": claude.base_url,
+            "CONFIDANT_MODELS__LOCAL__KIND": "openai",
+            "CONFIDANT_MODELS__LOCAL__BASE_URL": server.base_url,
+            "CONFIDANT_AGENT__MODEL": "local/qwen3",
+        }
+        code, out, err = await doctor(tmp_path, **variables)
+        assert (code, err) == (1, "")
+        said = of(out, "model")
+        assert "✓ anthropic answers, without a key, and it lists 1 model\n" in said
+        assert "✓ local/qwen3 answers, without a key" in said
+        assert "✗ its window has 4096 tokens; conversations need 16000" in said
+        assert "→ Set [models.local] window" in said
+        wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
+        code, out, _ = await doctor(tmp_path, **wide)
+        assert (code, "32768 tokens, the configuration says" in out) == (0, True)
+        others = {"CONFIDANT_AGENT__FALLBACK": "anthropic/claude-x, anthropic/nobody"}
+        _, out, _ = await doctor(tmp_path, **wide, **others)
+        assert "✓ anthropic/claude-x answers" in of(out, "model")
+        assert "! anthropic/nobody: " in of(out, "model")
+
+
+async def test_who_insists_on_tiktoken_is_told_that_its_ranks_are_missing(tmp_path):
+    variables = {"CONFIDANT_CONTEXT__TOKENIZER": "tiktoken", "TIKTOKEN_CACHE_DIR": str(tmp_path)}
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 1
+    assert "✗ they are estimated: tiktoken's ranks are not here" in out
+    code, out, _ = await doctor(tmp_path, CONFIDANT_MEMORY__EMBEDDER__PROVIDER="none")
+    assert (code, "searched by words alone, as [memory] says" in out) == (0, True)
+
+
+async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
+    async with FakeNextcloud() as fake:
+        port = free_port()
+        section = "CONFIDANT_CHANNELS__NEXTCLOUD_TALK__"
+        variables = {
+            f"{section}BASE_URL": fake.url,
+            f"{section}PUBLIC_URL": f"http://127.0.0.1:{port}",
+            f"{section}API_USER": API_USER,
+            "NEXTCLOUD_TALK_BOT_SECRET": SECRET,
+            "NEXTCLOUD_TALK_API_PASSWORD": API_PASSWORD,
+        }
+        async with nextcloud.running(RecordingEngine(), nextcloud.settings(fake, port)):
+            code, out, err = await doctor(tmp_path, "nextcloud-talk", **variables)
+            assert (code, err) == (0, "")
+            assert out.startswith("nextcloud_talk\n  ✓ the secret has")
+            assert "✗" not in out
+            fake.bots[0].features &= ~RESPONSE
+            code, out, err = await doctor(tmp_path, **variables)
+        assert code == 1
+        assert "✗ the bot lacks the feature response" in out
+        assert "→ occ talk:bot:list" in out
+        assert SECRET not in out + err
+
+
+async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
+    data = tmp_path / "data"
+    database = await SqliteDatabase.open(data / "confidant.db")
+    variables = {"CONFIDANT_STORAGE__DIR": str(data)}
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 0
+    assert "✓ all were answered" in out
+    person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
+
+    def work(tx):
+        row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
+        inbox.set_aside(tx, row, "ValueError", NOON)
+        for again in (True, False):
+            letter = outbox.add(tx, person.address, "secret words", NOON)
+            outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
+
+    await database.write(work)
+    await database.close()
+    code, out, _ = await doctor(tmp_path, **variables)
+    assert code == 0
+    assert "! a message of 2026-11-2" in out
+    assert "was set aside (telegram, ValueError)" in out
+    assert "! telegram: 1 text could not be sent" in out
+    assert "! telegram: 1 text was refused" in out
+    assert "secret" not in out
+    assert "hello" not in out
+
+
+SECONDS = 120.0
+CHANNELS = {"discord", "nextcloud_talk", "telegram", "web"}
+# What libraries, threads and the interpreter do wrong, at a signal.
+MISDEEDS = """
+import asyncio, logging, signal, sys, threading, warnings
+
+class Unruly:
+    def __del__(self):
+        raise ValueError("from a finalizer")
+
+async def forgotten():
+    raise KeyError("nobody looks at this task")
+
+def act():
+    warnings.simplefilter("always")
+    warnings.warn("a library says that\\nsomething is old", DeprecationWarning)
+    try:
+        raise OSError("with a trace")
+    except OSError:
+        logging.getLogger("discord.client").exception("two\\nlines")
+    logging.getLogger("uvicorn.error").error("%d is no number", "x")
+    logging.getLogger("aiohttp.server").warning("half a character \\udc80")
+    thread = threading.Thread(target=lambda: 1 / 0, name="lost")
+    thread.start()
+    thread.join()
+    Unruly()
+    task = asyncio.ensure_future(forgotten())
+    task.add_done_callback(lambda _: None)
+
+signal.signal(signal.SIGUSR1, lambda *_: asyncio.get_running_loop().call_soon(act))
+from bot.cli import main
+main()
+"""
+BROKEN = """
+from bot.cli import serve
+serve.embed.missing = lambda _: 1 / 0
+from bot.cli import main
+main()
+"""
+
+
+@asynccontextmanager
+async def platforms() -> AsyncGenerator[tuple[dict[str, str], FakeTelegram]]:
+    """A Telegram, a Discord and a Nextcloud of this machine, and what connects a bot to them."""
+    prefix = "CONFIDANT_CHANNELS__"
+    async with FakeTelegram() as telegram, FakeDiscord() as discord, FakeNextcloud() as nextcloud:
+        yield (
+            {
+                f"{prefix}TELEGRAM__TOKEN": TOKEN,
+                f"{prefix}TELEGRAM__API_ROOT": telegram.url,
+                f"{prefix}DISCORD__TOKEN": DISCORD_TOKEN,
+                f"{prefix}DISCORD__API_ROOT": discord.api_root,
+                f"{prefix}DISCORD__GATEWAY_URL": discord.gateway_url,
+                f"{prefix}NEXTCLOUD_TALK__BASE_URL": nextcloud.url,
+                f"{prefix}NEXTCLOUD_TALK__BOT_SECRET": SECRET,
+                f"{prefix}NEXTCLOUD_TALK__API_USER": API_USER,
+                f"{prefix}NEXTCLOUD_TALK__API_PASSWORD": API_PASSWORD,
+                f"{prefix}NEXTCLOUD_TALK__WEBHOOK_PORT": str(free_port()),
+            },
+            telegram,
+        )
+
+
+class Log:
+    """The log of a program; every line that comes is parsed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        self._lines = process.stderr
+        self.events: list[dict[str, Any]] = []
+
+    async def has(self, event: str, **fields: str) -> dict[str, Any]:
+        """Read until there is such an event."""
+        wanted = {"event": event, **fields}
+        seen = 0
+        async with asyncio.timeout(SECONDS):
+            while True:
+                for each in self.events[seen:]:
+                    if wanted.items() <= each.items():
+                        return each
+                seen = len(self.events)
+                assert await self._one(), [each["event"] for each in self.events]
+
+    async def rest(self) -> None:
+        """Read to the end."""
+        async with asyncio.timeout(SECONDS):
+            while await self._one():
+                pass
+
+    async def _one(self) -> bool:
+        line = await self._lines.readline()
+        if line:
+            event = orjson.loads(line)
+            assert {"event", "level", "timestamp"} <= event.keys(), event
+            self.events.append(event)
+        return bool(line)
+
+
+async def start(folder: Path, script: str, variables: dict[str, str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", script, "run", "--log", "json"),
+        cwd=folder,
+        env=variables,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=1 << 22,
+    )
+
+
+async def test_every_line_is_json_with_every_channel_and_whatever_goes_wrong(tmp_path):
+    async with platforms() as (variables, _telegram):
+        process = await start(tmp_path, MISDEEDS, with_settings(tmp_path, **variables))
+        try:
+            log = Log(process)
+            page = (await log.has("program.started"))["page"]
+            for channel in CHANNELS:
+                await log.has("channel.health", channel=channel, health="up")
+            async with aiohttp.ClientSession() as client:  # what a server's library would tell
+                async with client.get(f"{page}no-such-page") as answer:
+                    assert answer.status in {303, 401, 404}, answer.status
+                port = int(page.rstrip("/").rsplit(":", 1)[1])
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"no HTTP at all\r\n\r\n")
+                await reader.read()
+                writer.close()
+            process.send_signal(signal.SIGUSR1)
+            warned = await log.has("library", logger="py.warnings")
+            assert "something is old" in warned["message"]
+            traced = await log.has("library", logger="discord.client")
+            assert (traced["message"], traced["level"]) == ("two\nlines", "error")
+            assert "OSError: with a trace" in traced["exception"]
+            wrong = await log.has("library", logger="uvicorn.error")
+            assert wrong["message"] == "%d is no number"
+            await log.has("library", logger="aiohttp.server")
+            assert "ZeroDivisionError" in (await log.has("thread.failed"))["exception"]
+            assert "from a finalizer" in (await log.has("program.unraisable"))["exception"]
+            lost = await log.has("library", logger="asyncio")
+            assert "nobody looks at this task" in lost["exception"]
+            process.send_signal(signal.SIGTERM)
+            await log.rest()
+            assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.stdout is not None
+        assert await process.stdout.read() == b""  # where both are one stream it is JSON too
+    assert [each["event"] for each in log.events[-1:]] == ["program.stopped"]
+    told = orjson.dumps(log.events).decode()
+    assert not [secret for secret in (TOKEN, DISCORD_TOKEN, SECRET, API_PASSWORD) if secret in told]
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "event", "words"),
+    [
+        (BROKEN, {}, "program.crashed", "ZeroDivisionError"),
+        (MISDEEDS, {"CONFIDANT_DASHBOARD__HOST": "0.0.0.0"}, "program.not_started", "TOKEN"),
+        (MISDEEDS, {"CONFIDANT_STORAGE__DIR": "/dev/null/x"}, "program.not_started", "dir"),
+        (MISDEEDS, {"CONFIDANT_AGENT__NAMES": "x"}, "program.not_started", "CONFIDANT_AGENT__NAME"),
+    ],
+)
+async def test_what_keeps_it_from_starting_is_json_too(tmp_path, script, more, event, words):
+    process = await start(tmp_path, script, with_settings(tmp_path, **more))
+    log = Log(process)
+    found = await log.has(event)
+    await log.rest()
+    assert await process.wait() == 1
+    assert words in orjson.dumps(found).decode()
+
+
+@pytest.mark.parametrize("form", ["json", "console", "plain"])
+async def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, form):
+    here = with_settings(tmp_path, CONFIDANT_LOG__LEVEL="debug", CONFIDANT_LOG__FORMAT="auto")
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "from bot.cli import main; main()", "run"),
+            *(("--log", form) if form != "json" else ()),
+            cwd=tmp_path,
+            env=here,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=full,
+        )
+    finally:
+        os.close(full)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not (line := await process.stdout.readline()).startswith(b"Confidant is at "):
+                assert line
+            url = line.decode().split()[-1]
+            async with aiohttp.ClientSession() as client, client.get(f"{url}readyz") as answer:
+                assert answer.status == 200
+            process.send_signal(signal.SIGTERM)
+            # Python itself says 120 where it could not flush standard error at the end.
+            assert await process.wait() in {0, 120}
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -79,9 +79,7 @@ async def running(folder: Path, **sections: Any) -> AsyncIterator[Engine]:
 
 @pytest.mark.parametrize("kept", ["a folder", "PostgreSQL"])
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
-async def test_the_link_of_a_name_lets_in_once(
-    tmp_path: Path, request: pytest.FixtureRequest, kept: str, *, is_running: bool
-):
+async def test_the_link_of_a_name_lets_in_once(tmp_path, request, kept, *, is_running):
     url = request.getfixturevalue("postgres_url") if kept == "PostgreSQL" else ""
     storage = {"url": url} if url else {}
     async with running(tmp_path, storage=storage) as engine, browsers(engine, 2) as (ada, eve):
@@ -100,9 +98,7 @@ async def test_the_link_of_a_name_lets_in_once(
 
 
 @pytest.mark.parametrize(("name", "minutes"), [("owner", 10), ("ada", 24 * 60)])
-async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(
-    tmp_path: Path, name: str, minutes: int
-):
+async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(tmp_path, name, minutes):
     async with running(tmp_path) as engine, browsers(engine, 2) as (one, two):
         for browser_, late, status in ((one, -0.5, 303), (two, 0.5, 410)):
             key = await link(tmp_path, name)
@@ -112,7 +108,7 @@ async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(
         assert (await one.who(), await two.who()) == (name, "")
 
 
-async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path: Path):
+async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path):
     async with running(tmp_path) as engine, browser(engine) as ada:
         for name in ("ada", "owner"):
             first, second = await link(tmp_path, name), await link(tmp_path, name)
@@ -124,7 +120,7 @@ async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path: Path):
 
 
 async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out_is_in_again(
-    tmp_path: Path,
+    tmp_path,
 ):
     async with running(tmp_path) as engine, browsers(engine, 2) as (owner, ada):
         await owner.log_in()
@@ -137,9 +133,7 @@ async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out
         assert "taken out" not in (await owner.get("/logins"))[1]
 
 
-async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_nowhere(
-    tmp_path: Path,
-):
+async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_nowhere(tmp_path):
     data = tmp_path / "data"
     (tmp_path / "confidant.toml").write_text(
         f'[storage]\ndir = "{data}"\n[dashboard]\nport = 0\ntoken = "{TOKEN}"\n'
@@ -161,7 +155,7 @@ async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_now
         assert (await asyncio.to_thread(CliRunner().invoke, cli, words)).exit_code == 1
 
 
-async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path: Path):
+async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path):
     async with running(tmp_path) as engine, browser(engine) as owner:
         await owner.log_in()
         for name in HOSTILE:
@@ -172,7 +166,7 @@ async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path: Path):
         assert "Nobody but you" in (await owner.get("/logins"))[1]
 
 
-async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_path: Path):
+async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_path):
     seat, name = ("memory", "eve"), "memory-0123abcd"
     origin = MessageOrigin("memory", "default", "eve", "direct", "eve")
     asked = Inbound("memory", "default", "eve", "direct", "eve", "1", "hi", system_clock())
@@ -196,7 +190,7 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
     assert (await login(tmp_path, name)).exit_code == 0
 
 
-async def test_it_says_what_is_missing(tmp_path: Path):
+async def test_it_says_what_is_missing(tmp_path):
     done = await login(tmp_path, "ada")
     assert isinstance(done.exception, StorageError)
     assert "start `confidant run` once" in str(done.exception)

@@ -46,7 +46,7 @@ def look(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def postgres_url(empty_postgres_url: str) -> str:
+def postgres_url(empty_postgres_url):
     """Empty: commands make the tables, or only look."""
     return empty_postgres_url
 

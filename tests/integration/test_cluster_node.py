@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from bot import fencing
+from bot.agent.models import Request
 from bot.channel import Inbound
 from bot.clock import system_clock
 from bot.cluster import tables, takeover
@@ -19,8 +21,12 @@ from bot.cluster.turns import Turns
 from bot.coordination import MOST_MENTIONED, Event, Hear
 from bot.errors import FenceLost
 from bot.fencing import Fence
+from bot.messages import ToolResult, ToolUse
 from bot.sessions import inbox
-from tests.support import until
+from tests.fakes.brain import Brain, Reply, says
+from tests.fakes.pair import Pair, pair
+from tests.integration.test_approvals import OWNER, Oven, baking, command
+from tests.support import Engine, running, until
 
 GONE_AFTER = 1.5  # seconds
 # What waits is begun by a worker that is there for long.
@@ -73,7 +79,7 @@ class Nodes:
 
 
 @pytest.fixture
-async def nodes(postgres_url: str) -> AsyncIterator[Nodes]:
+async def nodes(postgres_url):
     found = Nodes(postgres_url)
     yield found
     await found.close()
@@ -413,3 +419,107 @@ def test_a_mention_of_somebody_else_is_none_of_ours(payload):
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", '["n", "x", 1, [], true]', "null", "[1]"])
 def test_a_notification_of_somebody_else_is_none_of_ours(payload):
     assert Told.parse(payload) is None
+
+
+CODE = "xyzzy-42"
+
+
+def answers(request: Request) -> Reply:
+    """What is asked to be kept is written; the reply says it again."""
+    last = request.messages[-1]
+    if isinstance(last.blocks[-1], ToolResult):
+        said = "not kept" if last.blocks[-1].is_error else "kept"
+        return says(f"{said}: {CODE}", 1_000)
+    if "keep" not in last.text:
+        return says("All right.", 1_000)
+    return says("", 1_000, ToolUse("w1", "memory_write", {"text": last.text}))
+
+
+@pytest.fixture
+def brain():
+    return Brain(chat=answers)
+
+
+@pytest.fixture
+async def both(postgres_url, tmp_path, brain):
+    async with pair(postgres_url, tmp_path, brain, memory={"watch": True}) as found:
+        yield found
+
+
+async def told(both: Pair, node: Engine, text: str) -> str:
+    before = len(both.sent)
+    await node.say(text)
+    return (await both.answered(before + 1))[-1]
+
+
+def notes(both: Pair) -> str:
+    rows = both.look("SELECT text FROM notes WHERE path LIKE '%/memory/%'")
+    return "\n".join(str(row[0]) for row in rows)
+
+
+async def test_what_is_kept_on_one_node_is_found_and_shown_on_the_other(both):
+    assert "✓ Stored in memory/" in await told(both, both.one, "keep the heron in mind")
+    for node in (both.other, both.one):
+        found = await told(both, node, "/memory search heron")
+        assert "keep the heron in mind" in found
+    assert "heron" in notes(both)
+    assert not list(both.one.folder.rglob("*.md"))
+    assert not (both.one.folder / "index").exists()
+    (index,) = both.look("SELECT count(*) FROM memory_generations WHERE is_live = 1")
+    assert index == (1,)
+
+
+async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_them(both, brain):
+    await told(both, both.one, f"the code of my front door is {CODE}")
+    brain.held["chat"] = asyncio.Event()
+    await both.one.say(f"keep {CODE} in mind")
+    await until(lambda: len(brain.asked("chat")) == 2)
+    busy = both.one.app.metrics.running.collect()
+    is_here = next(iter(busy)).samples[0].value > 0
+    elsewhere = both.other if is_here else both.one
+    await told(both, elsewhere, f"/memory forget {CODE}")
+    assert "Forgotten" in await told(both, elsewhere, "/memory forget yes")
+    before = len(both.sent)
+    brain.held.pop("chat").set()
+    assert f"not kept: {CODE}" in (await both.answered(before + 1))[-1]
+    assert CODE not in notes(both)
+    # What the turn itself said with the words is forgotten with them, on both.
+    for node in (both.one, both.other):
+        await told(both, node, "and now?")
+        assert CODE not in str(brain.asked("chat")[-1].messages)
+        assert "Neither your files" in await told(both, node, f"/memory forget {CODE}")
+
+
+async def test_the_heir_of_a_node_feeds_the_index(both):
+    await told(both, both.one, "I like herons")
+    await both.stop(both.one)
+    await told(both, both.other, "and storks")
+    said = "SELECT count(*) FROM memory_sources WHERE kind = 'transcript' AND text LIKE '%storks%'"
+    await until(lambda: both.look(said) == [(1,)])
+
+
+async def test_a_folder_with_notes_beside_a_database_is_told_and_left_alone(postgres_url, tmp_path):
+    folder = tmp_path / "data"
+    (folder / "workspace").mkdir(parents=True)
+    (folder / "workspace/MEMORY.md").write_text("- an older heron\n")
+    with capture_logs() as logs:
+        async with running(folder, model=Brain(), storage={"url": postgres_url}) as engine:
+            assert "heron" not in await engine.ask("/memory search heron")
+    assert [each["event"] for each in logs].count("workspace.not_read") == 1
+    assert [path.name for path in (folder / "workspace").iterdir()] == ["MEMORY.md"]
+
+
+async def test_an_answer_at_another_node_counts_once(postgres_url, tmp_path):
+    oven = Oven()
+    async with pair(postgres_url, tmp_path, baking(), tools=(oven,), session=OWNER) as nodes:
+        await nodes.one.say("bake, please")
+        await nodes.answered(2)
+        sent = [*nodes.one.channel.sent, *nodes.other.channel.sent]
+        asked = next(piece for piece in sent if piece.buttons)
+        await nodes.other.say(command(asked))
+        await nodes.one.say(command(asked))
+        await until(lambda: "So: the oven has 180 degrees" in nodes.sent)
+        await nodes.one.say("bye")
+        await until(lambda: "Hello." in nodes.sent)
+    assert oven.calls == [{"degrees": 180}]
+    assert nodes.sent.count("Allowed, once: `oven`.") == 1

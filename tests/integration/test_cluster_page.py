@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
+def server():
     """One of its own: roles belong to a whole server."""
     found = PostgresServer()
     try:

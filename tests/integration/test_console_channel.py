@@ -5,7 +5,7 @@ import io
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -86,7 +86,7 @@ async def piped(lines: str, engine: AnsweringEngine) -> str:
     return output.getvalue()
 
 
-def test_the_plugin_stays_off_by_itself() -> None:
+def test_the_plugin_stays_off_by_itself():
     assert plugin.name == "console"
     assert ConsoleConfig().enabled is False
     assert ConsoleConfig().dm_policy == "open"
@@ -104,16 +104,14 @@ def test_the_plugin_stays_off_by_itself() -> None:
         ({}, ""),
     ],
 )
-def test_the_terminal_says_which_language_it_is_set_to(
-    environment: dict[str, str], locale: str
-) -> None:
+def test_the_terminal_says_which_language_it_is_set_to(environment, locale):
     assert locale_of(environment) == locale
 
 
 # --- through a pipe -------------------------------------------------------------------------------
 
 
-async def test_every_line_is_answered_in_order_before_the_end() -> None:
+async def test_every_line_is_answered_in_order_before_the_end():
     engine = AnsweringEngine()
     assert await piped("one\n\n  two  \n/new", engine) == (
         "You said: one\nYou said: two\nYou said: /new\n"
@@ -126,18 +124,18 @@ async def test_every_line_is_answered_in_order_before_the_end() -> None:
     assert engine.health["console", "default"] == (Health.UP, "")
 
 
-async def test_no_input_ends_at_once() -> None:
+async def test_no_input_ends_at_once():
     assert await piped("", AnsweringEngine()) == ""
 
 
 @pytest.mark.parametrize("leaving", ["/exit", "/Quit", "/bye", "/退出"])
-async def test_whoever_leaves_is_not_asked_further(leaving: str) -> None:
+async def test_whoever_leaves_is_not_asked_further(leaving):
     engine = AnsweringEngine()
     assert await piped(f"one\n{leaving}\ntwo\n", engine) == "You said: one\n"
     assert [inbound.text for inbound in engine.received] == ["one"]
 
 
-async def test_a_notice_is_not_the_reply() -> None:
+async def test_a_notice_is_not_the_reply():
     def answer(inbound: Inbound) -> list[Outbound]:
         notice = Outbound("n", ADDRESS, "nearly full", kind="notice")
         other = Outbound("o", ADDRESS, "for an older message", reply_to="older")
@@ -148,14 +146,12 @@ async def test_a_notice_is_not_the_reply() -> None:
     assert output == "nearly full\nfor an older message\nthe reply\n"
 
 
-async def test_a_silent_turn_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_turn_does_not_wait_forever(monkeypatch):
     monkeypatch.setattr("adapters.console.QUIET_SECONDS", 0.05)
     assert await piped("hi\nagain\n", AnsweringEngine(answer=lambda _inbound: [])) == ""
 
 
-async def test_a_line_that_could_not_be_stored_is_offered_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_line_that_could_not_be_stored_is_offered_again(monkeypatch):
     monkeypatch.setattr("adapters.console.RETRY_SECONDS", 0.0)
     engine = AnsweringEngine(failures=2)
     output = await piped("hi\n", engine)
@@ -164,7 +160,7 @@ async def test_a_line_that_could_not_be_stored_is_offered_again(
     assert engine.attempts == 3
 
 
-async def test_replies_cannot_command_the_terminal() -> None:
+async def test_replies_cannot_command_the_terminal():
     evil = "a\x1b]0;title\x07b\x1b[2Jc\x9bd\rE\u202eF\ttab\nline"
 
     def answer(inbound: Inbound) -> list[Outbound]:
@@ -173,7 +169,7 @@ async def test_replies_cannot_command_the_terminal() -> None:
     assert await piped("hi\n", AnsweringEngine(answer=answer)) == ("a]0;titleb[2JcdEF\ttab\nline\n")
 
 
-async def test_bytes_that_are_no_text_do_not_end_the_chat() -> None:
+async def test_bytes_that_are_no_text_do_not_end_the_chat():
     engine = AnsweringEngine()
     output = io.StringIO()
     lines = io.TextIOWrapper(io.BytesIO(b"caf\xe9\nnext\n"), encoding="utf-8")
@@ -185,7 +181,7 @@ async def test_bytes_that_are_no_text_do_not_end_the_chat() -> None:
     assert [inbound.text for inbound in engine.received] == ["caf\ufffd", "next"]
 
 
-async def test_a_closed_pipe_ends_the_chat_and_keeps_the_reply() -> None:
+async def test_a_closed_pipe_ends_the_chat_and_keeps_the_reply():
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -217,11 +213,11 @@ def full(inbound: Inbound) -> list[Outbound]:
     return [Outbound("r", inbound.address, "Nearly full.", buttons=BUTTONS, attachments=FILES)]
 
 
-async def test_buttons_are_commands_to_type_and_files_are_named() -> None:
+async def test_buttons_are_commands_to_type_and_files_are_named():
     assert await piped("hi\n", AnsweringEngine(answer=full)) == SHOWN
 
 
-def test_a_terminal_does_not_promise_that_anything_can_be_pressed() -> None:
+def test_a_terminal_does_not_promise_that_anything_can_be_pressed():
     able = Console(io.StringIO(), io.StringIO()).capabilities
     assert (able.buttons, able.attachments) == (False, True)
 
@@ -265,21 +261,20 @@ class Terminal:
 
 
 @pytest.fixture
-async def terminal() -> AsyncIterator[Terminal]:
+async def terminal():
     terminal = Terminal()
     yield terminal
     terminal.close()
 
 
 @pytest.fixture(autouse=True)
-def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plain_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
-    return
 
 
-async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal: Terminal) -> None:
+async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal):
     console = Console(terminal.input, terminal.output)
     assert console.capabilities.drafts
     engine = RecordingEngine()
@@ -300,7 +295,7 @@ async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal: Terminal)
 
 
 @pytest.mark.parametrize(("locale", "hint"), [("en-US", "Ctrl-D ends"), ("zh-CN", "Ctrl-D 结束")])
-async def test_a_screen_says_how_to_get_along(terminal: Terminal, locale: str, hint: str) -> None:
+async def test_a_screen_says_how_to_get_along(terminal, locale, hint):
     console = Console(terminal.input, terminal.output, locale=locale)
     await console.start(RecordingEngine())
     await terminal.until("› ")
@@ -312,7 +307,7 @@ async def test_a_screen_says_how_to_get_along(terminal: Terminal, locale: str, h
     await console.stop()
 
 
-async def test_a_command_can_be_typed_while_a_reply_is_written(terminal: Terminal) -> None:
+async def test_a_command_can_be_typed_while_a_reply_is_written(terminal):
     console = Console(terminal.input, terminal.output)
     engine = RecordingEngine()
     await console.start(engine)
@@ -326,7 +321,7 @@ async def test_a_command_can_be_typed_while_a_reply_is_written(terminal: Termina
     await console.stop()
 
 
-async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal: Terminal) -> None:
+async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal):
     console = Console(terminal.input, terminal.output)
     await console.start(RecordingEngine())
     await terminal.until("› ")
@@ -340,7 +335,7 @@ async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal: Termi
     await console.stop()
 
 
-async def test_a_long_draft_keeps_its_end_in_view(terminal: Terminal) -> None:
+async def test_a_long_draft_keeps_its_end_in_view(terminal):
     console = Console(terminal.input, terminal.output)
     engine = RecordingEngine()
     await console.start(engine)
@@ -400,7 +395,7 @@ async def bot(token: str | None = None) -> AsyncIterator[Bot]:
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-async def test_attaching_chats_with_the_running_bot(token: str | None) -> None:
+async def test_attaching_chats_with_the_running_bot(token):
     output = io.StringIO()
     async with bot(token) as running:
         await attach(
@@ -411,7 +406,7 @@ async def test_attaching_chats_with_the_running_bot(token: str | None) -> None:
         assert (first.channel, first.text, first.locale) == ("web", "hi", "zh")
 
 
-async def test_attaching_shows_what_comes_with_a_reply_as_words() -> None:
+async def test_attaching_shows_what_comes_with_a_reply_as_words():
     output = io.StringIO()
     async with bot() as running:
         running.engine.answer = full
@@ -419,20 +414,20 @@ async def test_attaching_shows_what_comes_with_a_reply_as_words() -> None:
     assert output.getvalue() == SHOWN
 
 
-async def test_attaching_with_a_wrong_token_says_so() -> None:
+async def test_attaching_with_a_wrong_token_says_so():
     async with bot(TOKEN) as running:
         with pytest.raises(ChannelError, match="does not accept this token"):
             await attach(running.url, "wrong", input=io.StringIO("hi\n"), output=io.StringIO())
 
 
-async def test_attaching_to_nothing_says_so() -> None:
+async def test_attaching_to_nothing_says_so():
     async with bot() as running:
         pass
     with pytest.raises(ChannelError, match="Nothing answers at 127"):
         await attach(running.url, input=io.StringIO("hi\n"), output=io.StringIO())
 
 
-async def test_attaching_to_a_bot_without_a_web_chat_says_so() -> None:
+async def test_attaching_to_a_bot_without_a_web_chat_says_so():
     server = DashboardServer(
         DashboardConfig(port=0), readiness=_ready, registry=CollectorRegistry()
     )
@@ -442,7 +437,7 @@ async def test_attaching_to_a_bot_without_a_web_chat_says_so() -> None:
     await server.stop()
 
 
-async def test_a_line_too_long_is_told_and_the_next_goes_on() -> None:
+async def test_a_line_too_long_is_told_and_the_next_goes_on():
     output = io.StringIO()
     async with bot() as running:
         lines = io.StringIO("x" * 70_000 + "\nshort\n")
@@ -469,9 +464,7 @@ class Watched(io.StringIO):
             await self._changed.wait()
 
 
-async def test_a_line_typed_while_the_bot_restarts_arrives_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_line_typed_while_the_bot_restarts_arrives_once(monkeypatch):
     monkeypatch.setattr("adapters.web.client.FIRST_DELAY", 0.02)
     reader, writer = os.pipe()
     output = Watched()
@@ -490,9 +483,7 @@ async def test_a_line_typed_while_the_bot_restarts_arrives_once(
     assert output.getvalue() == "You said: before\nYou said: after\n"
 
 
-async def test_a_reply_finished_while_disconnected_is_shown_on_return(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_reply_finished_while_disconnected_is_shown_on_return(monkeypatch):
     monkeypatch.setattr("adapters.web.client.FIRST_DELAY", 0.02)
     reader, writer = os.pipe()
     output = Watched()

@@ -132,7 +132,7 @@ def reading(times: int) -> Any:
 # --- notices -------------------------------------------------------------------------------------
 
 
-async def test_each_level_is_told_once_in_each_cycle(tmp_path: Path):
+async def test_each_level_is_told_once_in_each_cycle(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 4)
         told: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ async def test_each_level_is_told_once_in_each_cycle(tmp_path: Path):
         assert current(tmp_path)["compaction_count"] == 2
 
 
-async def test_a_jump_over_both_levels_is_told_of_once(tmp_path: Path):
+async def test_a_jump_over_both_levels_is_told_of_once(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1)
         (notice,) = await reaching(engine, 160_000)
@@ -162,7 +162,7 @@ async def test_a_jump_over_both_levels_is_told_of_once(tmp_path: Path):
     ],
 )
 async def test_a_notice_speaks_the_persons_language_and_has_buttons(
-    tmp_path: Path, locale: str, begins: str, labels: list[str]
+    tmp_path, locale, begins, labels
 ):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1, locale=locale)
@@ -175,7 +175,7 @@ async def test_a_notice_speaks_the_persons_language_and_has_buttons(
 
 
 @pytest.mark.parametrize("locale", ["en", "zh"])
-async def test_without_buttons_the_commands_are_spelled_out(tmp_path: Path, locale: str):
+async def test_without_buttons_the_commands_are_spelled_out(tmp_path, locale):
     channel = InMemoryChannel(capabilities=PLAIN)
     async with begun(tmp_path, Brain(), channel=channel) as engine:
         await talk(engine, 1, locale=locale)
@@ -184,7 +184,7 @@ async def test_without_buttons_the_commands_are_spelled_out(tmp_path: Path, loca
         assert all(each in notice.text for each in ("/compact", "/new", "/notices later"))
 
 
-async def test_pressing_not_now_ends_notices_for_this_conversation_only(tmp_path: Path):
+async def test_pressing_not_now_ends_notices_for_this_conversation_only(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1)
         (notice,) = await reaching(engine, 126_000)
@@ -197,7 +197,7 @@ async def test_pressing_not_now_ends_notices_for_this_conversation_only(tmp_path
         assert len(await reaching(engine, 126_000)) == 1
 
 
-async def test_pressing_compact_summarises(tmp_path: Path):
+async def test_pressing_compact_summarises(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 5)
         (notice,) = await reaching(engine, 126_000)
@@ -206,7 +206,7 @@ async def test_pressing_compact_summarises(tmp_path: Path):
 
 
 @pytest.mark.parametrize("off", ["/notices off", "/notices later"])
-async def test_who_turned_notices_off_gets_none_and_no_receipt(tmp_path: Path, off: str):
+async def test_who_turned_notices_off_gets_none_and_no_receipt(tmp_path, off):
     async with begun(tmp_path, Brain(flush=writing("Ada likes boats."))) as engine:
         await talk(engine, 4)
         await command(engine, off)
@@ -218,11 +218,6 @@ async def test_who_turned_notices_off_gets_none_and_no_receipt(tmp_path: Path, o
         assert len(await reaching(engine, 160_000)) == 1
 
 
-@pytest.mark.parametrize(
-    ("context", "channel", "told"),
-    [({}, {}, 0), ({"notices": "on"}, {}, 1), ({}, {"notices": "on"}, 1),
-     ({"notices": "on"}, {"notices": "off"}, 0)],
-)  # fmt: skip
 async def swept(engine: Engine) -> list[str]:
     """What the scheduler's sweep tells of."""
     before = len(engine.channel.sent)
@@ -233,9 +228,7 @@ async def swept(engine: Engine) -> list[str]:
     return told
 
 
-async def test_a_conversation_that_became_nearly_full_without_a_turn_is_told_of_once(
-    tmp_path: Path,
-):
+async def test_a_conversation_that_became_nearly_full_without_a_turn_is_told_of_once(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1)
         assert await reaching(engine, 72_000) == []
@@ -257,7 +250,7 @@ async def test_a_conversation_that_became_nearly_full_without_a_turn_is_told_of_
         assert await swept(engine) == []
 
 
-async def test_a_changed_window_is_told_of_at_the_level_it_reaches(tmp_path: Path):
+async def test_a_changed_window_is_told_of_at_the_level_it_reaches(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1)
         await reaching(engine, 72_000)
@@ -269,9 +262,7 @@ async def test_a_changed_window_is_told_of_at_the_level_it_reaches(tmp_path: Pat
         assert told.startswith("This conversation is 90 % full")
 
 
-async def test_a_sweep_tells_nobody_who_does_not_want_to_hear_or_was_silent_for_long(
-    tmp_path: Path,
-):
+async def test_a_sweep_tells_nobody_who_does_not_want_to_hear_or_was_silent_for_long(tmp_path):
     session = {"reset": {"mode": "none"}}
     async with begun(tmp_path, Brain(), session=session) as engine:
         for sender, wish in (("ada", "off"), ("bob", "later"), ("cid", "")):
@@ -296,7 +287,7 @@ async def test_a_sweep_tells_nobody_who_does_not_want_to_hear_or_was_silent_for_
      ({"notices": "on"}, {"notices": "off"}, 0)],
 )  # fmt: skip
 async def test_a_group_is_told_nothing_unless_the_configuration_wants_it(
-    tmp_path: Path, context: dict[str, Any], channel: dict[str, Any], told: int
+    tmp_path, context, channel, told
 ):
     open_group = {"memory": {"group_policy": "open", "require_mention": False, **channel}}
     den = {"chat_type": "group"}
@@ -307,7 +298,7 @@ async def test_a_group_is_told_nothing_unless_the_configuration_wants_it(
 
 
 @pytest.mark.parametrize("where", ["context", "channels"])
-async def test_notices_turned_off_by_the_configuration_can_be_turned_on(tmp_path: Path, where: str):
+async def test_notices_turned_off_by_the_configuration_can_be_turned_on(tmp_path, where):
     wish: dict[str, Any] = {"notices": "off"}
     sections = {"channels": {"memory": wish}} if where == "channels" else wish
     async with begun(tmp_path, Brain(), **sections) as engine:
@@ -319,7 +310,7 @@ async def test_notices_turned_off_by_the_configuration_can_be_turned_on(tmp_path
         assert len(await reaching(engine, 160_000)) == 1
 
 
-async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path: Path):
+async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path):
     async with begun(tmp_path, Brain(chat=reading(4), input_window=16_000)) as engine:
         boats(tmp_path)
         await ask(engine, "look")
@@ -331,7 +322,7 @@ async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path: Path)
 # --- saving memory -------------------------------------------------------------------------------
 
 
-async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path: Path):
+async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4, BOAT)
@@ -360,7 +351,7 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path: Pa
         assert current(tmp_path)["memory_flush_compaction_count"] == 1
 
 
-async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(tmp_path: Path):
+async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(tmp_path):
     async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
         await talk(engine, 4, BOAT)
         await reaching(engine, FLUSH_FROM)
@@ -374,7 +365,7 @@ async def test_who_watches_sees_that_memory_is_saved_and_what_no_message_tells(t
         assert kinds == [("summarising", "begun"), ("summarising", "done")]
 
 
-async def test_who_watches_sees_what_was_saved_without_a_word(tmp_path: Path):
+async def test_who_watches_sees_what_was_saved_without_a_word(tmp_path):
     async with begun(tmp_path, Brain(flush=writing("Ada keeps a boat"))) as engine:
         await talk(engine, 1, BOAT)
         await command(engine, "/notices off")
@@ -385,7 +376,7 @@ async def test_who_watches_sees_what_was_saved_without_a_word(tmp_path: Path):
         assert end.where.startswith("memory/2026-11-21.md:")
 
 
-async def test_who_watches_sees_that_it_failed(tmp_path: Path):
+async def test_who_watches_sees_that_it_failed(tmp_path):
     brain = Brain(flush=ModelOverloaded(), summary=ModelOverloaded())
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -399,7 +390,7 @@ async def test_who_watches_sees_that_it_failed(tmp_path: Path):
         ]
 
 
-async def test_a_flush_knows_the_date_has_one_tool_and_is_seen_by_nobody(tmp_path: Path):
+async def test_a_flush_knows_the_date_has_one_tool_and_is_seen_by_nobody(tmp_path):
     brain = Brain(flush="I saved nothing, I just talk.")
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 1)
@@ -413,7 +404,7 @@ async def test_a_flush_knows_the_date_has_one_tool_and_is_seen_by_nobody(tmp_pat
         assert "just talk" not in str(brain.asked("chat")[-1].messages)
 
 
-async def test_a_tools_answer_that_jumps_over_the_border_is_noticed_within_the_turn(tmp_path: Path):
+async def test_a_tools_answer_that_jumps_over_the_border_is_noticed_within_the_turn(tmp_path):
     def chat(request: Request) -> Reply:
         if isinstance(request.messages[-1].blocks[-1], ToolResult):
             return says("Here you are.", FLUSH_FROM + 600)
@@ -441,9 +432,7 @@ async def test_a_tools_answer_that_jumps_over_the_border_is_noticed_within_the_t
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-async def test_a_flush_that_fails_is_not_tried_each_turn_and_blocks_nothing(
-    tmp_path: Path, how: str
-):
+async def test_a_flush_that_fails_is_not_tried_each_turn_and_blocks_nothing(tmp_path, how):
     brain = Brain(flush=ModelOverloaded() if how == "fails" else "x")
     seconds = 60.0
     if how == "hangs":
@@ -460,7 +449,7 @@ async def test_a_flush_that_fails_is_not_tried_each_turn_and_blocks_nothing(
         assert len(brain.asked("flush")) == 1
 
 
-async def test_what_a_failed_flush_left_is_saved_at_the_end(tmp_path: Path):
+async def test_what_a_failed_flush_left_is_saved_at_the_end(tmp_path):
     brain = Brain(flush=ModelOverloaded())
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 2, BOAT)
@@ -470,7 +459,7 @@ async def test_what_a_failed_flush_left_is_saved_at_the_end(tmp_path: Path):
         assert "Wanda" in next((tmp_path / "workspace").rglob("2026-11-21.md")).read_text()
 
 
-async def test_a_new_conversation_saves_only_what_was_not_saved(tmp_path: Path):
+async def test_a_new_conversation_saves_only_what_was_not_saved(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 2)
@@ -485,7 +474,7 @@ async def test_a_new_conversation_saves_only_what_was_not_saved(tmp_path: Path):
         assert "turn 0" not in shown
 
 
-async def test_a_turn_that_ends_after_new_is_saved_too_and_no_summary_is_written(tmp_path: Path):
+async def test_a_turn_that_ends_after_new_is_saved_too_and_no_summary_is_written(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -507,7 +496,7 @@ def saved_from(brain: Brain, begins: str) -> int:
     return sum(begins in request.messages[0].text for request in brain.asked("flush"))
 
 
-async def test_a_turn_that_ends_while_its_conversation_is_being_saved_is_saved_too(tmp_path: Path):
+async def test_a_turn_that_ends_while_its_conversation_is_being_saved_is_saved_too(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 2)
@@ -524,7 +513,7 @@ async def test_a_turn_that_ends_while_its_conversation_is_being_saved_is_saved_t
         assert (saved_from(brain, "the last thing"), saved_from(brain, "turn 0")) == (1, 1)
 
 
-async def test_what_was_said_while_memory_was_saved_is_saved_at_the_end(tmp_path: Path):
+async def test_what_was_said_while_memory_was_saved_is_saved_at_the_end(tmp_path):
     brain = Brain(used=FLUSH_FROM)
     async with begun(tmp_path, brain) as engine:
         brain.held["flush"] = asyncio.Event()
@@ -537,7 +526,7 @@ async def test_what_was_said_while_memory_was_saved_is_saved_at_the_end(tmp_path
         assert (saved_from(brain, "the last thing"), saved_from(brain, "turn 0")) == (1, 1)
 
 
-async def test_a_conversation_gone_back_to_is_saved_before_it_is_summarised(tmp_path: Path):
+async def test_a_conversation_gone_back_to_is_saved_before_it_is_summarised(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 1)
@@ -551,7 +540,7 @@ async def test_a_conversation_gone_back_to_is_saved_before_it_is_summarised(tmp_
         assert "gone back to" in str(brain.asked("summary")[0].messages)
 
 
-async def test_after_a_wished_summary_that_failed_the_cycle_is_still_saved(tmp_path: Path):
+async def test_after_a_wished_summary_that_failed_the_cycle_is_still_saved(tmp_path):
     brain = Brain(summary=ModelOverloaded())
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -566,7 +555,7 @@ async def test_after_a_wished_summary_that_failed_the_cycle_is_still_saved(tmp_p
 
 
 @pytest.mark.parametrize("on", [True, False])
-async def test_saving_can_be_turned_off(tmp_path: Path, on: bool):  # noqa: FBT001
+async def test_saving_can_be_turned_off(tmp_path, on):
     brain = Brain()
     async with begun(tmp_path, brain, enable_memory_flush=on) as engine:
         await talk(engine, 4)
@@ -580,7 +569,7 @@ async def test_saving_can_be_turned_off(tmp_path: Path, on: bool):  # noqa: FBT0
 # --- compaction ----------------------------------------------------------------------------------
 
 
-async def test_a_full_conversation_goes_on_from_a_summary_and_undo_takes_it_back(tmp_path: Path):
+async def test_a_full_conversation_goes_on_from_a_summary_and_undo_takes_it_back(tmp_path):
     def chat(request: Request) -> Reply:
         said = request.messages[-1]
         if "tool" in said.text:
@@ -620,7 +609,7 @@ async def test_a_full_conversation_goes_on_from_a_summary_and_undo_takes_it_back
         assert is_paired(request)
 
 
-async def test_after_undo_the_next_summary_waits_until_it_must_be(tmp_path: Path):
+async def test_after_undo_the_next_summary_waits_until_it_must_be(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 4)
         assert len(await reaching(engine, FULL + 1)) == 1
@@ -644,15 +633,7 @@ async def test_after_undo_the_next_summary_waits_until_it_must_be(tmp_path: Path
     ],
 )
 async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
-    tmp_path: Path,
-    *,
-    window: int,
-    full: int,
-    hard: int,
-    longest: int,
-    locale: str,
-    why: str,
-    done: str,
+    tmp_path, *, window, full, hard, longest, locale, why, done
 ):
     said = {"locale": locale}
     async with begun(tmp_path, Brain(input_window=window)) as engine:
@@ -677,7 +658,7 @@ async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
         assert why not in receipt.text
 
 
-async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(tmp_path: Path):
+async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(tmp_path):
     brain = Brain(input_window=16_000)
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -694,7 +675,7 @@ async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(tmp_path: P
         assert len(brain.asked("summary")) == 1
 
 
-async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(tmp_path: Path):
+async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 5)
         await command(engine, "/compact")
@@ -705,7 +686,7 @@ async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(tmp_path: Path
         assert all(each.startswith("4 older messages became a summary") for each in receipts)
 
 
-async def test_an_undo_within_a_turn_counts_for_it(tmp_path: Path):
+async def test_an_undo_within_a_turn_counts_for_it(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -725,9 +706,7 @@ async def test_an_undo_within_a_turn_counts_for_it(tmp_path: Path):
         assert "during" in words_of(brain.asked("chat")[-1])
 
 
-async def test_an_undo_while_a_turn_is_stored_counts_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_undo_while_a_turn_is_stored_counts_for_it(tmp_path, monkeypatch):
     commit, reached, stored = Committer.commit, asyncio.Event(), asyncio.Event()
 
     async def slow(self: Committer, now: int, work: Any, **options: Any) -> Any:
@@ -751,7 +730,7 @@ async def test_an_undo_while_a_turn_is_stored_counts_for_it(
         assert len(brain.asked("summary")) == 1  # and not another one at once
 
 
-async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_one(tmp_path: Path):
+async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_one(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 4)
         await reaching(engine, FULL + 1)
@@ -771,7 +750,7 @@ async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_
         assert words_of(engine.model.asked("chat")[-1])[0] == "turn 0"
 
 
-async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tmp_path: Path):
+async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 4)
         await reaching(engine, FULL + 1)
@@ -785,7 +764,7 @@ async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tm
     assert mirrored[1:] == [row[0] for row in query(tmp_path, "SELECT line FROM entries")]
 
 
-async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_path: Path):
+async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4, BOAT)
@@ -798,7 +777,7 @@ async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_
         assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
 
 
-async def test_a_program_that_ends_while_it_summarises_has_lost_nothing(tmp_path: Path):
+async def test_a_program_that_ends_while_it_summarises_has_lost_nothing(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -826,9 +805,7 @@ class Stuck(InMemoryChannel):
         return await super().send(piece)
 
 
-async def test_a_receipt_that_was_not_sent_is_sent_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_receipt_that_was_not_sent_is_sent_after_a_restart(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.app.SEND_GRACE", 0.01)
     stuck = Stuck()
     async with begun(tmp_path, Brain(), channel=stuck) as engine:
@@ -848,7 +825,7 @@ async def test_a_receipt_that_was_not_sent_is_sent_after_a_restart(
 
 @pytest.mark.parametrize("how", ["times out", "nonsense", "overflows", "refuses"])
 async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path, how, monkeypatch
 ):
     answers: dict[str, Any] = {
         "times out": SUMMARY,
@@ -880,7 +857,7 @@ async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
 # --- overflow ------------------------------------------------------------------------------------
 
 
-async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path: Path):
+async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path):
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:
@@ -915,7 +892,7 @@ async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path: Path):
     ],
 )
 async def test_a_receipt_does_not_call_a_note_a_summary(
-    tmp_path: Path, *, notices: str, saved: str, locale: str, begins: str, kept: str
+    tmp_path, *, notices, saved, locale, begins, kept
 ):
     failures = [ModelContextFull()]
 
@@ -948,9 +925,7 @@ async def test_a_receipt_does_not_call_a_note_a_summary(
     ("locale", "told"),
     [("en", "I could not summarise the older part"), ("zh", "没能为这次对话较早的部分写出摘要")],
 )
-async def test_a_wished_summary_that_fails_leaves_all_as_it_was_and_says_so(
-    tmp_path: Path, locale: str, told: str
-):
+async def test_a_wished_summary_that_fails_leaves_all_as_it_was_and_says_so(tmp_path, locale, told):
     brain = Brain(summary=ModelOverloaded())
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5, locale=locale)
@@ -962,7 +937,7 @@ async def test_a_wished_summary_that_fails_leaves_all_as_it_was_and_says_so(
 
 
 @pytest.mark.parametrize("how", ["error", "half a reply", "stop"])
-async def test_an_overflow_after_tools_goes_on_behind_their_results(tmp_path: Path, how: str):
+async def test_an_overflow_after_tools_goes_on_behind_their_results(tmp_path, how):
     overflows = [True]
 
     def chat(request: Request) -> Any:
@@ -997,7 +972,7 @@ async def test_an_overflow_after_tools_goes_on_behind_their_results(tmp_path: Pa
         assert current(tmp_path)["input_tokens"] >= 4 * 1_990 + 1_990 + 2_990
 
 
-async def test_a_second_overflow_is_told_and_the_conversation_is_still_there(tmp_path: Path):
+async def test_a_second_overflow_is_told_and_the_conversation_is_still_there(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
@@ -1017,7 +992,7 @@ async def test_a_second_overflow_is_told_and_the_conversation_is_still_there(tmp
         assert words_of(brain.asked("chat")[-1])[0] == "turn 0"
 
 
-async def test_one_message_that_is_larger_than_the_window_does_not_block_what_comes(tmp_path: Path):
+async def test_one_message_that_is_larger_than_the_window_does_not_block_what_comes(tmp_path):
     brain = Brain(used=0, input_window=16_000)
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "giant: " + "boats and harbours " * 5_000)
@@ -1029,7 +1004,7 @@ async def test_one_message_that_is_larger_than_the_window_does_not_block_what_co
         assert len(str(brain.asked("chat")[-1].messages)) < 40_000
 
 
-async def test_an_overflow_of_three_turns_keeps_the_last_one(tmp_path: Path):
+async def test_an_overflow_of_three_turns_keeps_the_last_one(tmp_path):
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:
@@ -1047,7 +1022,7 @@ async def test_an_overflow_of_three_turns_keeps_the_last_one(tmp_path: Path):
 # --- windows -------------------------------------------------------------------------------------
 
 
-async def test_a_window_that_is_too_small_is_refused_with_the_reason(tmp_path: Path):
+async def test_a_window_that_is_too_small_is_refused_with_the_reason(tmp_path):
     brain = Brain(input_window=15_999)
     async with begun(tmp_path, brain) as engine:
         answer = await ask(engine, "hello")
@@ -1059,7 +1034,7 @@ async def test_a_window_that_is_too_small_is_refused_with_the_reason(tmp_path: P
 
 
 @pytest.mark.parametrize("window", [16_000, 20_000, 31_999])
-async def test_a_small_window_converses(tmp_path: Path, window: int):
+async def test_a_small_window_converses(tmp_path, window):
     brain = Brain(used=0, input_window=window)
     async with begun(tmp_path, brain) as engine:
         for number in range(30):
@@ -1073,7 +1048,7 @@ async def test_a_small_window_converses(tmp_path: Path, window: int):
 # --- commands ------------------------------------------------------------------------------------
 
 
-async def test_context_shows_what_fills_it_with_a_picture(tmp_path: Path):
+async def test_context_shows_what_fills_it_with_a_picture(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 2)
         engine.model.used = 90_000
@@ -1096,9 +1071,7 @@ async def test_context_shows_what_fills_it_with_a_picture(tmp_path: Path):
         assert "50 %" in status
 
 
-async def test_context_says_so_when_a_window_is_capped_and_is_plain_without_pictures(
-    tmp_path: Path,
-):
+async def test_context_says_so_when_a_window_is_capped_and_is_plain_without_pictures(tmp_path):
     channel = InMemoryChannel(capabilities=PLAIN)
     async with begun(tmp_path, Brain(), channel=channel, context_tokens=120_000) as engine:
         answer = await command(engine, "/context detail", locale="zh")
@@ -1107,7 +1080,7 @@ async def test_context_says_so_when_a_window_is_capped_and_is_plain_without_pict
         assert engine.channel.sent[-1].attachments == ()
 
 
-async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path: Path):
+async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1)
         await command(engine, "/usage tokens")
@@ -1126,7 +1099,7 @@ async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path: Pa
         assert "in · 10 out" not in str(engine.model.requests[-1].messages)
 
 
-async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_path: Path):
+async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_path):
     cached = Reply(
         Message("assistant", (Text("All right."),)),
         "end",
@@ -1142,7 +1115,7 @@ async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_p
         assert "_150 in, 9\u202f000 from the cache · 10 out · 5 % full · $0.0013_" in reply
 
 
-async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_path: Path):
+async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 4)
         status = await command(engine, "/status")
@@ -1163,9 +1136,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_pa
         ({"mode": "idle", "idle_minutes": 90}, "Sat 2026-11-21 13:30 (UTC), if you are silent"),
     ],
 )
-async def test_status_tells_the_fresh_start_that_is_configured(
-    tmp_path: Path, reset: dict[str, Any], told: str
-):
+async def test_status_tells_the_fresh_start_that_is_configured(tmp_path, reset, told):
     async with begun(tmp_path, Brain(), session={"reset": reset}) as engine:
         await ask(engine, "hello")
         assert f"Next fresh start: {told}" in await command(engine, "/status")
@@ -1176,7 +1147,7 @@ async def test_status_tells_the_fresh_start_that_is_configured(
 
 
 @pytest.mark.parametrize("locale", ["en", "zh"])
-async def test_a_notice_says_what_a_new_conversation_takes_along(tmp_path: Path, locale: str):
+async def test_a_notice_says_what_a_new_conversation_takes_along(tmp_path, locale):
     words = {"en": "takes along a short summary", "zh": "会带上这次对话的简短摘要"}
     async with begun(tmp_path, Brain()) as engine:
         await talk(engine, 1, locale=locale)
@@ -1184,14 +1155,14 @@ async def test_a_notice_says_what_a_new_conversation_takes_along(tmp_path: Path,
         assert words[locale] in notice.text
 
 
-async def test_a_notice_where_nothing_is_remembered_says_that_nothing_comes_along(tmp_path: Path):
+async def test_a_notice_where_nothing_is_remembered_says_that_nothing_comes_along(tmp_path):
     async with begun(tmp_path, Brain(), scope={"rules": [], "default": "deny"}) as engine:
         await talk(engine, 1)
         (notice,) = await reaching(engine, 130_000)
         assert "takes nothing along here" in notice.text
 
 
-async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path: Path):
+async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5, BOAT)
@@ -1204,7 +1175,7 @@ async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path: Path)
         assert words_of(brain.asked("chat")[-1])[0] == "turn 2"
 
 
-async def test_a_short_conversation_has_nothing_to_compact(tmp_path: Path):
+async def test_a_short_conversation_has_nothing_to_compact(tmp_path):
     async with begun(tmp_path, Brain()) as engine:
         assert "still short" in await command(engine, "/compact")
         await talk(engine, 3)
@@ -1212,7 +1183,7 @@ async def test_a_short_conversation_has_nothing_to_compact(tmp_path: Path):
         assert engine.model.asked("summary") == []
 
 
-async def test_two_compacts_at_once_make_one_summary(tmp_path: Path):
+async def test_two_compacts_at_once_make_one_summary(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -1245,7 +1216,7 @@ async def during_a_turn(engine: Engine, words: str, chats: int) -> str:
     return answer
 
 
-async def test_a_compaction_within_a_turn_loses_nothing_of_it(tmp_path: Path):
+async def test_a_compaction_within_a_turn_loses_nothing_of_it(tmp_path):
     brain = Brain(used=100_000)
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -1263,7 +1234,7 @@ async def test_a_compaction_within_a_turn_loses_nothing_of_it(tmp_path: Path):
         assert words_of(engine.model.requests[-1])[:2] == ["turn 2", "All right."]
 
 
-async def test_new_within_a_turn_leaves_it_in_its_conversation(tmp_path: Path):
+async def test_new_within_a_turn_leaves_it_in_its_conversation(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 2)
@@ -1281,7 +1252,7 @@ async def forget(engine: Engine, words: str) -> None:
     assert "Forgotten" in await engine.ask("/memory forget yes")
 
 
-async def test_what_is_forgotten_within_a_turn_is_not_shown_after_it(tmp_path: Path):
+async def test_what_is_forgotten_within_a_turn_is_not_shown_after_it(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "the code is xyzzy-42")
@@ -1298,7 +1269,7 @@ async def test_what_is_forgotten_within_a_turn_is_not_shown_after_it(tmp_path: P
         assert "during" in words_of(request)
 
 
-async def test_what_is_forgotten_while_it_is_summarised_is_in_no_summary(tmp_path: Path):
+async def test_what_is_forgotten_while_it_is_summarised_is_in_no_summary(tmp_path):
     brain = Brain(summary="- The code is xyzzy-42, they said.\n- They talked about boats.")
     async with begun(tmp_path, brain) as engine:
         await ask(engine, f"the code is xyzzy-42. {LONG}")
@@ -1318,7 +1289,7 @@ async def test_what_is_forgotten_while_it_is_summarised_is_in_no_summary(tmp_pat
         assert current(tmp_path)["compaction"]
 
 
-async def test_who_wished_a_summary_is_told_that_it_was_dropped(tmp_path: Path):
+async def test_who_wished_a_summary_is_told_that_it_was_dropped(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -1331,7 +1302,7 @@ async def test_who_wished_a_summary_is_told_that_it_was_dropped(tmp_path: Path):
         assert engine.sent_to("ada")[-1].startswith("I could not summarise the older part")
 
 
-async def test_what_is_forgotten_within_a_turn_is_not_summarised_after_it(tmp_path: Path):
+async def test_what_is_forgotten_within_a_turn_is_not_summarised_after_it(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await ask(engine, f"the code is xyzzy-42. {LONG}")
@@ -1349,7 +1320,7 @@ async def test_what_is_forgotten_within_a_turn_is_not_summarised_after_it(tmp_pa
             assert all("xyzzy" not in str(each.messages) for each in brain.asked(purpose))
 
 
-async def test_what_is_forgotten_in_a_first_turn_does_not_begin_its_conversation(tmp_path: Path):
+async def test_what_is_forgotten_in_a_first_turn_does_not_begin_its_conversation(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "hello")
@@ -1371,9 +1342,7 @@ async def test_what_is_forgotten_in_a_first_turn_does_not_begin_its_conversation
     assert query(tmp_path, "SELECT 1 FROM prefix_texts WHERE text LIKE '%xyzzy%'") == []
 
 
-async def test_what_a_summary_says_is_found_until_it_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_a_summary_says_is_found_until_it_is_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     brain = Brain(summary="- A tool said that the ferry leaves from pier xyzzy-42.")
     async with begun(tmp_path, brain) as engine:
@@ -1390,7 +1359,7 @@ async def test_what_a_summary_says_is_found_until_it_is_forgotten(
         assert "(forgotten" in first_note(brain.asked("chat")[-1])
 
 
-async def test_an_undo_of_a_summary_while_the_next_is_written_drops_that_one(tmp_path: Path):
+async def test_an_undo_of_a_summary_while_the_next_is_written_drops_that_one(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -1407,7 +1376,7 @@ async def test_an_undo_of_a_summary_while_the_next_is_written_drops_that_one(tmp
         assert words_of(brain.asked("chat")[-1])[0] == "turn 0"
 
 
-async def test_a_summary_that_is_ready_after_new_is_not_told_of(tmp_path: Path):
+async def test_a_summary_that_is_ready_after_new_is_not_told_of(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -1424,7 +1393,7 @@ async def test_a_summary_that_is_ready_after_new_is_not_told_of(tmp_path: Path):
 
 
 async def test_after_a_restart_a_conversation_that_was_shortened_is_not_thought_to_be_short(
-    tmp_path: Path,
+    tmp_path,
 ):
     async with begun(tmp_path, Brain(chat=reading(1), input_window=32_000)) as engine:
         boats(tmp_path)
@@ -1466,7 +1435,7 @@ class Pieces(Brain):
 @pytest.mark.parametrize(
     "pieces", [("NO", "_RE", "PLY"), ("N", "O_REPLY", "\n"), (" no_", "reply "), ("[SIL", "ENT]")]
 )
-async def test_a_silent_reply_is_never_seen(tmp_path: Path, pieces: tuple[str, ...]):
+async def test_a_silent_reply_is_never_seen(tmp_path, pieces):
     async with begun(tmp_path, Pieces(pieces=pieces)) as engine:
         await engine.say("hello")
         await until(lambda: current(tmp_path)["turns"] == 1)
@@ -1477,14 +1446,14 @@ async def test_a_silent_reply_is_never_seen(tmp_path: Path, pieces: tuple[str, .
         assert await ask(engine, "and now?") == "Yes."
 
 
-async def test_a_reply_that_only_ends_in_the_token_is_shown_whole(tmp_path: Path):
+async def test_a_reply_that_only_ends_in_the_token_is_shown_whole(tmp_path):
     pieces = ("NO_", "RELATION to that. ", "Bye. NO_REPLY")
     async with begun(tmp_path, Pieces(pieces=pieces)) as engine:
         assert await ask(engine, "hello") == "NO_RELATION to that. Bye. NO_REPLY"
         assert "NO_" not in engine.channel.drafts
 
 
-async def test_stopped_in_the_middle_of_the_token_nothing_is_shown(tmp_path: Path):
+async def test_stopped_in_the_middle_of_the_token_nothing_is_shown(tmp_path):
     model = Pieces(pieces=("NO", "_RE"), pause=asyncio.Event())
     async with begun(tmp_path, model) as engine:
         await engine.say("hello")
@@ -1503,7 +1472,7 @@ async def test_usage_adds_up():
 # --- long results --------------------------------------------------------------------------------
 
 
-async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_path: Path):
+async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_path):
     seen: list[str] = []
 
     def chat(request: Request) -> Reply:

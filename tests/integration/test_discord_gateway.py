@@ -1,26 +1,29 @@
 """The real SDK on the fake gateway: connecting, staying, coming back, and catching up."""
 
+from __future__ import annotations
+
 import asyncio
+import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from bot.channel import Address, Health, Outbound
-from bot.errors import SendTransient
+from adapters.discord.api import Rest, new_session
+from adapters.discord.channel import Discord
+from adapters.discord.sdk import discord
+from bot.channel import Address, Doctor, Health, Outbound
+from bot.commands.menu import menus
+from bot.errors import ChannelError, SendTransient
+from bot.findings import told
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, account, running, settings
 from tests.fakes.discord_parts import TOKEN
 from tests.fakes.telegram_channel import WatchingEngine
 from tests.support import post
-
-
-@pytest.fixture
-async def fake():
-    async with FakeDiscord() as server:
-        yield server
 
 
 @pytest.fixture
@@ -243,11 +246,7 @@ async def test_an_unreachable_gateway_is_told_and_tried_again(engine):
 
 async def test_two_accounts_use_their_own_servers(engine):
     async with FakeDiscord() as one, FakeDiscord("other-token") as two:
-        work = {
-            "token": "other-token",
-            "api_root": two.api_root,
-            "gateway_url": two.gateway_url,
-        }
+        work = {"token": "other-token", "api_root": two.api_root, "gateway_url": two.gateway_url}
         async with running(engine, settings(one, accounts={"work": work})) as channel:
             await engine.wait_said(Health.UP)
             await engine.wait_said(Health.UP, "work")
@@ -550,3 +549,182 @@ async def test_stopping_while_nothing_can_be_stored_is_clean(fake, engine, chann
     engine.failures = 1_000_000
     await fake.say("7", "hello")
     await engine.wait_said(Health.DEGRADED)
+
+
+@pytest.fixture
+async def fake():
+    async with FakeDiscord() as server:
+        server.dm("7")
+        yield server
+
+
+@pytest.fixture
+async def rest(fake):
+    async with new_session() as session:
+        yield Rest(fake.token, fake.api_root, session)
+
+
+async def send(rest, channel="700007", **body):
+    return await rest.call("POST", "/channels/{channel_id}/messages", body, channel_id=channel)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"content": ""}, 50006),
+        ({"content": " \u200b\n"}, 50006),
+        ({"content": "x" * 2001}, 50035),
+        ({"content": "x", "nonce": "n" * 26}, 50035),
+        ({"content": "x", "message_reference": {"message_id": "5"}}, 50035),
+        ({"content": "x", "components": [{"components": []}] * 6}, 50035),
+    ],
+)
+async def test_a_message_against_the_rules_is_refused(fake, rest, body, code):
+    with pytest.raises(discord.HTTPException) as caught:
+        await send(rest, **body)
+    assert (caught.value.status, caught.value.code) == (400, code)
+    assert fake.sent == []
+
+
+async def test_unknown_and_forbidden_channels_take_nothing(fake, rest):
+    with pytest.raises(discord.NotFound):
+        await send(rest, "1", content="x")
+    fake.forbidden["501"] = 50013
+    with pytest.raises(discord.Forbidden):
+        await send(rest, "501", content="x")
+
+
+async def test_an_enforced_nonce_gives_the_message_of_the_first_time(fake, rest):
+    first = await send(rest, content="x", nonce="1", enforce_nonce=True)
+    second = await send(rest, content="x", nonce="1", enforce_nonce=True)
+    third = await send(rest, content="x", nonce="1")
+    assert first["id"] == second["id"] != third["id"]
+
+
+async def test_only_own_messages_can_be_edited(fake, rest):
+    made = fake.message("7", "mine")
+    with pytest.raises(discord.Forbidden):
+        await rest.call(
+            "PATCH",
+            "/channels/{channel_id}/messages/{message_id}",
+            {"content": "yours"},
+            channel_id="700007",
+            message_id=made["id"],
+        )
+
+
+async def test_a_stranger_is_unauthorised(fake):
+    async with new_session() as session:
+        with pytest.raises(discord.HTTPException) as caught:
+            await send(Rest("x", fake.api_root, session), content="x")
+    assert caught.value.status == 401
+
+
+async def test_an_interaction_is_acknowledged_within_three_seconds_and_once(fake, rest):
+    shown = await fake.command("7", "status")
+    path = "/interactions/{webhook_id}/{webhook_token}/callback"
+    ids = {"webhook_id": shown.id, "webhook_token": shown.token}
+    await rest.call("POST", path, {"type": 5}, **ids)
+    with pytest.raises(discord.HTTPException) as caught:
+        await rest.call("POST", path, {"type": 5}, **ids)
+    assert caught.value.code == 40060
+    late = await fake.command("7", "status")
+    late.made -= 4
+    with pytest.raises(discord.NotFound):
+        await rest.call("POST", path, {"type": 5}, webhook_id=late.id, webhook_token=late.token)
+
+
+@pytest.mark.parametrize(
+    ("frames", "code"),
+    [
+        ([{"op": 3, "d": {}}], 4003),
+        ([{"op": 2, "d": {"token": "x", "intents": 0}}], 4004),
+        ([{"op": 2, "d": {"token": TOKEN, "intents": 0}}] * 2, 4005),
+    ],
+)
+async def test_a_connection_against_the_rules_is_closed(fake, frames, code):
+    async with aiohttp.ClientSession() as client, client.ws_connect(fake.gateway_url) as ws:
+        assert (await ws.receive_json())["op"] == 10
+        for frame in frames:
+            await ws.send_json(frame)
+        while not ws.closed:
+            await ws.receive()
+        assert ws.close_code == code
+
+
+async def test_it_runs_as_a_process_with_a_control_api():
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.fakes.discord", "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        url = (await process.stdout.readline()).decode().split()[-1]
+        async with new_session() as session:
+            people = [{"user_id": "7", "text": "a"}, {"event": "ODD", "data": {}}]
+            async with session.post(f"{url}/control/push", json=people) as response:
+                assert len((await response.json())["pushed"]) == 2
+            rest = Rest(TOKEN, f"{url}/api/v10", session)
+            await send(rest, content="answer")
+            async with session.get(f"{url}/control/wait?sent=1") as response:
+                assert (await response.json())["sent"] == 1
+            async with session.get(f"{url}/control/sent") as response:
+                assert [sent["content"] for sent in await response.json()] == ["answer"]
+            fault = {"match": "POST /channels", "status": 429, "retry_after": 3}
+            await session.post(f"{url}/control/fail", json=fault)
+            with pytest.raises(discord.RateLimited):
+                await send(rest, content="too soon")
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def found(config):
+    channel = Discord(config)
+    assert isinstance(channel, Doctor)
+    return [told(each, "en") for each in await channel.examine()]
+
+
+async def test_a_bot_that_is_set_up_is_well(fake):
+    assert {finding.level for finding in await found(settings(fake))} == {"ok"}
+
+
+async def test_a_refused_token_is_an_error_without_the_token(fake):
+    findings = await found(settings(fake, token="wrong", accounts={"idle": {}}))
+    assert [(f.level, f.account) for f in findings] == [("error", "idle"), ("error", "default")]
+    assert "wrong" not in repr(findings)
+
+
+async def test_what_hinders_it_is_told_with_what_to_do(fake):
+    fake.application = {"id": "900", "flags": 0, "interactions_endpoint_url": "https://x"}
+    fake.guilds.clear()
+    findings = await found(settings(fake))
+    said = {finding.text: finding.fix for finding in findings if finding.level != "ok"}
+    assert len(said) == 4
+    assert "Message Content Intent" in said["it may not read what messages say"]
+    assert "client_id=900" in said["it is not in server 500"]
+
+
+async def test_a_server_that_does_not_answer_is_an_error():
+    fake = FakeDiscord()
+    await fake.start()
+    config = settings(fake)
+    await fake.stop()
+    assert [finding.level for finding in await found(config)] == ["error"]
+
+
+async def test_slash_commands_are_compared_and_registered_once_more(fake):
+    channel = Discord(settings(fake))
+    await channel.publish_commands(menus())
+    assert [each.id for each in await channel.examine() if each.repair] == ["discord.menu"]
+    await channel.register()
+    found = await channel.examine()
+    assert [each.id for each in found if each.repair] == []
+    assert "discord.has_menu" in {each.id for each in found}
+
+
+async def test_commands_that_discord_does_not_take_say_why(fake):
+    channel = Discord(settings(fake, token="wrong"))
+    await channel.publish_commands(menus())
+    with pytest.raises(ChannelError, match=r"Discord \(default\): 401"):
+        await channel.register()

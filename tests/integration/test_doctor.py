@@ -32,7 +32,7 @@ PROGRAM = (sys.executable, "-c", "from bot.cli import main; main()", "doctor", "
 
 
 @pytest.fixture(autouse=True)
-def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs_stay: None) -> None:
+def _apart(tmp_path, monkeypatch, logs_stay):
     """A folder of its own, a page that nobody has, and no key of the environment's."""
     monkeypatch.chdir(tmp_path)
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LC_ALL", "LC_MESSAGES", "LANG"):
@@ -43,7 +43,7 @@ def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs_stay: None) -> 
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     """A storage folder in which something was said."""
     folder = tmp_path / "data"
 
@@ -312,10 +312,7 @@ def test_the_descriptors_that_count_are_those_of_the_bot_that_runs(data):
 @pytest.mark.parametrize(("soft", "level"), [(128, "error"), (512, "warning"), (2048, "ok")])
 def test_too_few_descriptors_are_told(tmp_path, soft, level):
     done = subprocess.run(
-        [
-            *("sh", "-c", f'ulimit -Sn {soft} && exec "$@"', "sh"),
-            *PROGRAM,
-        ],
+        [*("sh", "-c", f'ulimit -Sn {soft} && exec "$@"', "sh"), *PROGRAM],
         capture_output=True,
         env=os.environ,
         check=False,

@@ -1,25 +1,27 @@
 """A message's whole way, with real storage and everything else in memory."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
 
 import apsw
 import pytest
 
-from bot.agent.models import Request
-from bot.errors import (
-    ModelOverloaded,
-    ModelRateLimited,
-    SendLater,
-    SendRefused,
-    SendTransient,
-    StorageBusy,
-)
+from bot import errors
+from bot.agent.models import Reply, Request, TextDelta, Usage
+from bot.agent.models.breaker import Breaker
+from bot.channel import Address, ModelChoice
+from bot.messages import Message, ToolUse
 from bot.sessions.mirror import Mirror
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel, calls
-from tests.support import FakeClock, running
+from bot.upkeep.active_session import ActiveSessions
+from tests.fakes.brain import LONG, Brain, query
+from tests.support import Engine, FakeClock, running, until
 
 
 async def test_a_message_is_answered(tmp_path):
@@ -154,7 +156,7 @@ async def test_more_than_the_cap_is_told_kept_and_answered_together(tmp_path):
 
 
 async def test_a_model_that_fails_is_told_and_the_message_is_kept(tmp_path):
-    model = ScriptedModel(script=lambda _: ModelOverloaded())
+    model = ScriptedModel(script=lambda _: errors.ModelOverloaded())
     async with running(tmp_path, model=model) as engine:
         assert "overloaded" in await engine.ask("are you there?")
         model.script = lambda r: f"{len(r.messages)} messages"
@@ -189,12 +191,16 @@ async def test_a_person_never_finds_what_another_one_said(tmp_path):
 async def test_sends_are_retried_in_order_and_refused_ones_are_parked(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.delivery.delivery.FIRST_RETRY", 0.001)
     async with running(tmp_path) as engine:
-        engine.channel.errors = [SendTransient(), SendLater(0.001), SendTransient()]
+        engine.channel.errors = [
+            errors.SendTransient(),
+            errors.SendLater(0.001),
+            errors.SendTransient(),
+        ]
         await engine.say("one")
         await engine.say("two")
         await engine.channel.wait_until(lambda sent: len(sent) == 2)
         assert engine.sent_to("ada") == ["You said: one", "You said: two"]
-        engine.channel.errors = [SendRefused("blocked")]
+        engine.channel.errors = [errors.SendRefused("blocked")]
         assert "was not accepted" in await engine.ask("three")
         await engine.ask("four")
         assert "Could not be delivered to you: 1" in await engine.ask("/status")
@@ -301,7 +307,7 @@ async def test_strangers_who_ask_and_ask_keep_no_newcomer_out_and_no_code_is_in_
 
 async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):
     async with running(tmp_path):
-        with pytest.raises(StorageBusy, match=r"process \d+"):
+        with pytest.raises(errors.StorageBusy, match=r"process \d+"):
             async with running(tmp_path):
                 pass
 
@@ -375,7 +381,7 @@ async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_
     ],
 )
 async def test_how_long_the_service_wants_to_be_left_alone_is_told(tmp_path, wait, locale, words):
-    error = ModelRateLimited()
+    error = errors.ModelRateLimited()
     error.wait = wait
     async with running(tmp_path, model=ScriptedModel(script=lambda _: error)) as engine:
         assert words in await engine.ask("hello", locale=locale)
@@ -407,3 +413,378 @@ async def test_what_waits_behind_new_is_not_answered_with_what_was_said_before(t
         ]
         requests = [[m.text for m in request.messages] for request in model.requests]
         assert requests[1:] == [["running", "You said: running", "before"], ["after"]]
+
+
+class SlowNames(ScriptedModel):
+    """A model whose names take until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__(gate=asyncio.Event())
+        self.asked = 0
+        self.names_asked = asyncio.Event()
+        self.names_ready = asyncio.Event()
+
+    async def names(self) -> tuple[str, ...]:
+        self.asked += 1
+        self.names_asked.set()
+        await self.names_ready.wait()
+        return await super().names()
+
+
+async def answered(engine: Engine, count: int) -> list[str]:
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) >= count)
+    return engine.sent_to("ada")
+
+
+async def test_a_message_whose_caller_gave_up_is_answered(tmp_path):
+    async with running(tmp_path) as engine:
+        pushing = asyncio.create_task(engine.say("hello"))
+        await asyncio.sleep(0)  # it is on its way to the disk
+        pushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pushing
+        assert await answered(engine, 1) == ["You said: hello"]
+
+
+async def test_a_command_whose_caller_gave_up_is_answered(tmp_path):
+    model = SlowNames()
+    async with running(tmp_path, model=model) as engine:
+        pushing = asyncio.create_task(engine.say("/model"))
+        await model.names_asked.wait()
+        pushing.cancel()
+        model.names_ready.set()
+        assert "You can choose" in (await answered(engine, 1))[0]
+
+
+async def test_a_command_that_the_disk_does_not_let_through_is_answered_later(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.002)
+    real, failures = ActiveSessions.of, iter((errors.StorageError(), errors.StorageError()))
+
+    async def of(self, session_id, conversation):
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await real(self, session_id, conversation)
+
+    monkeypatch.setattr(ActiveSessions, "of", of)
+    async with running(tmp_path) as engine:
+        async with asyncio.timeout(60):
+            assert "Conversation" in await engine.ask("/status")
+        assert await engine.ask("and then") == "You said: and then"
+        assert len(engine.sent_to("ada")) == 2
+
+
+async def test_a_command_is_answered_once_while_its_full_lane_reads_on(tmp_path):
+    model = SlowNames()
+    async with running(tmp_path, model=model, session={"queue": {"cap": 1}}) as engine:
+        for number in range(4):  # more than fits in memory: the lane reads on from its table
+            await engine.say(f"n{number}")
+        command = asyncio.create_task(engine.say("/model"))
+        await model.names_asked.wait()
+        assert model.gate is not None
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: "You said: n3" in engine.sent_to("ada"))
+        model.names_ready.set()
+        await command
+        await engine.ask("last")
+        assert sum("You can choose" in text for text in engine.sent_to("ada")) == 1
+        assert model.asked == 1
+
+
+async def test_the_first_message_of_a_slow_new_is_answered_once(tmp_path):
+    model = SlowNames()
+    async with running(tmp_path, model=model, session={"queue": {"cap": 1}}) as engine:
+        for number in range(4):
+            await engine.say(f"n{number}")
+        command = asyncio.create_task(engine.say("/new hello there"))
+        await model.names_asked.wait()
+        assert model.gate is not None
+        model.gate.set()
+        await engine.channel.wait_until(lambda _: "You said: n3" in engine.sent_to("ada"))
+        model.names_ready.set()
+        await command
+        await engine.channel.wait_until(lambda _: "You said: hello there" in engine.sent_to("ada"))
+        await engine.ask("last")
+        texts = engine.sent_to("ada")
+        assert sum("New conversation" in text for text in texts) == 1
+        assert texts.count("You said: hello there") == 1
+
+
+async def test_a_command_cut_short_by_the_end_is_answered_after_a_restart(tmp_path):
+    model = SlowNames()
+    async with running(tmp_path, model=model) as engine:
+        command = asyncio.create_task(engine.say("/model"))
+        await model.names_asked.wait()
+    async with running(tmp_path) as engine:
+        assert "You can choose" in (await answered(engine, 1))[0]
+    command.cancel()
+
+
+async def test_a_stop_before_the_reply_has_begun_ends_it_and_the_lane_goes_on(tmp_path):
+    async with running(tmp_path) as engine:
+        for number in range(20):  # at one of them the stop comes before the first step
+            sends = [engine.say(f"n{number}"), engine.say("/stop")]
+            await asyncio.gather(*sends)
+            assert await engine.ask(f"after {number}") is not None
+        texts = engine.sent_to("ada")
+        await engine.channel.wait_until(lambda _: "You said: after 19" in engine.sent_to("ada"))
+        assert [t for t in texts if t in {"Stopped.", "Nothing is running."}]
+
+
+async def test_a_model_that_breaks_is_told_once_and_the_lane_goes_on(tmp_path):
+    model = ScriptedModel(script=lambda _: KeyError("a mistake of ours"))
+    async with running(tmp_path, model=model) as engine:
+        assert "could not answer" in await engine.ask("hello")
+        model.script = lambda request: f"{len(request.messages)} messages"
+        assert await engine.ask("again") == "2 messages"
+        assert len(model.requests) == 2
+
+
+async def test_half_a_character_from_a_platform_is_answered_and_kept_as_near_as_can_be(tmp_path):
+    async with running(tmp_path) as engine:
+        odd = {"sender_name": "\udc00", "message_id": "m\ud800"}
+        assert await engine.ask("half \ud83d", **odd) == "You said: half \ufffd"
+        assert await engine.ask("\ud83d\ude00") == "You said: 😀"
+    async with running(tmp_path) as engine:
+        await engine.ask("and now?")
+        assert engine.model.requests[-1].messages[0].text == "half \ufffd"
+
+
+async def test_what_a_model_says_that_cannot_be_stored_is_stored_as_near_as_can_be(tmp_path):
+    def script(request: Request):
+        if len(request.messages) > 1:
+            return "half \ud83d"
+        use = ToolUse("call", "nothing", {"number": 2**80, "text": "\udc00"})
+        return Reply(Message("assistant", (use,)), "tool_use", Usage(1, 1))
+
+    async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
+        assert await engine.ask("hello") == "half \ufffd"
+    async with running(tmp_path) as engine:
+        await engine.ask("and now?")
+        uses = [
+            block
+            for message in engine.model.requests[-1].messages
+            for block in message.blocks
+            if isinstance(block, ToolUse)
+        ]
+        assert uses == [ToolUse("call", "nothing", {"number": float(2**80), "text": "\ufffd"})]
+
+
+async def test_a_flood_from_many_people_at_once_is_answered_once_each_and_in_order(tmp_path):
+    async with running(tmp_path, session={"queue": {"cap": 2}}) as engine:
+        people = [f"p{n}" for n in range(10)]
+        says = [engine.say(f"m{n}", sender=person) for n in range(6) for person in people]
+        await asyncio.gather(*says)
+        await engine.channel.wait_until(
+            lambda _: all(engine.sent_to(person)[-1:] == ["You said: m5"] for person in people)
+        )
+        for person in people:
+            seen = [
+                message.text
+                for request in engine.model.requests
+                for message in request.messages[-2:]
+                if message.role == "user"
+            ]
+            assert seen
+            replies = [t for t in engine.sent_to(person) if t.startswith("You said")]
+            assert replies == sorted(replies)
+            assert len(replies) == len(set(replies))
+
+
+async def typed(engine: Engine, text: str) -> str:
+    return await engine.ask(text, locale="zh-CN")
+
+
+async def test_names_choices_and_slashes_may_be_chinese(tmp_path):
+    async with running(tmp_path) as engine:
+        assert "此外我还懂" in await typed(engine, "/帮助")
+        assert "此外我还懂" in await typed(engine, "／help")
+        assert "不再提醒你" in await typed(engine, "/notices 关")
+        assert "我会提醒你" in await typed(engine, "/notices 打开")
+        assert "写明用量" in await typed(engine, "/usage 开")
+        assert "不再写明" in await typed(engine, "/usage 关闭")
+        assert "模型：" in await typed(engine, "/状态")
+
+
+async def test_reminders_are_set_listed_and_cancelled(tmp_path):
+    async with running(tmp_path) as engine:
+        assert "提醒你：开会" in await typed(engine, "/提醒 两小时后开会")
+        listed = await typed(engine, "/提醒列表")
+        assert "1. 周六 2026-11-21 14:00 (UTC)：开会" in listed
+        assert "/reminders 取消 1" in listed
+        assert "已取消：开会" in await typed(engine, "/reminders 取消1")
+
+
+async def test_words_that_begin_with_a_slash_are_no_command(tmp_path):
+    async with running(tmp_path) as engine:
+        assert await typed(engine, "/吃饭了吗") == "You said: /吃饭了吗"
+
+
+@dataclass
+class Listing(ScriptedModel):
+    """A service with models of these names."""
+
+    listed: tuple[str, ...] = ("big", "small")
+    fetched: list[str] = field(default_factory=list)
+
+    async def names(self) -> tuple[str, ...]:
+        return self.listed
+
+
+async def test_people_choose_among_what_is_offered(tmp_path):
+    agent = {"model": "big", "choices": ("anthropic/s*",)}
+    session = {"owner": ("memory:olga",)}
+    model = Listing(listed=("big", "small", "dear"))
+    async with running(tmp_path, model=model, agent=agent, session=session) as engine:
+        told = await engine.ask("/model")
+        assert "`anthropic/big`, `anthropic/small`." in told
+        assert "I don't know that model" in await engine.ask("/model dear")
+        assert "I don't know that model" in await engine.ask("/model anthropic/dear")
+        assert "now on this conversation uses `anthropic/small`" in await engine.ask("/model small")
+        assert "`anthropic/dear`" in await engine.ask("/model dear", sender="olga")
+        await engine.ask("hello")
+        assert model.requests[-1].model == "small"
+
+
+async def test_a_few_models_can_be_pressed(tmp_path):
+    async with running(tmp_path, model=Listing(), agent={"model": "big"}) as engine:
+        await engine.ask("/model")
+        piece = engine.channel.sent[-1]
+        assert [each.label for each in piece.buttons] == ["anthropic/small", "offline"]
+        await engine.channel.press(piece, "anthropic/small")
+        await engine.channel.wait_sent(2)
+        assert "uses `anthropic/small`" in engine.channel.sent[-1].text
+
+
+async def test_hundreds_are_not_all_listed(tmp_path):
+    model = Listing(listed=tuple(f"m{number}" for number in range(300)))
+    async with running(tmp_path, model=model, agent={"model": "m0"}) as engine:
+        told = await engine.ask("/model")
+        assert told.count("`") == 2 * (1 + 40)
+        assert "and 261 more" in told
+        assert not engine.channel.sent[-1].buttons
+        assert "uses `anthropic/m299`" in await engine.ask("/model m299")
+
+
+async def test_a_service_that_lists_nothing_is_asked_for_any(tmp_path):
+    async with running(tmp_path, model=Listing(listed=()), agent={"model": "big"}) as engine:
+        assert "uses `anthropic/other`" in await engine.ask("/model anthropic/other")
+        assert "I don't know that model" in await engine.ask("/model nobody/other")
+        assert "I don't know that model" in await engine.ask("/model other")
+
+
+async def choice(engine: Engine, sender: str = "ada") -> ModelChoice:
+    receiving = engine.channel.engine
+    assert receiving is not None
+    return await receiving.models(Address("memory", "default", sender), sender)
+
+
+async def test_the_page_offers_what_the_command_does(tmp_path):
+    agent = {"model": "big", "choices": ("anthropic/s*",)}
+    session = {"owner": ("memory:olga",)}
+    model = Listing(listed=("big", "small", "dear"))
+    async with running(tmp_path, model=model, agent=agent, session=session) as engine:
+        # Before anything was said there is no conversation yet.
+        offered = ("anthropic/big", "anthropic/small")
+        assert await choice(engine) == ModelChoice("anthropic/big", offered=offered)
+        await engine.ask("/model small")
+        assert (await choice(engine)).chosen == "anthropic/small"
+        owners = await choice(engine, "olga")
+        assert owners.chosen == "anthropic/big"
+        assert owners.offered[2:] == ("anthropic/dear", "offline")
+    hundreds = Listing(listed=tuple(f"m{number}" for number in range(300)))
+    async with running(tmp_path, model=hundreds, agent={"model": "m0"}) as engine:
+        found = await choice(engine)
+        assert (len(found.offered), found.more) == (40, 261)
+
+
+async def test_the_page_is_told_who_stands_in(tmp_path):
+    def script(request: Request) -> str | Exception:
+        return errors.ModelOverloaded() if request.model == "big" else "Hello."
+
+    agent = {"model": "big", "fallback": ("small",)}
+    async with running(tmp_path, model=Listing(script), agent=agent) as engine:
+        await engine.ask("hello")
+        found = await choice(engine)
+        assert (found.chosen, found.stand_in) == ("anthropic/big", "anthropic/small")
+
+
+AGENT = {"model": "one", "fallback": ("two",)}
+STANDS_IN = "(“anthropic/one” cannot be reached now; “anthropic/two” answers for the time being.)"
+BACK = "(“anthropic/one” answers again.)"
+
+
+class Down:
+    """A script whose first model fails while it is down."""
+
+    def __init__(self) -> None:
+        self.is_down = True
+
+    def __call__(self, request: Request) -> str | Exception:
+        if request.model == "one" and self.is_down:
+            return errors.ModelOverloaded()
+        return f"{request.model} says so"
+
+
+async def test_it_is_told_once_who_answers_and_once_that_the_first_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(Breaker, "is_open", lambda _self, _now: False)  # asked each time
+    down = Down()
+    async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
+        assert await engine.ask("a") == f"two says so\n\n{STANDS_IN}"
+        assert await engine.ask("b") == "two says so"
+    async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
+        assert await engine.ask("c") == "two says so"
+        down.is_down = False
+        assert await engine.ask("d") == f"one says so\n\n{BACK}"
+        assert await engine.ask("e") == "one says so"
+
+
+async def test_who_chose_another_model_is_told_nothing_of_the_first(tmp_path):
+    down = Down()
+    async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
+        await engine.ask("a")
+        await engine.ask("/model scripted-two")
+        assert await engine.ask("b") == "scripted-two says so"
+
+
+class Halfway(ScriptedModel):
+    """One that is down, and another that breaks off after its first words."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        if request.model == "one":
+            raise errors.ModelOverloaded
+        if request.on_usage is not None:
+            request.on_usage(Usage(30, 1))
+        yield TextDelta("Half a")
+        raise errors.ModelBadReply
+
+
+async def test_what_a_stand_in_breaks_off_counts_as_that_ones(tmp_path):
+    async with running(tmp_path, model=Halfway(), agent=AGENT) as engine:
+        assert (await engine.ask("a")).startswith("Half a")
+    rows = query(tmp_path, "SELECT model, input_tokens, output_tokens FROM usage_counts")
+    assert [(model, sent) for model, sent, _ in rows] == [("anthropic/two", 30)]
+
+
+async def test_without_another_model_it_is_told_when_to_try_again(tmp_path):
+    def script(_request: Request) -> Exception:
+        error = errors.ModelRateLimited()
+        error.wait = 120.0
+        return error
+
+    async with running(tmp_path, model=ScriptedModel(script)) as engine:
+        answer = await engine.ask("a")
+        assert "Your message is kept; please try again in 2 minutes." in answer
+
+
+async def test_the_model_for_chores_summarises_and_saves(tmp_path):
+    agent, brain = {"model": "one", "chores": "anthropic/small"}, Brain()
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, agent=agent, context=context) as engine:
+        for number in range(6):
+            await engine.ask(f"message {number}: {LONG}")
+        await engine.say("/compact")
+        await until(lambda: bool(brain.asked("summary")))
+        by = {(request.purpose, request.model) for request in brain.requests}
+        assert by == {("chat", "one"), ("flush", "small"), ("summary", "small")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from bot.agent.models import Request
 from bot.identity.view import folder_name
 from bot.memory.memory import Memory
 from bot.messages import ToolResult, ToolUse
+from bot.storage import fulltext
 from bot.testing import ScriptedModel
 from bot.unit_of_work import Committer
 from tests.fakes.brain import Brain, Reply, current, query, says, settled
@@ -53,7 +55,7 @@ def saving(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("how", ["full", "/new"])
-async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Path, how: str):
+async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path, how):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
         await engine.ask(f"please remember: the code of my front door is {CODE}")
@@ -75,7 +77,7 @@ async def test_a_flush_that_had_read_the_words_does_not_write_them(tmp_path: Pat
             assert [each for each in engine.sent_to("ada") if "Saved to memory (1)" in each]
 
 
-async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
+async def test_a_flush_of_somebody_else_goes_on(tmp_path):
     brain = Brain(flush=saving)
     async with begun(tmp_path, brain) as engine:
         await engine.ask(f"please remember: my code is {CODE}", sender="bob")
@@ -90,7 +92,7 @@ async def test_a_flush_of_somebody_else_goes_on(tmp_path: Path):
         assert CODE in notes(tmp_path)
 
 
-async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path: Path):
+async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path):
     answers: list[ToolResult] = []
 
     def chat(request: Request) -> Reply:
@@ -129,9 +131,7 @@ async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path: Path
         assert kept == [(2,)]  # the transcript has every word
 
 
-async def test_what_begins_while_words_are_forgotten_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_begins_while_words_are_forgotten_waits_for_it(tmp_path, monkeypatch):
     reached, gate = asyncio.Event(), asyncio.Event()
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
@@ -167,9 +167,7 @@ async def test_what_begins_while_words_are_forgotten_waits_for_it(
         f"/whosees {CODE}",
     ],
 )
-async def test_a_command_that_had_read_the_words_does_not_tell_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-):
+async def test_a_command_that_had_read_the_words_does_not_tell_them(tmp_path, monkeypatch, command):
     reached, gate = asyncio.Event(), asyncio.Event()
     commit = Committer.commit
 
@@ -199,3 +197,76 @@ async def test_a_command_that_had_read_the_words_does_not_tell_them(
         await until(lambda: "Forgotten" not in engine.sent_to("ada")[-1])
         assert "Ask again" in engine.sent_to("ada")[-1]
         assert CODE not in await engine.ask(command)
+
+
+READER = "confidant-reader"
+BUSY = {"MainThread", "confidant-writer"}  # the loop's, and the one that stores messages
+
+
+class Held:
+    """Stops the first look through what was said until it is let go; notes who looks."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.looks: list[str] = []
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        real = fulltext.folded
+
+        def folded(text: str) -> str:
+            if len(text) > 100:  # not the words that are looked for
+                self.looks.append(threading.current_thread().name)
+                self.began.set()
+                assert self.go_on.wait(30)
+            return real(text)
+
+        patch.setattr(fulltext, "folded", folded)
+
+    def looks_beside(self) -> bool:
+        """Whether readers looked, and nobody who has others to serve; the index has its own."""
+        return any(READER in name for name in self.looks) and not BUSY & {*self.looks}
+
+    async def begun(self) -> None:
+        assert await asyncio.to_thread(self.began.wait, 30)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    stop = Held(monkeypatch)
+    yield stop
+    stop.go_on.set()
+
+
+async def long_talk(engine: Engine) -> None:
+    await engine.ask("my harbour code is 4711 " + "and so on " * 50, sender="ada")
+
+
+@pytest.mark.parametrize("command", ["/whosees harbour code", "/memory forget harbour code"])
+async def test_a_look_through_history_holds_up_nobodys_message(tmp_path, held, command):
+    async with running(tmp_path) as engine:
+        await long_talk(engine)
+        looking = asyncio.create_task(engine.ask(command, sender="ada"))
+        await held.begun()
+        # While it goes on: stored, answered, and noted, all of which the writer does.
+        assert await engine.ask("hello", sender="eve") == "You said: hello"
+        assert not looking.done()
+        held.go_on.set()
+        assert "and 2 messages of conversations" in await looking
+    assert held.looks_beside()
+
+
+async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(tmp_path, held):
+    held.go_on.set()
+    async with running(tmp_path) as engine:
+        await long_talk(engine)
+        await engine.ask("/memory forget harbour code", sender="ada")
+        held.looks.clear()
+        held.began.clear()
+        held.go_on.clear()
+        confirmed = asyncio.create_task(engine.ask("/memory forget yes", sender="ada"))
+        await held.begun()
+        assert await engine.ask("hello", sender="eve") == "You said: hello"
+        assert not confirmed.done()
+        held.go_on.set()
+        assert "conversations: 2 messages" in await confirmed
+        assert "Neither" in await engine.ask("/whosees harbour code", sender="ada")
+    assert held.looks_beside()

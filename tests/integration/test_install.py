@@ -41,7 +41,7 @@ async def served(token: str = "", name: str = "Heron") -> AsyncIterator[aiohttp.
 
 
 @pytest.mark.parametrize("name", ["Heron", "苍鹭", HOSTILE])
-async def test_the_manifest_has_the_bots_name_and_icons_that_are_there(name: str):
+async def test_the_manifest_has_the_bots_name_and_icons_that_are_there(name):
     async with served(name=name) as client:
         async with client.get("manifest.webmanifest") as answer:
             assert answer.content_type == "application/manifest+json"

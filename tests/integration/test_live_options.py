@@ -34,10 +34,7 @@ __all__ = ["note"]
 MODULES = (test_context_engine, test_engine, test_memory_commands, test_options)
 # By option: the test, and what it is given beside fixtures.
 SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
-    "agent.turn_timeout": (
-        test_options.test_a_turn_that_takes_longer_than_configured_is_ended,
-        {},
-    ),
+    "agent.turn_timeout": (test_options.test_a_turn_that_takes_longer_than_configured_is_ended, {}),
     "session.owner_name": (
         test_options.test_only_the_owners_own_chats_are_told_what_the_owner_is_called,
         {},
@@ -138,9 +135,7 @@ async def index_changed_meanwhile(
 
 
 @pytest.mark.parametrize("option", sorted(SHOWN))
-async def test_an_option_counts_while_the_program_runs(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-):
+async def test_an_option_counts_while_the_program_runs(option, tmp_path, monkeypatch, request):
     assert is_live(tuple(option.split(".")))
     for module in MODULES:
         monkeypatch.setattr(module, "running", changed_meanwhile)
@@ -150,7 +145,7 @@ async def test_an_option_counts_while_the_program_runs(
     await shown(**{name: request.getfixturevalue(name) for name in wanted}, **given)
 
 
-async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_path: Path):
+async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_path):
     brain = Brain()
     sections: dict[str, Any] = {"context": {"enable_memory_flush": True}}
     async with running(tmp_path, model=brain, **sections) as engine:
@@ -163,7 +158,7 @@ async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_
     assert "Leave out the weather." in str(brain.asked("flush")[0])
 
 
-async def test_what_waits_for_a_start_stays_as_it_was(tmp_path: Path):
+async def test_what_waits_for_a_start_stays_as_it_was(tmp_path):
     async with running(tmp_path) as engine:
         config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
         counts = await engine.app.adopt(config)
@@ -171,7 +166,7 @@ async def test_what_waits_for_a_start_stays_as_it_was(tmp_path: Path):
         assert isinstance(counts.memory, Section)
 
 
-async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name(tmp_path: Path):
+async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name(tmp_path):
     clock = FakeClock(NOON - 7 * 3_600_000)
     async with running(tmp_path, clock=clock, serves=True) as engine:
         await engine.ask("hello")  # at five in the morning, in UTC

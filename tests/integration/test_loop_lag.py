@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ TRIES = 3  # a busy machine holds up one of them; code that blocks holds up each
 
 
 @pytest.fixture(autouse=True)
-def _only_our_own_garbage() -> Iterator[None]:
+def _only_our_own_garbage():
     """Looking through what other tests left takes longer than anything measured here."""
     gc.collect()
     gc.freeze()

@@ -87,7 +87,7 @@ async def call(found: McpServers, name: str, **arguments: Any) -> ToolResult:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch):
+def soon(monkeypatch):
     monkeypatch.setattr(servers, "FIRST_RETRY", 0.01)
 
 
@@ -113,7 +113,7 @@ async def test_its_tools_are_there_and_answer_in_a_frame():
         assert wrong.is_error
 
 
-async def test_it_is_given_its_own_secrets_and_none_of_ours(monkeypatch: pytest.MonkeyPatch):
+async def test_it_is_given_its_own_secrets_and_none_of_ours(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ours")
     async with serving("sdk", env={"KITCHEN_KEY": "k-theirs"}) as found:
         told = (await call(found, "environment")).text
@@ -133,7 +133,7 @@ async def test_a_list_that_grows_is_asked_for_again():
         assert not (await call(found, "grow")).is_error
 
 
-async def test_one_that_is_killed_in_mid_call_is_told_of_and_comes_back(tmp_path: Path):
+async def test_one_that_is_killed_in_mid_call_is_told_of_and_comes_back(tmp_path):
     async with serving("sdk") as found:
         mark = tmp_path / "pid"
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
@@ -149,7 +149,7 @@ async def test_one_that_is_killed_in_mid_call_is_told_of_and_comes_back(tmp_path
         assert (await call(found, "add", a=1, b=1)).text.endswith("the sum is 2")
 
 
-async def test_one_that_ends_by_itself_comes_back_before_it_is_needed(tmp_path: Path):
+async def test_one_that_ends_by_itself_comes_back_before_it_is_needed(tmp_path):
     async with serving("sdk", timeout=1) as found:
         mark = tmp_path / "pid"
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
@@ -192,7 +192,7 @@ async def serving_at(port: int) -> AsyncIterator[McpServers]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_over_http_it_does_the_same_and_comes_back(tmp_path: Path):
+async def test_over_http_it_does_the_same_and_comes_back(tmp_path):
     port = free_port()
     kitchen = (*program("sdk")["args"], str(port))
     process = await listening(port, *kitchen)
@@ -226,7 +226,7 @@ async def test_one_that_knows_the_newest_version_alone_is_asked_what_it_speaks()
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
-async def test_every_version_that_has_a_handshake_is_spoken(version: str):
+async def test_every_version_that_has_a_handshake_is_spoken(version):
     async with serving("mumbles", args=(*program("mumbles")["args"], version)) as found:
         assert (await call(found, "speak")).text.endswith("\ndone")
 
@@ -248,7 +248,7 @@ create_server("UTC").run("streamable-http", port=int(sys.argv[1]))
 """
 
 
-async def test_a_clock_of_the_sdks_makers_is_killed_in_mid_call_and_comes_back(tmp_path: Path):
+async def test_a_clock_of_the_sdks_makers_is_killed_in_mid_call_and_comes_back(tmp_path):
     mark = tmp_path / "pid"
     config = McpConfig(command="sh", args=("-c", CLOCK, sys.executable, str(mark)))
     found = McpServers({"kitchen": config})
@@ -347,13 +347,13 @@ async def test_a_result_is_not_checked_by_a_pattern_of_the_servers():
 
 
 @pytest.mark.parametrize("seconds", [0, 3_601, float("nan"), "soon"])
-def test_a_time_that_is_none_is_refused(seconds: object):
+def test_a_time_that_is_none_is_refused(seconds):
     with pytest.raises(ValidationError, match="timeout"):
         McpConfig.model_validate({"command": "a", "timeout": seconds})
 
 
 @pytest.mark.parametrize(("kind", "name"), [("floods", "pour"), ("chatters", "talk")])
-async def test_one_that_floods_is_ended(kind: str, name: str):
+async def test_one_that_floods_is_ended(kind, name):
     async with serving(kind) as found:
         result = await call(found, name)
         assert result.is_error
@@ -418,7 +418,7 @@ async def test_tools_with_a_schema_that_is_none_are_left_out():
         assert found.states()[0].unusable == 4
 
 
-async def test_one_that_says_nothing_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+async def test_one_that_says_nothing_is_tried_again(monkeypatch):
     monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.3)
     async with serving("silent", is_up=False) as found:
         await until_state(found, "down")
@@ -433,7 +433,7 @@ async def test_a_program_that_is_not_there_is_tried_again():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_no_program_is_left_behind(tmp_path: Path):
+async def test_no_program_is_left_behind(tmp_path):
     mark = tmp_path / "pid"
     async with serving("sdk") as found:
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
@@ -451,7 +451,7 @@ pathlib.Path(sys.argv[1]).write_text(json.dumps([sys.argv[2], os.environ.get("KI
 """
 
 
-async def test_a_program_is_started_as_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_program_is_started_as_configured(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 5.0)
     mark = tmp_path / "mark"
     config = McpConfig.model_validate(
@@ -486,7 +486,7 @@ async def test_an_address_is_asked_as_configured():
     assert asked[:1] == [("/kitchen", "Bearer b")]
 
 
-async def test_a_server_that_is_configured_is_told_of(tmp_path: Path):
+async def test_a_server_that_is_configured_is_told_of(tmp_path):
     async with running(
         tmp_path, session={"owner": ("memory:ada",)}, mcp={"kitchen": {"command": "/nowhere"}}
     ) as engine:
@@ -500,7 +500,7 @@ async def test_a_server_that_is_configured_is_told_of(tmp_path: Path):
         ({"command": "a", "url": "http://b"}, "set either command or url"),
     ],
 )
-def test_a_server_is_one_or_the_other(section: dict[str, str], said: str):
+def test_a_server_is_one_or_the_other(section, said):
     with pytest.raises(ValidationError, match=said):
         McpConfig.model_validate(section)
 
@@ -520,7 +520,7 @@ async def test_doctor_connects_to_each_server():
     assert "deep, huge, needs, string" in said[3][1]
 
 
-async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path: Path):
+async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
     servers = {"memory": program("named"), "drawer": program("named")}
     async with running(tmp_path, session={"owner": ("memory:ada",)}, mcp=servers) as engine:
         await until(lambda: all(s.state == "up" for s in engine.app.tool_servers.states()))
@@ -551,7 +551,7 @@ async def test_a_name_of_the_web_is_taken_only_where_it_is_on():
     assert [[each.level for each in one] for one in found] == [["ok"], ["ok", "warning"]]
 
 
-async def test_its_secrets_may_stand_in_variables(tmp_path: Path):
+async def test_its_secrets_may_stand_in_variables(tmp_path):
     mark = tmp_path / "mark"
     arguments = json.dumps(["-c", TELLING, str(mark), "word"])
     (tmp_path / "confidant.toml").write_text(
@@ -588,7 +588,7 @@ def using(name: str, **arguments: Any) -> ScriptedModel:
     return ScriptedModel(script)
 
 
-async def test_what_a_server_says_never_becomes_a_lasting_fact(tmp_path: Path):
+async def test_what_a_server_says_never_becomes_a_lasting_fact(tmp_path):
     async with running(
         tmp_path,
         model=using("kitchen_whisper"),
@@ -604,13 +604,10 @@ async def test_what_a_server_says_never_becomes_a_lasting_fact(tmp_path: Path):
         assert "kitchen" not in await engine.ask("/tools", sender="bob")
 
 
-async def test_a_long_answer_is_kept_whole_beside_the_conversation(tmp_path: Path):
+async def test_a_long_answer_is_kept_whole_beside_the_conversation(tmp_path):
     model = using("kitchen_long")
     async with running(
-        tmp_path,
-        model=model,
-        session={"owner": ("memory:ada",)},
-        mcp={"kitchen": program("sdk")},
+        tmp_path, model=model, session={"owner": ("memory:ada",)}, mcp={"kitchen": program("sdk")}
     ) as engine:
         await until(lambda: bool(engine.app.tool_servers.tools()))
         await engine.ask("much, please")

@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import apsw
 import pytest
 
 from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
+from bot.clock import system_clock
+from bot.config import MemoryConfig
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
-from bot.memory import embed
+from bot.memory import chunking, embed
+from bot.memory.folder_notes import FolderNotes
+from bot.memory.index import MemoryIndex
+from bot.memory.index.cache import digest
+from bot.memory.index.leaving import leave_folder
+from bot.memory.index.service import CACHE
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.messages import Text, ToolResult
 from bot.sessions import entries
@@ -121,9 +129,7 @@ async def page(
         ),
     ],
 )
-async def test_status_tells_how_memory_is_doing(
-    tmp_path: Path, locale: str, command: str, told: tuple[str, ...]
-):
+async def test_status_tells_how_memory_is_doing(tmp_path, locale, command, told):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         answer = await engine.ask(command, locale=locale)
@@ -139,7 +145,7 @@ async def test_status_tells_how_memory_is_doing(
     ],
 )
 async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not(
-    tmp_path: Path, memory: dict[str, Any], told: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path, memory, told, monkeypatch
 ):
     furnish(tmp_path)
     monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: HashEmbedder())
@@ -150,9 +156,7 @@ async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not
         assert [part for part in told if part not in answer] == []
 
 
-async def test_memory_says_what_the_embedder_says_when_it_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_memory_says_what_the_embedder_says_when_it_fails(tmp_path, monkeypatch):
     furnish(tmp_path)
     embedder = HashEmbedder()
     monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: embedder)
@@ -164,7 +168,7 @@ async def test_memory_says_what_the_embedder_says_when_it_fails(
         assert "Finding by meaning: off (the server is gone)" in await engine.ask("/memory")
 
 
-async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(tmp_path: Path):
+async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(tmp_path):
     brain = Brain(flush=brains.writing("The boat is called Orinoco"))
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, context=context) as engine:
@@ -179,7 +183,7 @@ async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(t
         assert told not in await engine.ask("/memory", sender="eve")
 
 
-async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
+async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path):
     brain = Brain(flush=brains.writing("The boat is called Orinoco"))
     changes = {
         "context": {"enable_memory_flush": True},
@@ -195,7 +199,7 @@ async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path: Path):
         assert told in await engine.ask("/status")
 
 
-async def test_yesterday_is_that_of_whoever_asks(tmp_path: Path):
+async def test_yesterday_is_that_of_whoever_asks(tmp_path):
     changes = {"agent": {"timezone": ""}, "session": {"timezones": {"memory:ada": "Asia/Tokyo"}}}
     async with running(tmp_path, **changes) as engine:
         for sender in ("ada", "eve"):
@@ -211,7 +215,7 @@ async def test_yesterday_is_that_of_whoever_asks(tmp_path: Path):
             assert f"walk of the {day}th" in first
 
 
-async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
+async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path):
     brain = Brain(flush=ModelOverloaded())
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, context=context) as engine:
@@ -223,7 +227,7 @@ async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path: Path):
 
 
 async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setattr(embed, "PACKAGE", "not_here")
     furnish(tmp_path)
@@ -235,9 +239,7 @@ async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_say
 
 
 @pytest.mark.parametrize(("options", "most"), [({}, 6), ({"max_results": 2}, 2)])
-async def test_a_search_quotes_as_many_passages_as_configured(
-    tmp_path: Path, options: dict[str, Any], most: int
-):
+async def test_a_search_quotes_as_many_passages_as_configured(tmp_path, options, most):
     for number in range(9):
         write(tmp_path, f"{ADA}/memory/boat{number}.md", f"- The boat number {number} is blue\n")
         write(tmp_path, f"memory/boat{number}.md", f"- The boat number {number} is blue\n")
@@ -254,7 +256,7 @@ async def test_a_search_quotes_as_many_passages_as_configured(
 
 
 async def test_a_question_for_many_is_answered_with_more_and_a_program_with_as_many_as_it_names(
-    tmp_path: Path,
+    tmp_path,
 ):
     for number in range(30):
         for folder in (f"{ADA}/memory", "memory"):
@@ -270,7 +272,7 @@ async def test_a_question_for_many_is_answered_with_more_and_a_program_with_as_m
                 assert len((await answer.json())["results"]) == most
 
 
-async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path: Path):
+async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path):
     (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
     (tmp_path / "workspace" / ADA / "memory" / "odd.md").write_bytes(b"- caf\xe9 \xff\n")
     write(tmp_path, f"{EVE}/memory/odd.md", "- fine\n")
@@ -280,7 +282,7 @@ async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path
 
 
 @pytest.mark.parametrize("locale", ["en", "zh"])
-async def test_search_tells_words_and_where_they_stand(tmp_path: Path, locale: str):
+async def test_search_tells_words_and_where_they_stand(tmp_path, locale):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         answer = await engine.ask("/memory search peanuts", locale=locale)
@@ -294,7 +296,7 @@ async def test_search_tells_words_and_where_they_stand(tmp_path: Path, locale: s
         assert ("I found nothing" if locale == "en" else "没有找到合适的内容") in nothing
 
 
-async def test_what_search_names_can_be_shown(tmp_path: Path):
+async def test_what_search_names_can_be_shown(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         for name in ("MEMORY.md", "memory/family.md", "shared/kitchen.md"):
@@ -310,7 +312,7 @@ async def test_what_search_names_can_be_shown(tmp_path: Path):
         *("memory/../MEMORY.md", "memory/link.md", "kitchen.md", "MEMORY.md/", "memory\\x.md"),
     ],
 )
-async def test_every_other_name_is_refused_in_the_same_words(tmp_path: Path, name: str):
+async def test_every_other_name_is_refused_in_the_same_words(tmp_path, name):
     furnish(tmp_path)
     (tmp_path / "workspace" / ADA / "memory" / "link.md").symlink_to(
         tmp_path / "workspace" / "MEMORY.md"
@@ -321,9 +323,7 @@ async def test_every_other_name_is_refused_in_the_same_words(tmp_path: Path, nam
         assert await engine.ask(f"/memory show {name}") == missing
 
 
-async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     write(tmp_path, f"{ADA}/USER.md", "# About me\n\n<!-- Who you are. -->\n")
     write(tmp_path, f"{ADA}/memory/trip.md", "- To Rome by train <!-- owner 2026-11-20 -->\n")
@@ -341,9 +341,7 @@ async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(
         assert "<!--" not in await engine.ask("/whosees Rome by train")
 
 
-async def test_what_was_only_asked_comes_after_what_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_was_only_asked_comes_after_what_answers(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     write(tmp_path, f"{ADA}/memory/moor.md", "- Once we saw a boat in Norway\n")
     async with started(tmp_path) as engine:
@@ -356,9 +354,7 @@ async def test_what_was_only_asked_comes_after_what_answers(
         assert max(places[:2]) < min(places[2:])
 
 
-async def test_what_was_said_again_in_the_same_words_is_shown_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_was_said_again_in_the_same_words_is_shown_once(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     async with started(tmp_path) as engine:
         for _ in range(3):
@@ -372,7 +368,7 @@ async def test_what_was_said_again_in_the_same_words_is_shown_once(
         assert found.count("lies in Kiel") == 1
 
 
-async def test_a_refusal_is_in_the_persons_language(tmp_path: Path):
+async def test_a_refusal_is_in_the_persons_language(tmp_path):
     async with started(tmp_path) as engine:
         assert "/memory show PATH" in await engine.ask("/memory show")
         answer = await engine.ask("/memory show memory/nowhere.md", locale="zh")
@@ -382,12 +378,12 @@ async def test_a_refusal_is_in_the_persons_language(tmp_path: Path):
 @pytest.mark.parametrize(
     "command", ["/memory bogus", "/memory search", "/memory forget", "/memory search " + "x" * 501]
 )
-async def test_what_is_not_understood_is_explained(tmp_path: Path, command: str):
+async def test_what_is_not_understood_is_explained(tmp_path, command):
     async with started(tmp_path) as engine:
         assert "/memory forget WORDS" in await engine.ask(command)
 
 
-async def test_a_conversation_without_memory_says_so(tmp_path: Path):
+async def test_a_conversation_without_memory_says_so(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path, scope={"default": "deny", "rules": []}) as engine:
         for command in (
@@ -418,7 +414,7 @@ async def test_a_conversation_without_memory_says_so(tmp_path: Path):
     ],
 )
 async def test_forgetting_asks_then_removes_everywhere_and_reports(
-    tmp_path: Path, locale: str, yes: str, asks: str, done: tuple[str, ...]
+    tmp_path, locale, yes, asks, done
 ):
     furnish(tmp_path)
     words = "allergic to peanuts"
@@ -460,7 +456,7 @@ async def _is_gone(engine: Engine) -> None:
         assert "allergic to peanuts" not in shown(engine.model.requests[-1])
 
 
-async def test_what_is_forgotten_the_running_conversation_does_not_show_either(tmp_path: Path):
+async def test_what_is_forgotten_the_running_conversation_does_not_show_either(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         engine.model.script = searching("memory_search", "peanuts").script
@@ -499,7 +495,7 @@ def transcript_of(folder: Path) -> list[str]:
     return [line for file in files for line in file.read_text().splitlines()]
 
 
-async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_path: Path):
+async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_path):
     for number in range(3):
         write(tmp_path, f"{ADA}/memory/{number}.md", f"- {PEANUTS}\n" * 150 + "- Likes tea\n")
     async with started(tmp_path) as engine:
@@ -511,7 +507,7 @@ async def test_forgetting_leaves_no_file_out_however_many_places_there_are(tmp_p
         assert path.read_text() == "- Likes tea\n"
 
 
-async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_path: Path):
+async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_path):
     async with started(tmp_path) as engine:
         for words in ("in 2 hours: see the oculist", "in 3 hours: tea"):
             await engine.ask(f"/remind {words}")
@@ -525,7 +521,7 @@ async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_pa
 
 
 @pytest.mark.parametrize("place", ["shared", "room"])
-async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path: Path, place: str):
+async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path, place):
     here: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True}
     section = {"group_policy": "open", "dm_scope": "main"}
     if place == "shared":
@@ -546,7 +542,7 @@ async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path: Path, plac
         assert "Forgotten:" in await command("/memory forget yes", "ada")
 
 
-async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path: Path):
+async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         assert "nothing to confirm" in await engine.ask("/memory forget yes")
@@ -558,7 +554,7 @@ async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_pa
 
 
 @pytest.mark.parametrize("no", ["no", "No", "取消"])
-async def test_no_takes_the_question_back(tmp_path: Path, no: str):
+async def test_no_takes_the_question_back(tmp_path, no):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         await engine.ask("/memory forget peanuts")
@@ -567,7 +563,7 @@ async def test_no_takes_the_question_back(tmp_path: Path, no: str):
         assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
 
 
-async def test_a_question_is_over_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_question_is_over_after_a_while(tmp_path, monkeypatch):
     furnish(tmp_path)
     monkeypatch.setattr("bot.commands.memory.ASKED_SECONDS", -1.0)
     async with started(tmp_path) as engine:
@@ -576,7 +572,7 @@ async def test_a_question_is_over_after_a_while(tmp_path: Path, monkeypatch: pyt
         assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
 
 
-async def test_what_is_nowhere_is_not_asked_about(tmp_path: Path):
+async def test_what_is_nowhere_is_not_asked_about(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         assert "Neither your files" in await engine.ask("/memory forget zeppelin")
@@ -593,9 +589,7 @@ async def test_what_is_nowhere_is_not_asked_about(tmp_path: Path):
         ("zh", "这些对话可能提到它：", "以及所有人"),
     ],
 )
-async def test_whosees_names_places_and_conversations(
-    tmp_path: Path, locale: str, seen: str, everybody: str
-):
+async def test_whosees_names_places_and_conversations(tmp_path, locale, seen, everybody):
     furnish(tmp_path)
     links = {"ada": ["memory:ada", "memory:ada2"]}
     write(tmp_path, "people/ada/MEMORY.md", f"- {PEANUTS}\n")
@@ -615,7 +609,7 @@ async def test_whosees_names_places_and_conversations(
         assert ("Neither your files" if locale == "en" else "都没有这些词") in nothing
 
 
-async def test_whosees_needs_words(tmp_path: Path):
+async def test_whosees_needs_words(tmp_path):
     async with started(tmp_path) as engine:
         assert "/whosees TEXT" in await engine.ask("/whosees")
 
@@ -623,7 +617,7 @@ async def test_whosees_needs_words(tmp_path: Path):
 # --- GET /api/memory/search ----------------------------------------------------------------------
 
 
-async def test_the_page_answers_with_passages_and_how_they_were_found(tmp_path: Path):
+async def test_the_page_answers_with_passages_and_how_they_were_found(tmp_path):
     furnish(tmp_path)
     async with page(tmp_path) as url, aiohttp.ClientSession() as client:
         for query in ("?q=peanuts", "?space=main&q=peanuts&k=2"):
@@ -657,7 +651,7 @@ async def test_the_page_answers_with_passages_and_how_they_were_found(tmp_path: 
         ),
     ],
 )
-async def test_the_page_refuses_what_it_cannot_answer(tmp_path: Path, query: str, status: int):
+async def test_the_page_refuses_what_it_cannot_answer(tmp_path, query, status):
     furnish(tmp_path)
     async with (
         page(tmp_path) as url,
@@ -668,7 +662,7 @@ async def test_the_page_refuses_what_it_cannot_answer(tmp_path: Path, query: str
         assert set(await answer.json()) == {"error"}
 
 
-async def test_the_page_needs_the_token_where_there_is_one(tmp_path: Path):
+async def test_the_page_needs_the_token_where_there_is_one(tmp_path):
     furnish(tmp_path)
     async with page(tmp_path, token=TOKEN) as url, aiohttp.ClientSession() as client:
         for headers, status in (
@@ -682,7 +676,7 @@ async def test_the_page_needs_the_token_where_there_is_one(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_the_command_line_finds_as_much_of_a_list_as_there_is_room_for(tmp_path: Path):
+async def test_the_command_line_finds_as_much_of_a_list_as_there_is_room_for(tmp_path):
     for number in range(15):
         write(tmp_path / "data", f"memory/boat{number}.md", f"- The boat number {number} is blue\n")
     for more, most in (((), 12), (("--limit", "4"), 4)):
@@ -690,7 +684,7 @@ async def test_the_command_line_finds_as_much_of_a_list_as_there_is_room_for(tmp
         assert found.out.count("is blue") == most
 
 
-async def test_readiness_tells_of_trouble_without_names(tmp_path: Path):
+async def test_readiness_tells_of_trouble_without_names(tmp_path):
     (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
     (tmp_path / "workspace" / ADA / "memory" / "divorce.md").write_bytes(b"- caf\xe9 \xff\n")
     async with page(tmp_path) as url, aiohttp.ClientSession() as client:
@@ -706,7 +700,7 @@ async def test_readiness_tells_of_trouble_without_names(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path: Path):
+async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path):
     write(tmp_path / "data", "MEMORY.md", f"- {PEANUTS} <!-- owner -->\n- Lives in Lyon\n")
     write(tmp_path / "data", "USER.md", "# About me\n\n<!-- Who you are. -->\n")
     async with running(tmp_path / "data", session={"owner": ["memory:ada"]}) as engine:
@@ -730,7 +724,7 @@ async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path:
 
 
 @pytest.mark.slow
-async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path: Path):
+async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path):
     async with running(tmp_path / "data") as engine:
         await engine.ask("Hello")
     config, _ = make_config(tmp_path / "data")
@@ -751,3 +745,71 @@ async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path: Path
         reading, config, lambda tx: tx.execute("SELECT count(*) FROM artifacts")
     )
     assert left == [(0,)]
+
+
+OWNERS, ADAS = "- the bike is blue\n", "- my cat is grey\n"
+BEFORE = "- my dog is brown\n"
+
+
+def hashes_of(path: str, text: str) -> set[bytes]:
+    return {digest(each) for passage in chunking.of_note(path, text) for each in passage.windows}
+
+
+def cached(folder: Path) -> set[bytes]:
+    path = folder / CACHE
+    if not path.exists():
+        return set()
+    connection = apsw.Connection(str(path))
+    rows = list(connection.execute("SELECT hash FROM embeddings"))
+    connection.close()
+    return {bytes(row[0]) for row in rows}
+
+
+async def built(tmp_path: Path) -> Path:
+    """An index with a note of the owner's and one of Ada's, which said something else before."""
+    notes, folder = tmp_path / "workspace", tmp_path / "index"
+    ada = notes / "people" / "ada" / "MEMORY.md"
+    ada.parent.mkdir(parents=True)
+    (notes / "MEMORY.md").write_text(OWNERS)
+    config = MemoryConfig.model_validate({"watch": False})
+    for words in (BEFORE, ADAS):
+        ada.write_text(words)
+        index = MemoryIndex.in_folder(
+            config, FolderNotes(notes), folder, HashEmbedder(), system_clock
+        )
+        await index.sync("test")
+        await index.close()
+    return folder
+
+
+def partitions_of_ada(folder: Path) -> list[str]:
+    connection = apsw.Connection(str(folder / "index.db"))
+    (table,) = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
+    )
+    names = [str(row[0]) for row in connection.execute(f"SELECT name FROM {table[0]}")]
+    connection.close()
+    return [name for name in names if "ada" in name]
+
+
+async def test_only_what_was_made_of_others_texts_stays(tmp_path):
+    folder = await built(tmp_path)
+    theirs = partitions_of_ada(folder)
+    assert theirs
+    known = [hashes_of("MEMORY.md", text) for text in (OWNERS, ADAS, BEFORE)]
+    assert cached(folder) == set.union(*known)
+    leave_folder(folder, theirs)
+    assert cached(folder) == known[0]
+    assert not (folder / "index.db").exists()
+
+
+@pytest.mark.parametrize("left", [None, b"no database at all"])
+async def test_where_nothing_tells_whose_they_are_no_vector_stays(tmp_path, left):
+    folder = await built(tmp_path)
+    theirs = partitions_of_ada(folder)
+    (folder / "index.db").unlink()
+    if left is not None:
+        (folder / "index.db").write_bytes(left)
+    leave_folder(folder, theirs)
+    assert cached(folder) == set()
+    leave_folder(tmp_path / "none", theirs)

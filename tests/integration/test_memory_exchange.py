@@ -9,18 +9,30 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import orjson
+import psycopg
 import pytest
+from prometheus_client import generate_latest
 from typer.testing import CliRunner, Result
 
+from bot import __version__, housekeeping
 from bot.cli.main import cli
 from bot.clock import system_clock
+from bot.cluster import census
 from bot.cluster.extra import visiting
+from bot.coordination import Standing
 from bot.errors import ConfidantError
 from bot.memory.exchange import MADE_OF
 from bot.memory.memory import store_of
 from bot.memory.note_store import MAX_WRITE, NoteStore
+from bot.metrics import Metrics
+from bot.sessions.transcript_files import path_of
 from bot.settings import load
+from bot.storage.postgres import PostgresDatabase
+from bot.testing import InMemoryChannel, ScriptedModel
+from tests.support import PATIENCE, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -80,7 +92,7 @@ class Desk:
 
 
 @pytest.fixture(params=["files", "rows"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(request, tmp_path, monkeypatch):
     url = request.getfixturevalue("postgres_url") if request.param == "rows" else None
     for name in [name for name in os.environ if name.startswith("CONFIDANT_")]:
         monkeypatch.delenv(name)
@@ -98,7 +110,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return desk
 
 
-def test_what_was_pulled_and_edited_is_pushed(desk: Desk):
+def test_what_was_pulled_and_edited_is_pushed(desk):
     copy = desk.folder / "copy"
     assert desk("pull", copy).exit_code == 0
     found = {path.relative_to(copy).as_posix() for path in copy.rglob("*.md")}
@@ -117,7 +129,7 @@ def test_what_was_pulled_and_edited_is_pushed(desk: Desk):
     assert desk.read("MEMORY.md") == "# Memory\n"
 
 
-def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk: Desk):
+def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     desk.write("MEMORY.md", "# Memory\n\n- Lives in Rome\n")
@@ -130,7 +142,7 @@ def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk: Desk):
     assert desk.read("SOUL.md") == "Be brief.\n"
 
 
-def test_nothing_is_written_when_the_person_says_no(desk: Desk):
+def test_nothing_is_written_when_the_person_says_no(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "SOUL.md").write_text("Be brief.\n")
@@ -149,7 +161,7 @@ def test_nothing_is_written_when_the_person_says_no(desk: Desk):
         ("memory/long.md", b"x" * (MAX_WRITE + 1), "at most 1000 kB"),
     ],
 )
-def test_what_is_no_note_is_refused_by_name(desk: Desk, name: str, data: bytes, why: str):
+def test_what_is_no_note_is_refused_by_name(desk, name, data, why):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +172,7 @@ def test_what_is_no_note_is_refused_by_name(desk: Desk, name: str, data: bytes, 
     assert desk.read("people/ada/MEMORY.md") == "Ada's secret\n"
 
 
-def test_a_link_in_a_copy_is_not_followed(desk: Desk):
+def test_a_link_in_a_copy_is_not_followed(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "memory/passwd.md").symlink_to("/etc/passwd")
@@ -169,7 +181,7 @@ def test_a_link_in_a_copy_is_not_followed(desk: Desk):
     assert "memory/passwd.md: it is no plain file" in done.output
 
 
-def test_folders_that_will_not_do_are_told(desk: Desk):
+def test_folders_that_will_not_do_are_told(desk):
     full = desk.folder / "full"
     full.mkdir()
     (full / "mine.md").write_text("mine\n")
@@ -187,7 +199,7 @@ def test_folders_that_will_not_do_are_told(desk: Desk):
     assert "damaged" in str(desk("push", full).exception)
 
 
-def test_a_note_that_left_the_copy_stays_where_it_is(desk: Desk):
+def test_a_note_that_left_the_copy_stays_where_it_is(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
     (copy / "SOUL.md").unlink()
@@ -200,20 +212,20 @@ def test_a_note_that_left_the_copy_stays_where_it_is(desk: Desk):
 
 
 @pytest.mark.parametrize("path", ["MEMORY.md", "SOUL.md", "memory/trip.md", "shared/house.md"])
-def test_a_note_is_edited(desk: Desk, path: str):
+def test_a_note_is_edited(desk, path):
     desk.editor('echo "- more" >> "$1"')
     done = desk("edit", path)
     assert (done.exit_code, done.output) == (0, f"{path}: written\n")
     assert desk.read(path) == f"{OWNER[path]}- more\n"
 
 
-def test_a_new_note_is_made(desk: Desk):
+def test_a_new_note_is_made(desk):
     desk.editor('echo "# New" > "$1"')
     assert desk("edit", "memory/deep/new.md").exit_code == 0
     assert desk.read("memory/deep/new.md") == "# New\n"
 
 
-def test_an_editor_that_changes_nothing_changes_nothing(desk: Desk):
+def test_an_editor_that_changes_nothing_changes_nothing(desk):
     desk.editor("true")
     assert desk("edit", "memory/new.md").output == "Nothing was changed.\n"
     assert not list(desk.folder.glob("confidant-*"))
@@ -222,7 +234,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(desk: Desk):
 @pytest.mark.parametrize(
     "path", ["people/ada/MEMORY.md", "../MEMORY.md", "/etc/passwd", "ROOM.md", "a.txt", "shared"]
 )
-def test_a_name_that_is_none_of_the_owners_is_refused(desk: Desk, path: str):
+def test_a_name_that_is_none_of_the_owners_is_refused(desk, path):
     desk.editor('echo "more" >> "$1"')
     done = desk("edit", path)
     assert "is no name of a note" in str(done.exception)
@@ -238,7 +250,7 @@ def test_a_name_that_is_none_of_the_owners_is_refused(desk: Desk, path: str):
         (f'head -c {MAX_WRITE + 1} /dev/zero | tr "\\\\0" x > "$1"', "too long"),
     ],
 )
-def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk: Desk, script: str, why: str):
+def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk, script, why):
     desk.editor(script.replace("\\\\", "\\"))
     done = desk("edit", "MEMORY.md")
     assert why in str(done.exception)
@@ -247,13 +259,13 @@ def test_an_editor_that_fails_changes_nothing_and_loses_no_text(desk: Desk, scri
     assert bool(kept) == (script != "exit 3")
 
 
-def test_an_editor_that_is_not_there_is_told(desk: Desk):
+def test_an_editor_that_is_not_there_is_told(desk):
     for named in ("/nowhere/editor", "an 'open quote"):
         desk.monkeypatch.setenv("EDITOR", named)
         assert "set $EDITOR" in str(desk("edit", "MEMORY.md").exception)
 
 
-def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk: Desk):
+def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk):
     other = desk.folder / "other.py"
     other.write_text(
         "import asyncio, os, pathlib\n"
@@ -278,7 +290,7 @@ def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk: Desk):
     assert kept.read_text() == f"{OWNER['MEMORY.md']}- mine\n"
 
 
-def test_an_edit_of_rows_reaches_the_nodes(desk: Desk):
+def test_an_edit_of_rows_reaches_the_nodes(desk):
     url = os.environ.get("CONFIDANT_STORAGE__URL")
     desk.editor('echo "- more" >> "$1"')
     desk("edit", "MEMORY.md")
@@ -289,3 +301,203 @@ def test_an_edit_of_rows_reaches_the_nodes(desk: Desk):
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT name FROM events WHERE topic = 'notes'").fetchall()
     assert ("MEMORY.md",) in rows
+
+
+WORDS = "harbour code"
+
+
+@pytest.fixture
+async def session(tmp_path):
+    """A conversation in a folder, of which something was forgotten."""
+    async with running(tmp_path / "data") as engine:
+        await engine.ask(f"my {WORDS} is 4711")
+        await engine.ask("and the cat is grey")
+        await engine.ask(f"/memory forget {WORDS}")
+        await engine.ask("/memory forget yes")
+    (mirror,) = (tmp_path / "data" / "sessions").rglob("*.jsonl")
+    assert WORDS in mirror.read_text("utf-8")  # what the program keeps only grows
+    return mirror.stem
+
+
+def ran(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, ["sessions", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_what_was_forgotten_is_neither_shown_nor_exported(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(tmp_path / "data"))
+    shown = ran("show", session)
+    ran("export", str(tmp_path / "out"))
+    lines = (tmp_path / "out" / f"{session}.jsonl").read_text("utf-8")
+    for text in (shown, lines):
+        assert WORDS not in text
+        assert "4711" not in text
+        assert "and the cat is grey" in text
+    assert shown.count(": (forgotten)\n") == 2
+    mirror = path_of(tmp_path / "data" / "sessions", session)
+    kept = mirror.read_text("utf-8").splitlines()
+    same = [line for line in kept if WORDS not in line and "4711" not in line]
+    written = lines.splitlines()
+    assert len(written) == len(kept)
+    assert set(same) <= set(written)  # to the byte
+
+
+def shared(url: str) -> dict[str, Any]:
+    return {"url": url, "node_timeout": 8}
+
+
+def typed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, url: str, *arguments: str, command: str = "nodes"
+) -> str:
+    monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(folder))
+    if url:
+        monkeypatch.setenv("CONFIDANT_STORAGE__URL", url)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(cli, [command, *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
+    said = typed(monkeypatch, tmp_path, "")
+    assert said == (
+        "This is one machine with a storage folder: [storage] url names no PostgreSQL to share.\n"
+    )
+    assert typed(monkeypatch, tmp_path, "", "--json") == "null\n"
+    assert "`confidant run` opens it" in typed(monkeypatch, tmp_path, "", command="migrate")
+
+
+def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, empty_postgres_url):
+    assert "are those of this version" in typed(
+        monkeypatch, tmp_path, empty_postgres_url, command="migrate"
+    )
+    assert "No node runs." in typed(monkeypatch, tmp_path, empty_postgres_url)
+    assert orjson.loads(typed(monkeypatch, tmp_path, empty_postgres_url, "--json"))["nodes"] == []
+
+
+async def test_every_node_is_listed_with_what_it_does(monkeypatch, tmp_path, postgres_url):
+    model = ScriptedModel(gate=asyncio.Event())
+    two = InMemoryChannel()
+    async with (
+        running(tmp_path / "a", storage=shared(postgres_url), model=model) as one,
+        running(tmp_path / "b", storage=shared(postgres_url), model=model, channel=two),
+    ):
+        await one.say("hello")
+        async with asyncio.timeout(PATIENCE):
+            await model.started.wait()
+        said = await asyncio.to_thread(typed, monkeypatch, tmp_path, postgres_url, "--json")
+        found = orjson.loads(said)
+        assert len(found["nodes"]) == 2
+        assert {node["version"] for node in found["nodes"]} == {__version__}
+        assert all(node["silent"] < 2_000 for node in found["nodes"])
+        assert sum(node["lanes"] for node in found["nodes"]) == 1
+        assert (found["jobs"], found["messages"]) == (0, 1)
+        owned = [name for node in found["nodes"] for name in node["owns"]]
+        assert owned == sorted(set(owned))
+        table = await asyncio.to_thread(typed, monkeypatch, tmp_path, postgres_url)
+        for node in found["nodes"]:
+            assert node["name"] in table
+        assert "1 messages are not answered yet" in table
+        model.gate.set()
+        await until(lambda: bool(one.channel.sent or two.sent))
+
+
+async def test_what_a_node_tells_with_its_beat_is_small_and_has_no_secret(tmp_path, postgres_url):
+    async with running(tmp_path, storage=shared(postgres_url)):
+        database = await PostgresDatabase.open(postgres_url)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    rows = await database.read(
+                        lambda tx: tx.execute("SELECT CAST(facts AS TEXT) FROM nodes")
+                    )
+                    facts = orjson.loads(rows[0][0])
+                    if facts.get("database"):
+                        break
+        finally:
+            await database.close()
+        assert set(facts) == {"clock_ahead", "database", "loop"}
+        assert all(isinstance(number, int | float) for number in facts.values())
+
+
+def test_facts_of_another_version_are_taken_as_far_as_they_are_known():
+    assert census.NodeFacts.parse({"loop": 3, "clock_ahead": "?", "more": 1}) == census.NodeFacts(
+        loop=3
+    )
+    assert census.NodeFacts.parse({}) == census.NodeFacts()
+
+
+def standing(**changes: Any) -> Standing:
+    usual = {
+        "nodes": 3,
+        "is_registered": True,
+        "is_connected": True,
+        "owned": 2,
+        "jobs": 5,
+        "oldest_job": 1_500,
+        "takeovers": 1,
+        "reruns": 4,
+    }
+    return Standing(**{**usual, **changes})
+
+
+def test_metrics_have_numbers_of_all_nodes_and_no_names():
+    metrics = Metrics()
+    now = [standing()]
+    housekeeping.count_nodes(metrics, lambda: now[0])
+    told = generate_latest(metrics.registry).decode()
+    for line in (
+        "nodes 3.0",
+        "node_owned 2.0",
+        "jobs_waiting 5.0",
+        "jobs_oldest_seconds 1.5",
+        "transactions_rerun 4.0",
+    ):
+        assert f"\nconfidant_{line}\n" in told
+    now[0] = standing(nodes=2, takeovers=2)
+    told = generate_latest(metrics.registry).decode()
+    assert "\nconfidant_nodes 2.0\n" in told
+    assert "\nconfidant_node_takeovers 2.0\n" in told
+
+
+async def test_readiness_says_how_many_nodes_there_are(tmp_path, postgres_url):
+    import aiohttp
+
+    async with (
+        running(tmp_path, storage=shared(postgres_url), serves=True) as engine,
+        aiohttp.ClientSession() as session,
+    ):
+        assert engine.app.address is not None
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                async with session.get(f"{engine.app.address.url}readyz") as response:
+                    check = (await response.json())["checks"]["nodes"]
+                if check == {"state": "ok", "detail": "1 alive"}:
+                    break
+                assert check["state"] in {"ok", "degraded"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"is_connected": False}, "direct connection"), ({"is_registered": False}, "do not count")],
+)
+def test_a_node_that_is_cut_off_is_degraded(changes, words):
+    check = housekeeping.among_nodes(standing(**changes))
+    assert check.state == "degraded"
+    assert words in check.detail
+
+
+async def test_a_command_that_was_stored_after_its_node_was_given_up_is_answered_once(
+    tmp_path, postgres_url
+):
+    async with running(tmp_path, storage=shared(postgres_url)) as engine:
+        await engine.ask("hello")
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            given_up = "UPDATE fences SET epoch = epoch + 1 WHERE name LIKE 'node/%'"
+            assert connection.execute(given_up).rowcount == 1
+        assert "Model:" in await engine.ask("/status")
+        await engine.ask("bye")
+        assert len(engine.channel.sent) == 3

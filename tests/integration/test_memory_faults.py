@@ -84,7 +84,7 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path):
     return Folder(tmp_path)
 
 

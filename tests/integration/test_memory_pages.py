@@ -127,9 +127,7 @@ Some words before.
 """
 
 
-async def test_a_visitor_sees_their_own_files_and_what_is_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_visitor_sees_their_own_files_and_what_is_shared(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write("memory/owners.md", "- mine\n")
         it.write(f"{ADA}/memory/adas.md", "- hers\n")
@@ -163,9 +161,7 @@ async def test_a_visitor_sees_their_own_files_and_what_is_shared(
             assert (await ada.get("memory/file", path="memory/owners.md"))[0] == 404
 
 
-async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write(f"{ADA}/memory/adas.md", "- hers\n")
         database = await SqliteDatabase.open(tmp_path / "confidant.db")
@@ -186,9 +182,7 @@ async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(
             assert "everybody else" not in hers
 
 
-async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write("memory/2026-07-02.md", NOTE)
         async with it.browser() as owner:
@@ -202,9 +196,7 @@ async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(
     assert "&lt;!--" not in page
 
 
-async def test_hostile_names_and_words_are_only_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_hostile_names_and_words_are_only_words(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         name = 'memory/"><img src=x onerror=alert(1)>.md'
         it.write(
@@ -222,7 +214,7 @@ async def test_hostile_names_and_words_are_only_words(
         assert "style=" not in text
 
 
-async def test_a_long_note_is_shown_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_long_note_is_shown_in_parts(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write("memory/long.md", "".join(f"- entry {n}\n" for n in range(1, 2_501)))
         async with it.browser() as owner:
@@ -237,9 +229,7 @@ async def test_a_long_note_is_shown_in_parts(tmp_path: Path, monkeypatch: pytest
     assert 'id="L1"' in odd
 
 
-async def test_what_was_saved_this_week_is_listed_by_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_was_saved_this_week_is_listed_by_day(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write("memory/2026-11-20.md", "- 10:00 Buys <b>boats</b> <!-- owner -->\n- by hand\n")
         it.write("MEMORY.md", "- Old <!-- agent 2026-01-01 -->\n- New <!-- agent 2026-11-21 -->\n")
@@ -257,9 +247,7 @@ async def test_what_was_saved_this_week_is_listed_by_day(
 # --- changing ------------------------------------------------------------------------------------
 
 
-async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(tmp_path, monkeypatch):
     looks: list[str] = []
     real = SpaceFiles.names
 
@@ -287,9 +275,7 @@ async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(
             pass
 
 
-async def test_an_edit_is_saved_and_can_be_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_edit_is_saved_and_can_be_taken_back(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", "\n- one & <two>\n")
         form = await owner.form("memory/trip.md")
@@ -310,7 +296,7 @@ async def test_an_edit_is_saved_and_can_be_taken_back(
         assert "Both say the same" in shown
 
 
-async def test_line_ends_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_line_ends_stay_as_they_are(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/dos.md", "- a\r\n- b\r\n")
         form = await owner.form("memory/dos.md")
@@ -318,9 +304,7 @@ async def test_line_ends_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
         assert it.read("memory/dos.md") == "- a\r\n- c\r\n"
 
 
-async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", "- one\n")
         form = await owner.form("memory/trip.md")
@@ -340,15 +324,10 @@ async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(
         assert history.count("version=") == 2
 
 
-async def test_an_entry_is_added_as_said_by_whoever_adds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_entry_is_added_as_said_by_whoever_adds_it(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
         status, where, page = await owner.post("memory/add", path="", text="Buys -->\nboats")
-        assert (status, where.partition("&")[0]) == (
-            303,
-            "/memory/file?path=memory/2026-11-21.md",
-        )
+        assert (status, where.partition("&")[0]) == (303, "/memory/file?path=memory/2026-11-21.md")
         assert "said by you" in page
         assert it.read("memory/2026-11-21.md").endswith("Buys - -> <!-- owner -->\n  boats\n")
         await owner.post("memory/add", path="MEMORY.md", text="Likes trains")
@@ -359,9 +338,7 @@ async def test_an_entry_is_added_as_said_by_whoever_adds_it(
             assert (await owner.post("memory/add", path="", text=text))[0] == 400
 
 
-async def test_nothing_is_written_where_a_visitor_may_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_nothing_is_written_where_a_visitor_may_not(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
         it.write("shared/how-to.md", "- for all\n")
         it.write("memory/owners.md", "- mine\n")
@@ -378,9 +355,7 @@ async def test_nothing_is_written_where_a_visitor_may_not(
         assert {path: path.read_bytes() for path in tmp_path.rglob("*.md")} == before
 
 
-async def test_the_versions_of_anothers_note_are_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_versions_of_anothers_note_are_not_there(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
         it.write("memory/trip.md", "- secret\n")
         form = await owner.form("memory/trip.md")
@@ -396,9 +371,7 @@ async def test_the_versions_of_anothers_note_are_not_there(
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 1_000_001])
-async def test_what_is_no_note_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-):
+async def test_what_is_no_note_is_refused(tmp_path, monkeypatch, text):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", "- one\n")
         form = await owner.form("memory/trip.md")
@@ -412,9 +385,7 @@ async def test_what_is_no_note_is_refused(
         assert it.read("memory/trip.md") == "- one\n"
 
 
-async def test_a_note_that_cannot_be_written_back_is_not_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_note_that_cannot_be_written_back_is_not_opened(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         (it.workspace / "memory").mkdir(exist_ok=True)
         (it.workspace / "memory" / "latin.md").write_bytes(b"- caf\xe9\n")
@@ -427,9 +398,7 @@ async def test_a_note_that_cannot_be_written_back_is_not_opened(
         assert 'id="L1000"' in await owner.seen("memory/file", path="memory/huge.md")
 
 
-async def test_a_change_by_hand_can_be_taken_back_and_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_change_by_hand_can_be_taken_back_and_forgotten(tmp_path, monkeypatch):
     before = "# Trip\r\n\r\n- peanuts are off\r\n- trains\r\n"
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", before)
@@ -450,7 +419,7 @@ async def test_a_change_by_hand_can_be_taken_back_and_forgotten(
         assert "peanuts" not in shown
 
 
-async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_versions_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.memory.versions.MOST", 3)
     monkeypatch.setattr("bot.memory.versions.MOST_BYTES", 1_000)
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
@@ -469,9 +438,7 @@ async def test_versions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("is_beside", "said"),
     [(True, "built anew: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
 )
-async def test_how_far_another_index_is_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_beside: bool, said: str
-):
+async def test_how_far_another_index_is_is_shown(tmp_path, monkeypatch, *, is_beside, said):
     real = MemoryIndex.status
 
     async def status(index: MemoryIndex) -> Status:
@@ -497,12 +464,7 @@ async def shared_form(owner: Browser, path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["files", "rows"])
-async def test_the_owner_changes_what_everyone_reads_at_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    kind: str,
-):
+async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, monkeypatch, request, kind):
     storage = {"url": request.getfixturevalue("postgres_url")} if kind == "rows" else {}
     path = "shared/guides/how-to.md"
     async with (
@@ -545,9 +507,7 @@ async def test_the_owner_changes_what_everyone_reads_at_once(
         assert "rice" in await ada.seen("memory/file", path=path)
 
 
-async def test_nobody_but_the_owner_changes_what_is_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_nobody_but_the_owner_changes_what_is_shared(tmp_path, monkeypatch):
     path = "shared/how-to.md"
     async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
         it.write(path, "- bread\n")
@@ -575,9 +535,7 @@ def kept(folder: Path) -> str:
     return str(query(folder, "SELECT text FROM note_versions"))
 
 
-async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", "- peanuts are off\n- trains\n- pea\n- nuts\n")
         it.write("shared/how-to.md", "- peanuts for all\n")
@@ -604,9 +562,7 @@ async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(
 
 
 @pytest.mark.parametrize("how", ["page", "command"])
-async def test_a_form_from_before_brings_nothing_forgotten_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-):
+async def test_a_form_from_before_brings_nothing_forgotten_back(tmp_path, monkeypatch, how):
     owner_ids = {"owner": ("memory:ada",)}
     async with house(tmp_path, monkeypatch, session=owner_ids) as it, it.browser() as owner:
         it.write("memory/trip.md", "- peanuts are off\n- trains\n")
@@ -630,9 +586,7 @@ async def test_a_form_from_before_brings_nothing_forgotten_back(
         assert "peanuts" not in kept(tmp_path)
 
 
-async def test_words_that_run_over_two_entries_take_the_version_with_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_words_that_run_over_two_entries_take_the_version_with_them(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
         it.write("memory/trip.md", "secret\nplan\n")
         form = await owner.form("memory/trip.md")
@@ -641,9 +595,7 @@ async def test_words_that_run_over_two_entries_take_the_version_with_them(
         assert kept(tmp_path) == "[]"
 
 
-async def test_what_another_forgets_leaves_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_another_forgets_leaves_ones_own(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
         it.write("memory/trip.md", "- peanuts\n")
         it.write(f"{ADA}/memory/trip.md", "- peanuts\n")
@@ -675,9 +627,7 @@ async def found(browser: Browser, query: str, words: str = "") -> str:
     return page
 
 
-async def test_a_search_says_why_and_nothing_when_nothing_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_search_says_why_and_nothing_when_nothing_fits(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         it.write("memory/2026-11-20.md", "# Harbour\n\n- 10:00 The <b>boats</b> are blue\n")
         it.write("memory/food.md", "# Food\n\n- risotto with mushrooms\n")
@@ -703,7 +653,7 @@ async def test_a_search_says_why_and_nothing_when_nothing_fits(
 
 
 async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     model = ScriptedModel(script=lambda _: "Zeppelins are airships, as I told you.")
     owner_ids = {"owner": ("memory:ada",)}
@@ -722,7 +672,7 @@ async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
 
 
 async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
+    tmp_path, monkeypatch, postgres_url
 ):
     storage = {"url": postgres_url}
     async with house(tmp_path, monkeypatch, storage=storage) as it, it.browser() as owner:
@@ -751,9 +701,7 @@ async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
 # --- the night ------------------------------------------------------------------------------------
 
 
-async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(tmp_path, monkeypatch):
     async with house(tmp_path, monkeypatch) as it:
         note = f"- I live in <b>Bonn</b> <!-- owner 2026-01-05 -->\n{TWICE}"
         for space in ("", f"{ADA}/"):

@@ -1,20 +1,34 @@
 """Talk's side calls the real webhook server over HTTP."""
 
+from __future__ import annotations
+
 import asyncio
 import io
 import json
+import random as randomness
+from collections import Counter
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from bot.channel import Address, Foreign, Health, Outbound
+from adapters.nextcloud_talk import calls
+from adapters.nextcloud_talk.account import Account
+from adapters.nextcloud_talk.api import new_session
+from adapters.nextcloud_talk.channel import NextcloudTalk
+from adapters.nextcloud_talk.doctor import MOST_ROOMS
+from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
+from bot.channel import Address, Doctor, Foreign, Health, Inbound, Outbound
 from bot.channel.kit.webhook import MAX_BODY
 from bot.errors import SendRefused, StorageError
-from bot.testing import RecordingEngine
+from bot.findings import told
+from bot.testing import RecordingEngine, ScriptedModel
 from tests.fakes.nextcloud import (
+    QUICK,
+    RESPONSE,
     SECRET,
+    WEBHOOK,
     WITH_API_USER,
     FakeBot,
     FakeNextcloud,
@@ -26,6 +40,7 @@ from tests.fakes.nextcloud import (
     shared,
     signed,
 )
+from tests.fakes.nextcloud_program import confidant
 from tests.fakes.ports import free_port
 from tests.support import changed_anywhere, post, until
 
@@ -486,3 +501,328 @@ async def test_two_bots_on_one_server_have_their_own_paths(fake, engine, port):
         ("default", False),
         ("work", True),
     ]
+
+
+async def test_a_direct_chat_is_answered_once(tmp_path, fake):
+    async with confidant(tmp_path, fake, free_port(), ScriptedModel()):
+        assert await fake.say("hello there") == [200]
+        posted = await fake.wait_posted(1)
+    assert "You said: hello there" in posted[-1].text
+    assert posted[-1].room == "n3xtc10ud"
+
+
+async def test_a_message_that_comes_twice_and_a_lost_answer_give_one_reply(tmp_path, fake):
+    fake.fail_next("/message", Fault(drop=True, after=True))
+    async with confidant(tmp_path, fake, free_port(), ScriptedModel()):
+        assert await fake.say("hello", id=2000) == [200]
+        assert await fake.say("hello", id=2000) == [200]
+        await fake.say("and now?")
+        await fake.wait_posted(2)
+    said = [posted.text for posted in fake.posted]
+    assert len(said) == 2
+    assert "You said: and now?" in said[1]
+
+
+async def test_what_was_stored_is_answered_after_a_restart(tmp_path, fake):
+    port, model = free_port(), ScriptedModel()
+    fake.fail_next("/message", Fault(500), times=1000)
+    async with confidant(tmp_path, fake, port, model):
+        assert await fake.say("hello") == [200]
+        await model.started.wait()
+    fake._faults.clear()
+    async with confidant(tmp_path, fake, port, model):
+        await fake.wait_posted(1)
+    assert ["You said: hello" in posted.text for posted in fake.posted] == [True]
+
+
+async def test_what_is_said_in_a_room_nobody_listed_never_reaches_the_model(tmp_path, fake):
+    fake.kinds["n3xtc10ud"] = 2
+    model = ScriptedModel()
+    async with confidant(tmp_path, fake, free_port(), model):
+        assert await fake.say("Confidant, hello") == [200]
+    assert model.requests == []
+    assert not any("You said" in posted.text for posted in fake.posted)
+
+
+@pytest.mark.parametrize("api_user", [True, False])
+async def test_in_a_room_a_reply_to_the_bot_is_answered_also_after_a_restart(
+    tmp_path, fake, api_user
+):
+    fake.kinds["n3xtc10ud"] = 2
+    port, model = free_port(), ScriptedModel()
+    own = {} if api_user else {"api_user": "", "api_password": None}
+    changes = {"group_policy": "open", "public_url": "https://bot.example.org", **own}
+    async with confidant(tmp_path, fake, port, model, **changes):
+        assert await fake.switch(fake.bots[0], "n3xtc10ud") == 200
+        await fake.say("Confidant, shall we?")
+        await fake.wait_posted(1)
+        answer = reply_to(fake.records[-1])
+    async with confidant(tmp_path, fake, port, model, **changes):
+        await fake.say("by the way")
+        await fake.say("yes, at noon", reply=answer)
+        posted = await fake.wait_posted(2)
+    assert "yes, at noon" in posted[-1].text
+    assert len(model.requests) == 2
+
+
+async def test_a_poll_in_a_direct_chat_is_answered_as_what_it_is(tmp_path, fake):
+    model = ScriptedModel()
+    async with confidant(tmp_path, fake, free_port(), model):
+        poll = shared("talk-poll", "3", "Lunch at noon?")
+        assert await fake.say("{object}", parameters=poll, type="Activity") == [200]
+        await fake.wait_posted(1)
+    shown = "".join(block.text for block in model.requests[0].messages[-1].blocks)
+    assert "> [poll: Lunch at noon?]\n" in shown
+
+
+@pytest.fixture
+async def silent():
+    async with FakeNextcloud() as server:
+        yield server
+        assert server.posted == []
+        assert server.reactions == []
+
+
+async def examine(config):
+    channel = NextcloudTalk(config)
+    assert isinstance(channel, Doctor)
+    return [told(each, "en") for each in await channel.examine()]
+
+
+def problems(findings):
+    return [(finding.level, finding.text) for finding in findings if finding.level != "ok"]
+
+
+async def test_a_good_set_up_has_no_problem(silent):
+    config = settings(silent, free_port(), **WITH_API_USER)
+    async with running(RecordingEngine(), config):
+        found = await examine(config)
+    assert problems(found) == []
+    assert len(found) == 6
+    assert SECRET not in str(found)
+    assert "app-password" not in str(found)
+
+
+@pytest.mark.parametrize("abilities", [["bots-v1", "bot-features-api"], ["bots-v1"]])
+async def test_the_missing_response_feature_is_found_and_mended(silent, abilities):
+    silent.abilities = abilities
+    config = settings(silent, free_port(), groups={"n3xtc10ud": {}})
+    silent.bots[0].features &= ~RESPONSE
+    async with running(RecordingEngine(), config):
+        found = [f for f in await examine(config) if f.level == "error"]
+    assert len(found) == 1
+    assert "401" in found[0].text
+    assert "occ talk:bot:state --feature webhook --feature response" in found[0].fix
+    assert "response" in found[0].text + found[0].fix
+
+
+async def test_a_room_the_api_user_is_not_in_is_told(silent):
+    silent.kinds["other"] = 2
+    silent.strangers.add("other")
+    groups = {"other": {}, "n3xtc10ud": {}, "closed": {"enabled": False}, "*": {}}
+    config = settings(silent, free_port(), groups=groups, **WITH_API_USER)
+    async with running(RecordingEngine(), config):
+        ((level, words),) = problems(await examine(config))
+    assert level == "warning"
+    assert words.startswith("api_user confidant is not in other: what is said there while")
+
+
+async def test_without_an_api_user_it_says_what_is_lost(silent):
+    config = settings(silent, free_port(), groups={"n3xtc10ud": {}})
+    async with running(RecordingEngine(), config):
+        ((level, words),) = problems(await examine(config))
+    assert level == "warning"
+    assert "what is said while Confidant is down is lost" in words
+
+
+async def test_a_bot_that_is_not_told_what_is_said_is_an_error(silent):
+    config = settings(silent, free_port(), **WITH_API_USER)
+    silent.bots[0].features = RESPONSE
+    async with running(RecordingEngine(), config):
+        assert problems(await examine(config)) == [
+            ("error", "the bot lacks the feature webhook: without it Talk tells it nothing")
+        ]
+
+
+async def test_no_feature_is_asked_for_that_is_not_needed(silent):
+    config = settings(silent, free_port(), **WITH_API_USER)
+    assert silent.bots[0].features == WEBHOOK | RESPONSE
+    async with running(RecordingEngine(), config) as channel:
+        assert problems(await examine(config)) == []
+        await channel.react(Address("nextcloud_talk", "default", "n3xtc10ud"), "1567", "👍")
+    assert silent.reactions.pop() == ("n3xtc10ud", "1567", "👍")
+
+
+async def test_a_bot_that_is_in_no_conversation_is_tried_in_few(silent):
+    silent.kinds = {f"room{n}": 2 for n in range(50)}
+    config = settings(silent, free_port(), **WITH_API_USER)
+    async with running(RecordingEngine(), config):
+        found = problems(await examine(config))
+    assert [level for level, _ in found] == ["error"]
+    assert len([path for _, path in silent.requests if "ask-features" in path]) == MOST_ROOMS
+
+
+async def test_without_a_room_it_says_where_to_look(silent):
+    config = settings(silent, free_port())
+    async with running(RecordingEngine(), config):
+        found = await examine(config)
+    assert [level for level, _ in problems(found)] == ["warning", "warning"]
+    assert any("talk:bot:list" in finding.fix for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("secret", "level"),
+    [("s" * 39, "error"), ("s" * 40, "ok"), ("s" * 128, "ok"), ("s" * 129, "error")],
+)
+async def test_the_secrets_length(silent, secret, level):
+    config = settings(silent, free_port(), bot_secret=secret)
+    (finding, *_) = await examine(config)
+    assert finding.level == level
+    assert f"{len(secret)} characters" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("part", "fault", "words"),
+    [
+        ("/capabilities", Fault(503), "maintenance"),
+        ("/capabilities", Fault(404), "does not answer like a Nextcloud"),
+        ("/capabilities", Fault(200), "does not answer like a Nextcloud"),
+        ("/v4/room", Fault(401), "is not let in"),
+        ("/v4/room", Fault(drop=True), "cannot be listed"),
+    ],
+)
+async def test_a_server_in_trouble(silent, part, fault, words):
+    silent.fail_next(part, fault, times=2)
+    found = problems(await examine(settings(silent, free_port(), **WITH_API_USER)))
+    assert any(words in text for _, text in found)
+
+
+@pytest.mark.parametrize("abilities", [[], ["video"]])
+async def test_talk_is_missing_or_too_old(silent, abilities):
+    silent.abilities = abilities
+    found = problems(await examine(settings(silent, free_port())))
+    assert any("Talk is not there" in text for _, text in found)
+
+
+async def test_a_server_that_is_not_there():
+    config = settings(FakeNextcloud(url="http://127.0.0.1:1"), free_port(), public_url="")
+    found = problems(await examine(config))
+    assert [level for level, _ in found] == ["error", "warning"]
+    assert "cannot be reached" in found[0][1]
+    assert "public_url is not set" in found[1][1]
+
+
+async def test_the_webhook_is_called_as_talk_would(silent):
+    port = free_port()
+    config = settings(silent, port, **WITH_API_USER)
+    assert any("cannot be reached from here" in text for _, text in problems(await examine(config)))
+    engine = RecordingEngine()
+    async with running(engine, config):
+        elsewhere = config.model_copy(update={"webhook_path": "/elsewhere"})
+        assert any("HTTP 404" in text for _, text in problems(await examine(elsewhere)))
+        other = settings(silent, port, bot_secret="o" * 40)
+        assert any("HTTP 401" in text for _, text in problems(await examine(other)))
+        assert problems(await examine(config)) == []
+    assert engine.received == []
+
+
+async def test_every_account_is_looked_at(silent):
+    accounts = {"work": {"bot_secret": "w" * 39}, "idle": {}}
+    found = await examine(settings(silent, free_port(), accounts=accounts))
+    assert {finding.account for finding in found} == {"default", "work", "idle"}
+
+
+FILE = {"type": "file", "id": "9", "name": "a.png", "size": "5", "mimetype": "image/png"}
+SEEDS = [
+    payload("hello {mention-user1}", parameters={"mention-user1": {"type": "user", "name": "B"}}),
+    payload("{file}", parameters={"file": FILE}, type="Activity"),
+    payload("yes", reply={"actor": {"id": "bots/b"}, "object": payload("well?")["object"]}),
+    payload("x", type="Like") | {"content": "👍"},
+    payload("x", type="Undo"),
+    {"type": "Join", "actor": {"id": "bots/b"}, "object": {"id": "n3xtc10ud"}},
+    {"type": "Leave", "actor": {"id": "bots/b"}, "object": {"id": "abc"}},
+]
+ODD = [
+    None, True, 0, -1, 10**30, 1e308, "", "\0", "\ud800", "\u202e\u200b", "x" * 5000, [], {}, [[]],
+    {"": ""}, "{file}", "users/", "bots/x", "../..", "Create", '{"message":"x","parameters":{}}',
+]  # fmt: skip
+
+
+def twist(rng, value, depth=0):
+    """A copy of a value with something in it changed, taken out, doubled or put in."""
+    if rng.random() < 0.12 or depth > 6:
+        return rng.choice(ODD)
+    if isinstance(value, dict):
+        found = {key: twist(rng, each, depth + 1) for key, each in value.items()}
+        if found and rng.random() < 0.2:
+            found.pop(rng.choice(list(found)))
+        if rng.random() < 0.1:
+            found[rng.choice(["type", "object", "inReplyTo", "threadId", "x"])] = rng.choice(ODD)
+        if isinstance(found.get("content"), str) and rng.random() < 0.3:
+            inner = {"message": rng.choice(ODD), "parameters": rng.choice([*ODD, {"file": FILE}])}
+            found["content"] = json.dumps(inner)
+        return found
+    if isinstance(value, list):
+        return [twist(rng, each, depth + 1) for each in value]
+    if isinstance(value, str) and value and rng.random() < 0.1:
+        at = rng.randrange(len(value))
+        return value[:at] + rng.choice('\0{}[]"\\/ \ud83d\u202e') + value[at + 1 :]
+    return value
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_twisted_payloads_are_read():
+    rng, me, seen = randomness.Random(7), Identity("default", "Confidant"), Counter()  # noqa: S311
+    for _ in range(100_000):
+        found = normalise(twist(rng, rng.choice(SEEDS)), me, 1)
+        seen[found.reason if isinstance(found, Ignored) else type(found).__name__] += 1
+        if isinstance(found, Inbound):
+            assert found.text.strip() or found.media
+            for words in (found.text, found.sender, found.sender_name, found.chat):
+                words.encode()
+                assert "\0" not in words
+            assert found.message_id.isdecimal()
+    assert seen["Inbound"] > 1000
+    assert seen.total() == 100_000
+    assert len(seen) <= 9
+
+
+async def test_thousands_of_broken_calls_are_answered_and_counted():
+    rng, engine, statuses = randomness.Random(8), RecordingEngine(), Counter()  # noqa: S311
+    async with FakeNextcloud() as fake:
+        config = settings(fake, free_port())
+        url = fake.bots[0].url
+        async with running(engine, config):
+            for number in range(3000):
+                body = json.dumps(twist(rng, rng.choice(SEEDS))).encode()
+                headers = {"random": f"{number:064d}"}
+                chance = rng.random()
+                if chance < 0.1:
+                    body = body[: rng.randrange(len(body) + 1)]
+                elif chance < 0.2:
+                    headers["random"] = rng.choice(["", "x", "y" * 64, "z" * 400])
+                elif chance < 0.3:
+                    headers["signature"] = rng.choice(["", "0" * 64, "g" * 64])
+                elif chance < 0.4:
+                    headers["backend"] = rng.choice(["", "x", "http://[", "https://evil.example"])
+                statuses[await fake.call(url, body, SECRET, **headers)] += 1
+            assert await fake.say("still here") == [200]
+    assert set(statuses) == {200, 400, 401, 409}
+    joined = statuses.total() + 1 - engine.drops.total() - len(engine.received)
+    assert 0 < joined < 1000
+    assert engine.received[-1].text == "still here"
+
+
+async def test_what_is_remembered_has_an_end(monkeypatch):
+    monkeypatch.setattr(calls, "REMEMBERED", 50)
+    async with FakeNextcloud() as fake, new_session() as session:
+        config = settings(fake, free_port())
+        subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
+        for number in range(500):
+            room = f"room{number}"
+            assert await subject.calls.take(
+                payload("hi", room=room, sender=f"users/u{number}", rank=1)
+            )
+            leave = {"type": "Leave", "actor": {"id": "bots/b"}, "object": {"id": f"x{number}"}}
+            assert await subject.calls.take(leave)
+    assert len(subject.calls._present) == len(subject.calls._moderators) == 50

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
+from bot import errors
+from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
+from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.connection import Refused
 from bot.agent.models.openai import OpenAIModel
+from bot.agent.models.openai_failures import event_error, model_error
 from bot.config import ServiceConfig
-from bot.errors import (
-    ModelAuth,
-    ModelBadReply,
-    ModelBilling,
-    ModelContextFull,
-    ModelError,
-    ModelNotFound,
-    ModelOverloaded,
-    ModelRateLimited,
-    ModelRefused,
-    ModelRejected,
-    ModelTimeout,
-    ModelTooLarge,
-    ModelUnreachable,
-)
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
+from tests.fakes import fakellm
 from tests.fakes.text_store import TextStoreInMemory
 
 SECRET = "sk-not-to-be-shown"
@@ -39,7 +29,7 @@ TOOL = ToolSpec("look", "Look.", {"type": "object", "properties": {}})
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[api.CompletionsApi]:
+async def server():
     async with api.running(api.says("Hi", " there")) as server:
         yield server
 
@@ -50,7 +40,7 @@ def model_on(server: api.CompletionsApi, **options: Any) -> OpenAIModel:
 
 
 @pytest.fixture
-async def model(server: api.CompletionsApi) -> AsyncIterator[OpenAIModel]:
+async def model(server):
     model = model_on(server, max_retries=0)
     yield model
     await model.close()
@@ -76,7 +66,7 @@ async def run(model: OpenAIModel, request: Request | None = None) -> tuple[str, 
 # --- what is sent --------------------------------------------------------------------------------
 
 
-async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, model: OpenAIModel):
+async def test_the_body_is_one_every_server_knows(server, model):
     used = ToolUse("call_1", "look", {"at": "花"})
     messages = (
         Message("user", (Text("one"), Text(" "), Text("two"))),
@@ -110,10 +100,7 @@ async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, mo
                 {
                     "role": "user",
                     "content": [
-                        {
-                            "type": "image_url",
-                            "image_url": {"url": "data:image/png;base64,QUJD"},
-                        },
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}},
                         {"type": "text", "text": "(a picture that is no longer kept)"},
                     ],
                 },
@@ -122,17 +109,13 @@ async def test_the_body_is_one_every_server_knows(server: api.CompletionsApi, mo
     ]
 
 
-async def test_without_calls_the_list_of_tools_stays(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_without_calls_the_list_of_tools_stays(server, model):
     await run(model, asking(tools=(TOOL,), may_call=False))
     assert server.bodies[0]["tool_choice"] == "none"
     assert len(server.bodies[0]["tools"]) == 1
 
 
-async def test_the_key_and_address_come_from_the_configuration_alone(
-    server: api.CompletionsApi, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_key_and_address_come_from_the_configuration_alone(server, monkeypatch):
     for name in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "WEBHOOK_SECRET"):
         monkeypatch.setenv(f"OPENAI_{name}", "from-the-environment")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
@@ -147,7 +130,7 @@ async def test_the_key_and_address_come_from_the_configuration_alone(
     assert headers["Authorization"] == f"Bearer {SECRET}"
 
 
-async def test_an_address_without_a_path_is_that_of_the_server(server: api.CompletionsApi):
+async def test_an_address_without_a_path_is_that_of_the_server(server):
     model = OpenAIModel(ServiceConfig(base_url=server.root), window_store=TextStoreInMemory())
     words, _ = await run(model)
     await model.close()
@@ -156,18 +139,16 @@ async def test_an_address_without_a_path_is_that_of_the_server(server: api.Compl
 
 async def test_without_key_and_endpoint_nothing_is_sent():
     model = OpenAIModel(ServiceConfig(), window_store=TextStoreInMemory())
-    with pytest.raises(ModelAuth):
+    with pytest.raises(errors.ModelAuth):
         await run(model)
     await model.close()
 
 
-async def test_nothing_of_it_comes_into_a_log(
-    server: api.CompletionsApi, model: OpenAIModel, caplog: pytest.LogCaptureFixture
-):
+async def test_nothing_of_it_comes_into_a_log(server, model, caplog):
     caplog.set_level(logging.DEBUG)
     await run(model)
     server.answers = [api.fails(400, message=WORDS)]
-    with pytest.raises(ModelRejected):
+    with pytest.raises(errors.ModelRejected):
         await run(model)
     assert WORDS not in caplog.text
     assert SECRET not in caplog.text
@@ -189,7 +170,7 @@ TOO_LONG = "max_tokens is too large: 8192. This model supports at most 4096 comp
     ],
 )
 async def test_what_a_server_does_not_know_is_left_out_from_then_on(
-    server: api.CompletionsApi, model: OpenAIModel, refusal: str, before: str, after: str
+    server, model, refusal, before, after
 ):
     server.answers = [api.fails(400, message=refusal), api.says("Hi")]
     for _ in range(2):
@@ -203,26 +184,21 @@ async def test_what_a_server_does_not_know_is_left_out_from_then_on(
 
 
 @pytest.mark.parametrize(
-    "refusal",
-    [TOO_LONG, "Invalid max_tokens value, the valid range of max_tokens is [1, 4096]"],
+    "refusal", [TOO_LONG, "Invalid max_tokens value, the valid range of max_tokens is [1, 4096]"]
 )
-async def test_no_longer_reply_is_asked_for_than_the_server_allows(
-    server: api.CompletionsApi, model: OpenAIModel, refusal: str
-):
+async def test_no_longer_reply_is_asked_for_than_the_server_allows(server, model, refusal):
     server.answers = [api.fails(400, message=refusal), api.says("Hi")]
     await run(model)
     assert [body["max_tokens"] for body in server.bodies] == [8192, 4096]
 
 
-async def test_a_server_that_refuses_everything_is_not_asked_for_ever(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_server_that_refuses_everything_is_not_asked_for_ever(server, model):
     server.answers = [
         api.fails(
             400, message="stream_options max_tokens max_completion_tokens not supported tools"
         )
     ]
-    with pytest.raises(ModelRejected):
+    with pytest.raises(errors.ModelRejected):
         await run(model, asking(tools=(TOOL,)))
     assert len(server.bodies) == 4
 
@@ -230,9 +206,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_for_ever(
 # --- what comes back -----------------------------------------------------------------------------
 
 
-async def test_usage_tells_what_was_read_from_a_cache(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_usage_tells_what_was_read_from_a_cache(server, model):
     server.answers = [
         api.streams(api.chunk("stop", content="Hi"), api.usage(100, 7, cached_tokens=60), api.DONE)
     ]
@@ -250,9 +224,7 @@ async def test_usage_tells_what_was_read_from_a_cache(
         ("something_new", "end"),
     ],
 )
-async def test_every_finish_reason_has_a_meaning(
-    server: api.CompletionsApi, model: OpenAIModel, finish: str, stop: str
-):
+async def test_every_finish_reason_has_a_meaning(server, model, finish, stop):
     server.answers = [api.streams(api.chunk(finish, content="Hi"), api.DONE)]
     assert (await run(model))[1].stop == stop
 
@@ -270,17 +242,13 @@ async def test_every_finish_reason_has_a_meaning(
         ({"choices": [{"delta": {"content": "Hi", "tool_calls": None}}], "usage": None}, api.DONE),
     ],
 )
-async def test_servers_may_leave_out_much(
-    server: api.CompletionsApi, model: OpenAIModel, chunks: tuple[Any, ...]
-):
+async def test_servers_may_leave_out_much(server, model, chunks):
     server.answers = [api.streams(*chunks)]
     words, reply = await run(model)
     assert (words, reply.stop) == ("Hi", "end")
 
 
-async def test_a_server_that_does_not_stream_is_understood(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_server_that_does_not_stream_is_understood(server, model):
     whole = {
         "choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 5, "completion_tokens": 1},
@@ -291,33 +259,25 @@ async def test_a_server_that_does_not_stream_is_understood(
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_what_is_thought_is_no_part_of_the_reply(
-    server: api.CompletionsApi, model: OpenAIModel, field: str
-):
+async def test_what_is_thought_is_no_part_of_the_reply(server, model, field):
     thought = [api.chunk(**{field: piece}) for piece in ("First ", "this.")]
     server.answers = [api.streams(*thought, api.chunk("stop", content="Hi"), api.DONE)]
     _, reply = await run(model)
     assert reply.message.blocks == (Text("Hi"),)
 
 
-async def test_thinking_aloud_is_no_part_of_the_reply(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_thinking_aloud_is_no_part_of_the_reply(server, model):
     pieces = ("<th", "ink>\nFirst </", "thi", "nk>\n", "\nUse <think> tags", ".")
     server.answers = [api.says(*pieces)]
     assert (await run(model))[0] == "Use <think> tags."
 
 
-async def test_a_reply_that_only_begins_like_a_thought_comes_whole(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_reply_that_only_begins_like_a_thought_comes_whole(server, model):
     server.answers = [api.says("<th")]
     assert (await run(model))[0] == "<th"
 
 
-async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(server, model):
     made = api.call(0, "look", "{}", "call_1")
     extra = {"google": {"thought_signature": "c2ln"}}
     server.answers = [
@@ -368,9 +328,7 @@ async def test_thoughts_go_back_with_the_results_of_their_turn_and_no_later(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call"])
-async def test_calls_side_by_side_however_they_are_numbered(
-    server: api.CompletionsApi, model: OpenAIModel, calls: list[Any], finish: str
-):
+async def test_calls_side_by_side_however_they_are_numbered(server, model, calls, finish):
     chunks = [api.chunk(tool_calls=each) for each in calls]
     server.answers = [api.streams(*chunks, api.chunk(finish), api.DONE)]
     _, reply = await run(model)
@@ -378,7 +336,7 @@ async def test_calls_side_by_side_however_they_are_numbered(
     assert reply.message.blocks == (ToolUse("a", "look", {"at": "x"}), ToolUse("b", "hear", {}))
 
 
-async def test_a_call_without_an_id_gets_one(server: api.CompletionsApi, model: OpenAIModel):
+async def test_a_call_without_an_id_gets_one(server, model):
     calls = [api.call(0, "look", "{}"), api.call(1, "look", "{}")]
     server.answers = [api.streams(api.chunk("tool_calls", tool_calls=calls), api.DONE)]
     _, reply = await run(model)
@@ -389,9 +347,7 @@ async def test_a_call_without_an_id_gets_one(server: api.CompletionsApi, model: 
 
 
 @pytest.mark.parametrize("arguments", ['{"at": ', "[1]", "null", '"text"', "{'at': 'x'}"])
-async def test_arguments_that_cannot_be_read_are_the_models_to_mend(
-    server: api.CompletionsApi, model: OpenAIModel, arguments: str
-):
+async def test_arguments_that_cannot_be_read_are_the_models_to_mend(server, model, arguments):
     calls = [api.call(0, "look", arguments, "a"), api.call(1, "hear", "{}", "b")]
     server.answers = [api.streams(api.chunk("tool_calls", tool_calls=calls), api.DONE)]
     _, reply = await run(model)
@@ -400,7 +356,7 @@ async def test_arguments_that_cannot_be_read_are_the_models_to_mend(
     assert reply.stop == "tool_use"
 
 
-async def test_a_call_that_was_cut_off_is_none(server: api.CompletionsApi, model: OpenAIModel):
+async def test_a_call_that_was_cut_off_is_none(server, model):
     calls = [api.call(0, "look", '{"at": "a very lo', "a")]
     server.answers = [
         api.streams(api.chunk(content="Hi", tool_calls=calls), api.chunk("length"), api.DONE)
@@ -415,38 +371,39 @@ async def test_a_call_that_was_cut_off_is_none(server: api.CompletionsApi, model
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (api.fails(400, message="no"), ModelRejected),
-        (api.fails(400, "context_length_exceeded"), ModelContextFull),
-        (api.fails(400, message="This model's maximum context length is 9"), ModelContextFull),
-        (api.fails(400, "content_filter"), ModelRefused),
-        (api.fails(401, "invalid_api_key"), ModelAuth),
-        (api.fails(402), ModelBilling),
-        (api.fails(403), ModelAuth),
-        (api.fails(404, "model_not_found"), ModelNotFound),
-        (api.fails(413), ModelTooLarge),
-        (api.fails(429, "rate_limit_exceeded"), ModelRateLimited),
-        (api.fails(429, "insufficient_quota"), ModelBilling),
-        (api.fails(500), ModelOverloaded),
-        (api.fails(503), ModelOverloaded),
-        (api.fails(504), ModelTimeout),
-        (api.drops, ModelUnreachable),
-        (api.streams({"error": {"message": "no", "code": 502}}), ModelOverloaded),
-        (api.streams({"error": {"message": "no", "code": 429}}), ModelRateLimited),
-        (api.streams({"error": {"message": "no", "code": "server_error"}}), ModelOverloaded),
-        (api.streams({"error": "context size exceeded"}), ModelContextFull),
-        (api.streams({"choices": "none"}), ModelBadReply),
-        (api.streams({"choices": [{"delta": {"content": 5}}]}), ModelBadReply),
-        (api.streams(b"data: rubbish\n\n"), ModelBadReply),
-        (api.streams(b"data: []\n\n"), ModelBadReply),
-        (api.streams(b"<html>Gateway</html>"), ModelBadReply),
-        (api.streams(), ModelBadReply),
-        (api.streams(b"data: " + b"x" * (17 * 1024 * 1024)), ModelBadReply),
-        (api.answers_json([]), ModelBadReply),
+        (api.fails(400, message="no"), errors.ModelRejected),
+        (api.fails(400, "context_length_exceeded"), errors.ModelContextFull),
+        (
+            api.fails(400, message="This model's maximum context length is 9"),
+            errors.ModelContextFull,
+        ),
+        (api.fails(400, "content_filter"), errors.ModelRefused),
+        (api.fails(401, "invalid_api_key"), errors.ModelAuth),
+        (api.fails(402), errors.ModelBilling),
+        (api.fails(403), errors.ModelAuth),
+        (api.fails(404, "model_not_found"), errors.ModelNotFound),
+        (api.fails(413), errors.ModelTooLarge),
+        (api.fails(429, "rate_limit_exceeded"), errors.ModelRateLimited),
+        (api.fails(429, "insufficient_quota"), errors.ModelBilling),
+        (api.fails(500), errors.ModelOverloaded),
+        (api.fails(503), errors.ModelOverloaded),
+        (api.fails(504), errors.ModelTimeout),
+        (api.drops, errors.ModelUnreachable),
+        (api.streams({"error": {"message": "no", "code": 502}}), errors.ModelOverloaded),
+        (api.streams({"error": {"message": "no", "code": 429}}), errors.ModelRateLimited),
+        (api.streams({"error": {"message": "no", "code": "server_error"}}), errors.ModelOverloaded),
+        (api.streams({"error": "context size exceeded"}), errors.ModelContextFull),
+        (api.streams({"choices": "none"}), errors.ModelBadReply),
+        (api.streams({"choices": [{"delta": {"content": 5}}]}), errors.ModelBadReply),
+        (api.streams(b"data: rubbish\n\n"), errors.ModelBadReply),
+        (api.streams(b"data: []\n\n"), errors.ModelBadReply),
+        (api.streams(b"<html>Gateway</html>"), errors.ModelBadReply),
+        (api.streams(), errors.ModelBadReply),
+        (api.streams(b"data: " + b"x" * (17 * 1024 * 1024)), errors.ModelBadReply),
+        (api.answers_json([]), errors.ModelBadReply),
     ],
 )
-async def test_every_failure_is_one_of_ours(
-    server: api.CompletionsApi, model: OpenAIModel, answer: Any, kind: type[ModelError]
-):
+async def test_every_failure_is_one_of_ours(server, model, answer, kind):
     server.answers = [answer]
     with pytest.raises(kind) as caught:
         await run(model)
@@ -457,9 +414,9 @@ async def test_every_failure_is_one_of_ours(
     assert (await run(model))[0] == "Hi"
 
 
-async def test_what_the_server_asks_to_wait_is_kept(server: api.CompletionsApi, model: OpenAIModel):
+async def test_what_the_server_asks_to_wait_is_kept(server, model):
     server.answers = [api.fails(429, retry_after="120")]
-    with pytest.raises(ModelRateLimited) as caught:
+    with pytest.raises(errors.ModelRateLimited) as caught:
         await run(model)
     assert caught.value.wait == 120
 
@@ -474,9 +431,7 @@ async def test_what_the_server_asks_to_wait_is_kept(server: api.CompletionsApi, 
         api.streams(api.chunk(reasoning="Hm")),  # broken off in mid-thought
     ],
 )
-async def test_it_is_asked_again_before_the_first_word(
-    server: api.CompletionsApi, monkeypatch: pytest.MonkeyPatch, first: Any
-):
+async def test_it_is_asked_again_before_the_first_word(server, monkeypatch, first):
     monkeypatch.setattr("bot.agent.models.service.FIRST_PAUSE", 0.001)
     server.answers = [first, api.says("Hi")]
     model = model_on(server)
@@ -485,7 +440,7 @@ async def test_it_is_asked_again_before_the_first_word(
     assert len(server.bodies) == 2
 
 
-async def test_after_the_first_word_nothing_is_asked_again(server: api.CompletionsApi):
+async def test_after_the_first_word_nothing_is_asked_again(server):
     server.answers = [api.streams(api.chunk(content="Hi"), then=api.drops), api.says("Twice")]
     model = model_on(server)
     shown: list[str] = []
@@ -495,27 +450,116 @@ async def test_after_the_first_word_nothing_is_asked_again(server: api.Completio
             [each.text async for each in model.stream(asking()) if type(each) is TextDelta]
         )
 
-    with pytest.raises(ModelUnreachable):
+    with pytest.raises(errors.ModelUnreachable):
         await show()
     await model.close()
     assert len(server.bodies) == 1
 
 
-async def test_silence_is_a_timeout(server: api.CompletionsApi):
+async def test_silence_is_a_timeout(server):
     over = asyncio.Event()
     server.answers = [api.waits(over)]
     config = ServiceConfig(base_url=server.base_url, timeout=0.05)
     model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
-    with pytest.raises(ModelTimeout):
+    with pytest.raises(errors.ModelTimeout):
         await run(model)
     over.set()
     await model.close()
 
 
-async def test_blocks_of_other_services_are_not_sent(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_blocks_of_other_services_are_not_sent(server, model):
     thought: Mapping[str, Any] = {"type": "thinking", "thinking": "x", "signature": "y"}
     said = Message("assistant", (Opaque(thought), Text("Hi")))
     await run(model, asking(Message("user", (Text("a"),)), said, Message("user", (Text("b"),))))
     assert server.bodies[0]["messages"][2] == {"role": "assistant", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"error": {"code": "insufficient_quota", "message": ""}}, errors.ModelBilling),
+        ({"error": {"type": "exceed_context_size_error"}}, errors.ModelContextFull),
+        ({"code": "context_length_exceeded"}, errors.ModelContextFull),
+        ({"error": "the prompt is too long for this model"}, errors.ModelContextFull),
+        ("no such thing", errors.ModelRejected),
+    ],
+)
+def test_a_refusal_is_known_by_its_words_however_they_are_written(body, expected):
+    assert type(model_error(Refused(400, {}, body))) is expected
+
+
+def test_a_refusal_names_what_can_be_looked_up():
+    refused = Refused(503, {"x-request-id": "req_1"}, {"error": {"code": "server_error"}})
+    error = model_error(refused)
+    assert type(error) is errors.ModelOverloaded
+    assert str(error) == "status 503, server_error, request req_1"
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
+)
+def test_an_odd_error_event_is_an_error_still(event):
+    assert isinstance(event_error(event), errors.ModelError)
+
+
+LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})
+HEAR = ToolSpec("hear", "Hear.", {"type": "object", "properties": {}})
+RULES = [
+    {
+        "name": "seen",
+        "when": {"messages_contain": "use the tools", "tool_result_contains": "seen"},
+        "respond": {"content": "The tools answered 花生."},
+    },
+    {
+        "name": "calls",
+        "when": {"messages_contain": "use the tools"},
+        "respond": {
+            "tool_calls": [
+                {"name": "look", "arguments": {"at": "peanuts 花生"}},
+                {"name": "hear", "arguments": {}},
+            ]
+        },
+    },
+    {"name": "plain", "respond": {"content": "A plain answer. 你好 🎉"}},
+]
+KINDS = {"anthropic": (AnthropicModel, ""), "openai": (OpenAIModel, "/v1")}
+
+
+@pytest.fixture(params=KINDS)
+async def faked(request, tmp_path):
+    kind, path = KINDS[request.param]
+    async with fakellm.running(tmp_path, RULES) as address:
+        config = ServiceConfig(base_url=address + path, api_key=SecretStr("k"))
+        faked = kind(config, window_store=TextStoreInMemory(), max_retries=0)
+        yield faked
+        await faked.close()
+
+
+def question(text: str) -> Request:
+    return Request("m", "Be brief.", (Message("user", (Text(text),)),), (LOOK, HEAR))
+
+
+async def whole(faked: Model, request: Request) -> Reply:
+    events = [event async for event in faked.stream(request)]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    deltas = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert deltas == reply.message.text
+    return reply
+
+
+async def test_words_and_tools_side_by_side(faked):
+    assert (await whole(faked, question("hello"))).message.text == "A plain answer. 你好 🎉"
+
+    request = question("use the tools")
+    reply = await whole(faked, request)
+    assert reply.stop == "tool_use"
+    uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
+    assert [(use.name, use.input) for use in uses] == [
+        ("look", {"at": "peanuts 花生"}),
+        ("hear", {}),
+    ]
+    results = Message("user", tuple(ToolResult(use.id, "seen") for use in uses))
+    following = replace(request, messages=(*request.messages, reply.message, results))
+    answer = await whole(faked, following)
+    assert (answer.stop, answer.message.text) == ("end", "The tools answered 花生.")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 import pytest
 
 from bot.agent.models import Reply, Request, Window
@@ -17,19 +14,19 @@ from tests.fakes.text_store import TextStoreInMemory
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[api.CompletionsApi]:
+async def server():
     async with api.running(api.says("Hi")) as server:
         server.pages["/v1/models"] = api.models("m")
         yield server
 
 
 @pytest.fixture
-def store() -> TextStoreInMemory:
+def store():
     return TextStoreInMemory()
 
 
 @pytest.fixture
-async def model(server: api.CompletionsApi, store: TextStoreInMemory) -> AsyncIterator[OpenAIModel]:
+async def model(server, store):
     model = OpenAIModel(ServiceConfig(base_url=server.base_url), window_store=store, max_retries=0)
     yield model
     await model.close()
@@ -54,21 +51,17 @@ async def model(server: api.CompletionsApi, store: TextStoreInMemory) -> AsyncIt
         ({"id": "m", "max_model_len": True}, Window(0, 0)),
     ],
 )
-async def test_the_list_of_models_may_say_it(
-    server: api.CompletionsApi, model: OpenAIModel, entry: dict[str, Any], window: Window
-):
+async def test_the_list_of_models_may_say_it(server, model, entry, window):
     server.pages["/v1/models"] = api.models("other", entry)
     assert await model.check("m") == window
 
 
-async def test_llama_cpp_says_it_among_its_properties(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_llama_cpp_says_it_among_its_properties(server, model):
     server.pages["/props"] = {"default_generation_settings": {"n_ctx": 24_576}}
     assert (await model.check("m")).max_input_tokens == 24_576
 
 
-async def test_lm_studio_says_what_is_loaded(server: api.CompletionsApi, model: OpenAIModel):
+async def test_lm_studio_says_what_is_loaded(server, model):
     # It answers any question it does not know with 200.
     server.pages |= {
         "/api/show": {"error": "Unexpected endpoint"},
@@ -80,21 +73,19 @@ async def test_lm_studio_says_what_is_loaded(server: api.CompletionsApi, model: 
 
 @pytest.mark.parametrize("loaded", [True, False])
 async def test_ollama_says_what_it_gives_and_not_what_the_model_could_take(
-    server: api.CompletionsApi, model: OpenAIModel, *, loaded: bool
+    server, model, *, loaded
 ):
     server.pages = api.ollama(131_072, default=8_192, loaded=loaded)
     assert (await model.check("qwen3")).max_input_tokens == 8_192
     assert ("/api/generate" in server.asked) is not loaded
 
 
-async def test_an_old_ollama_that_does_not_say_it_gives_the_least(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_an_old_ollama_that_does_not_say_it_gives_the_least(server, model):
     server.pages = {**api.ollama(131_072), "/api/ps": {"models": [{"name": "qwen3:latest"}]}}
     assert (await model.check("qwen3")).max_input_tokens == 4_096
 
 
-async def test_ollama_gives_the_window_that_was_configured(server: api.CompletionsApi):
+async def test_ollama_gives_the_window_that_was_configured(server):
     server.pages = api.ollama(131_072)
     config = ServiceConfig(base_url=server.base_url, window=32_768)
     model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
@@ -108,7 +99,7 @@ async def test_ollama_gives_the_window_that_was_configured(server: api.Completio
     await model.close()
 
 
-async def test_where_it_cannot_be_set_the_model_is_asked_as_it_is(server: api.CompletionsApi):
+async def test_where_it_cannot_be_set_the_model_is_asked_as_it_is(server):
     server.pages = {**api.ollama(131_072), "/api/create": None}
     config = ServiceConfig(base_url=server.base_url, window=32_768)
     model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
@@ -118,16 +109,14 @@ async def test_where_it_cannot_be_set_the_model_is_asked_as_it_is(server: api.Co
     await model.close()
 
 
-async def test_a_model_that_is_not_in_the_list_is_not_known(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_a_model_that_is_not_in_the_list_is_not_known(server, model):
     with pytest.raises(ModelNotFound):
         await model.check("n")
     del server.pages["/v1/models"]  # nobody says which there are
     assert await model.check("n") == Window(0, 0)
 
 
-async def test_who_is_not_let_in_is_told(server: api.CompletionsApi, model: OpenAIModel):
+async def test_who_is_not_let_in_is_told(server, model):
     server.pages["/v1/models"] = lambda _body: api.web.Response(status=401)
     with pytest.raises(ModelAuth):
         await model.check("m")
@@ -141,17 +130,13 @@ async def test_a_server_that_is_not_there_is_told():
     await model.close()
 
 
-async def test_what_nobody_says_is_a_guess(
-    server: api.CompletionsApi, store: TextStoreInMemory, model: OpenAIModel
-):
+async def test_what_nobody_says_is_a_guess(server, store, model):
     await model.window("m")
     await store.written.wait()
     assert await model.window("m") == Window(0, 8_192, assumed=32_000)
 
 
-async def test_models_that_do_not_converse_are_not_listed(
-    server: api.CompletionsApi, model: OpenAIModel
-):
+async def test_models_that_do_not_converse_are_not_listed(server, model):
     names = ("gpt-6", "text-embedding-3-small", "whisper-1", "gpt-6-mini-tts", "dall-e-3")
     server.pages["/v1/models"] = api.models(*names, {"object": "model"})
     assert await model.names() == ("gpt-6",)

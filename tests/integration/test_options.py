@@ -84,20 +84,20 @@ class Together(ScriptedModel):
 
 
 @pytest.mark.parametrize(("options", "most"), [({}, 2), ({"max_turns": 1}, 1)])
-async def test_no_more_turns_run_at_once_than_configured(tmp_path: Path, options, most):
+async def test_no_more_turns_run_at_once_than_configured(tmp_path, options, most):
     model = Together()
     async with running(tmp_path, model=model, session=options) as engine:
         await asyncio.gather(*(engine.ask("hi", sender=who) for who in ("ada", "bob")))
     assert model.most == most
 
 
-async def test_a_turn_that_takes_longer_than_configured_is_ended(tmp_path: Path):
+async def test_a_turn_that_takes_longer_than_configured_is_ended(tmp_path):
     agent = {"timezone": "UTC", "turn_timeout": 0.05}
     async with running(tmp_path, model=Together(seconds=PATIENCE), agent=agent) as engine:
         assert "took too long" in await engine.ask("hi")
 
 
-async def test_only_as_many_backups_are_kept_as_configured(tmp_path: Path, monkeypatch):
+async def test_only_as_many_backups_are_kept_as_configured(tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "FIRST_BACKUP_SECONDS", 0)
     path, clock = tmp_path / "confidant.db", FakeClock()
     database = await SqliteDatabase.open(path)
@@ -116,7 +116,7 @@ async def test_only_as_many_backups_are_kept_as_configured(tmp_path: Path, monke
 
 
 async def test_what_was_said_leaves_the_index_after_as_many_days_as_configured(
-    tmp_path: Path, monkeypatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     clock, memory = FakeClock(), {"retention_days": 5}
@@ -146,7 +146,7 @@ def indexed(folder: Path) -> str:
     return "\n".join(found)
 
 
-async def test_notes_are_looked_through_as_often_as_configured(tmp_path: Path, note):
+async def test_notes_are_looked_through_as_often_as_configured(tmp_path, note):
     async with index_of(tmp_path, sync_minutes=0.0005) as index:
         for files in (1, 2):  # the first may be found by the look at the start
             note(f"memory/{files}.md", "oolong\n")
@@ -212,18 +212,18 @@ async def test_what_has_faded_is_ranked_lower_as_configured(tmp_path, note, shar
         assert paths(await index.search("harbour lights lights", MAIN))[0] == f"memory/{first}.md"
 
 
-async def test_the_bot_speaks_the_configured_language(tmp_path: Path):
+async def test_the_bot_speaks_the_configured_language(tmp_path):
     async with running(tmp_path, agent={"timezone": "UTC", "language": "zh"}) as engine:
         assert "对话" in await engine.ask("/help")
 
 
-async def test_the_model_is_asked_for_no_longer_reply_than_configured(tmp_path: Path):
+async def test_the_model_is_asked_for_no_longer_reply_than_configured(tmp_path):
     async with running(tmp_path, agent={"timezone": "UTC", "max_tokens": 512}) as engine:
         await engine.ask("hello")
     assert engine.model.requests[0].max_tokens == 512
 
 
-async def test_the_model_is_called_no_more_often_in_a_turn_than_configured(tmp_path: Path):
+async def test_the_model_is_called_no_more_often_in_a_turn_than_configured(tmp_path):
     model = ScriptedModel(lambda _request: calls("memory_search", query="boats"))
     agent = {"timezone": "UTC", "max_steps": 2}
     async with running(tmp_path, model=model, agent=agent) as engine:
@@ -231,13 +231,13 @@ async def test_the_model_is_called_no_more_often_in_a_turn_than_configured(tmp_p
     assert len(model.requests) <= 3  # one more tells what was found
 
 
-async def test_notes_are_kept_in_the_configured_folder(tmp_path: Path):
+async def test_notes_are_kept_in_the_configured_folder(tmp_path):
     notes = tmp_path / "notes"
     async with running(tmp_path / "kept", memory={"workspace": notes}):
         assert (notes / "AGENTS.md").exists()
 
 
-async def test_the_model_is_told_to_cite_memory_as_configured(tmp_path: Path):
+async def test_the_model_is_told_to_cite_memory_as_configured(tmp_path):
     systems: list[str] = []
     for wish in ("on", "off"):
         async with running(tmp_path / wish, memory={"citations": wish}) as engine:
@@ -246,14 +246,14 @@ async def test_the_model_is_told_to_cite_memory_as_configured(tmp_path: Path):
     assert systems[0] != systems[1]
 
 
-async def test_a_conversation_is_told_of_at_the_configured_levels(tmp_path: Path):
+async def test_a_conversation_is_told_of_at_the_configured_levels(tmp_path):
     async with begun(tmp_path, Brain(), notice_percent=[30]) as engine:
         await talk(engine, 1)
         notices = await reaching(engine, 72_000)
     assert [each.kind for each in notices] == ["notice"]
 
 
-async def test_as_many_turns_stay_whole_in_a_compaction_as_configured(tmp_path: Path):
+async def test_as_many_turns_stay_whole_in_a_compaction_as_configured(tmp_path):
     brain = Brain()
     async with begun(tmp_path, brain, compaction={"keep_turns": 1}) as engine:
         await talk(engine, 5)
@@ -262,7 +262,7 @@ async def test_as_many_turns_stay_whole_in_a_compaction_as_configured(tmp_path: 
     assert words_of(brain.asked("chat")[-1])[0] == "turn 4"
 
 
-async def test_ranks_that_are_wanted_and_missing_are_told_of(tmp_path: Path, monkeypatch):
+async def test_ranks_that_are_wanted_and_missing_are_told_of(tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     with capture_logs() as told:
         async with running(tmp_path, context={"tokenizer": "tiktoken"}):
@@ -272,7 +272,7 @@ async def test_ranks_that_are_wanted_and_missing_are_told_of(tmp_path: Path, mon
 
 @pytest.mark.parametrize("enabled", [False, True])
 @pytest.mark.parametrize("name", ["console", "web"])
-async def test_a_channel_runs_where_it_is_enabled(tmp_path: Path, name, enabled):
+async def test_a_channel_runs_where_it_is_enabled(tmp_path, name, enabled):
     plugins = settings.installed_channels()
     config = settings.config_model(plugins).model_validate(
         {"storage": {"dir": tmp_path}, "channels": {name: {"enabled": enabled}}}
@@ -280,7 +280,7 @@ async def test_a_channel_runs_where_it_is_enabled(tmp_path: Path, name, enabled)
     assert (name in App(config, plugins)._make_channels()) is enabled
 
 
-async def test_old_results_are_shortened_when_the_cache_is_as_old_as_configured(tmp_path: Path):
+async def test_old_results_are_shortened_when_the_cache_is_as_old_as_configured(tmp_path):
     brain = Brain(chat=reading(1), input_window=32_000)
     async with begun(tmp_path, brain, pruning={"ttl_minutes": 60}) as engine:
         boats(tmp_path)
@@ -293,7 +293,7 @@ async def test_old_results_are_shortened_when_the_cache_is_as_old_as_configured(
     assert shortened[-2:] == [False, True]
 
 
-async def test_the_bot_has_the_configured_name_and_model(tmp_path: Path):
+async def test_the_bot_has_the_configured_name_and_model(tmp_path):
     agent = {"timezone": "UTC", "name": "Ottokar", "model": "own-model"}
     async with running(tmp_path, agent=agent) as engine:
         await engine.ask("hello")
@@ -301,7 +301,7 @@ async def test_the_bot_has_the_configured_name_and_model(tmp_path: Path):
     assert engine.model.requests[0].model == "own-model"
 
 
-async def test_only_the_owners_own_chats_are_told_what_the_owner_is_called(tmp_path: Path):
+async def test_only_the_owners_own_chats_are_told_what_the_owner_is_called(tmp_path):
     session = {"owner": ("memory:ada",), "owner_name": "Augusta Ada King"}
     channels = {"memory": {"group_policy": "open"}}
     async with running(tmp_path, session=session, channels=channels) as engine:
@@ -317,12 +317,12 @@ async def test_only_the_owners_own_chats_are_told_what_the_owner_is_called(tmp_p
         assert engine.model.requests[-1].system == requests[0].system
 
 
-async def test_everything_is_kept_in_the_configured_folder(tmp_path: Path):
+async def test_everything_is_kept_in_the_configured_folder(tmp_path):
     async with running(tmp_path / "kept"):
         assert (tmp_path / "kept" / "confidant.db").exists()
 
 
-async def test_a_backup_is_made_after_the_configured_hours(tmp_path: Path, monkeypatch):
+async def test_a_backup_is_made_after_the_configured_hours(tmp_path, monkeypatch):
     monkeypatch.setattr(housekeeping, "FIRST_BACKUP_SECONDS", 0)
     path, clock = tmp_path / "confidant.db", FakeClock()
     database = await SqliteDatabase.open(path)
@@ -342,7 +342,7 @@ async def test_a_backup_is_made_after_the_configured_hours(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("wish", [False, True])
-async def test_memory_is_saved_before_a_compaction_as_configured(tmp_path: Path, wish):
+async def test_memory_is_saved_before_a_compaction_as_configured(tmp_path, wish):
     brain = Brain()
     async with begun(tmp_path, brain, enable_memory_flush=wish) as engine:
         await talk(engine, 5)
@@ -363,7 +363,7 @@ class Late(Brain):
             yield event
 
 
-async def test_a_compaction_takes_no_longer_than_configured(tmp_path: Path):
+async def test_a_compaction_takes_no_longer_than_configured(tmp_path):
     brain = Late(late="summary")
     async with begun(tmp_path, brain, compaction={"timeout": 0.05}) as engine:
         await talk(engine, 5)
@@ -371,7 +371,7 @@ async def test_a_compaction_takes_no_longer_than_configured(tmp_path: Path):
         assert current(tmp_path)["compaction"] is None
 
 
-async def test_a_saving_takes_no_longer_than_configured(tmp_path: Path):
+async def test_a_saving_takes_no_longer_than_configured(tmp_path):
     brain = Late(late="flush", flush=writing(SAVED))
     async with begun(tmp_path, brain, memory_flush_timeout=0.05) as engine:
         await talk(engine, 5, BOAT)
@@ -394,7 +394,7 @@ class SlowSearcher(WordSearcher):
         return found
 
 
-async def test_recalling_takes_no_longer_than_configured(tmp_path: Path):
+async def test_recalling_takes_no_longer_than_configured(tmp_path):
     searcher = SlowSearcher(tmp_path / "workspace")
     async with running(tmp_path, searcher=searcher, memory={"recall_timeout": 0.05}) as engine:
         await engine.ask("the cat is called Mo")
@@ -412,7 +412,7 @@ class SlowEmbedder(HashEmbedder):
         return await super().embed(texts)
 
 
-async def test_a_search_takes_no_longer_than_configured(tmp_path: Path, note):
+async def test_a_search_takes_no_longer_than_configured(tmp_path, note):
     note("memory/tea.md", "oolong\n")
     async with index_of(tmp_path, SlowEmbedder(), search_timeout=0.5) as index:
         answer = await index.search("oolong", MAIN)
@@ -428,9 +428,7 @@ async def test_a_server_for_vectors_is_waited_for_as_long_as_configured():
         await embedder.close()
 
 
-async def test_what_comes_meanwhile_is_waited_for_as_long_as_configured(
-    tmp_path: Path, monkeypatch
-):
+async def test_what_comes_meanwhile_is_waited_for_as_long_as_configured(tmp_path, monkeypatch):
     waits: list[float | None] = []
     timeout = asyncio.timeout
     monkeypatch.setattr(asyncio, "timeout", lambda delay: waits.append(delay) or timeout(delay))
@@ -441,7 +439,7 @@ async def test_what_comes_meanwhile_is_waited_for_as_long_as_configured(
 
 
 @pytest.mark.parametrize("cap", [3, 20])
-async def test_more_than_the_configured_number_is_told(tmp_path: Path, cap):
+async def test_more_than_the_configured_number_is_told(tmp_path, cap):
     model = ScriptedModel(gate=asyncio.Event())
     async with running(tmp_path, model=model, session={"queue": {"cap": cap}}) as engine:
         for number in range(10):
@@ -452,7 +450,7 @@ async def test_more_than_the_configured_number_is_told(tmp_path: Path, cap):
 
 
 @pytest.mark.parametrize("watch", [True, False])
-async def test_edits_are_watched_for_as_configured(tmp_path: Path, note, watch):
+async def test_edits_are_watched_for_as_configured(tmp_path, note, watch):
     async with index_of(tmp_path, watch=watch) as index:
         for _ in range(100):  # it has no event of its own
             if index._watching != "not started":
@@ -461,7 +459,7 @@ async def test_edits_are_watched_for_as_configured(tmp_path: Path, note, watch):
         assert index._watching == ("" if watch else "off")
 
 
-async def test_servers_listen_where_they_are_told(tmp_path: Path, monkeypatch):
+async def test_servers_listen_where_they_are_told(tmp_path, monkeypatch):
     places: list[tuple[str, int]] = []
 
     async def start(_self: HttpServer, host: str, port: int) -> tuple[str, int]:

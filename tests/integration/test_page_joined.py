@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ EVE = {"channel": "memory", "sender": "eve"}
 
 
 @pytest.fixture(autouse=True)
-def nobody_looks_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def nobody_looks_meanwhile(monkeypatch):
     """What ends ends because of what was done, and not because somebody looked after a while."""
     monkeypatch.setattr(pages, "LOOK_SECONDS", 3600.0)
 
@@ -40,7 +39,7 @@ async def let_in(engine: Engine, owner: Browser, sender: str) -> None:
     await engine.channel.wait_until(lambda _: "You're in." in engine.sent_to(sender)[-1])
 
 
-async def test_who_is_blocked_is_out_of_the_page_however_they_came_in(tmp_path: Path):
+async def test_who_is_blocked_is_out_of_the_page_however_they_came_in(tmp_path):
     async with (
         serving(tmp_path, channels=CLOSED) as engine,
         browsers(engine, 3) as (owner, ada, bob),
@@ -65,7 +64,7 @@ async def test_who_is_blocked_is_out_of_the_page_however_they_came_in(tmp_path: 
         assert await ada.who() == "ada"
 
 
-async def test_a_block_of_an_account_of_the_owners_leaves_the_owners_page(tmp_path: Path):
+async def test_a_block_of_an_account_of_the_owners_leaves_the_owners_page(tmp_path):
     async with serving(tmp_path, channels=CLOSED) as engine, browsers(engine, 1) as (owner,):
         await owner.log_in()
         await let_in(engine, owner, "eve")
@@ -78,9 +77,7 @@ async def test_a_block_of_an_account_of_the_owners_leaves_the_owners_page(tmp_pa
 
 
 @pytest.mark.parametrize("says", ["/link {code}", "/unlink"])
-async def test_a_page_ends_when_its_person_is_another_one_than_who_asked_for_it(
-    tmp_path: Path, says: str
-):
+async def test_a_page_ends_when_its_person_is_another_one_than_who_asked_for_it(tmp_path, says):
     async with serving(tmp_path) as engine, browsers(engine, 2) as (owner, eve):
         await owner.log_in()
         await eve.post("/enter", key=key_in(await engine.ask("/web", sender="eve")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -37,9 +37,7 @@ PASSWORD = "correct horse battery"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def nodes(
-    postgres_admin_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PageNodes]:
+async def nodes(postgres_admin_url, tmp_path_factory):
     """One pair for all tests here: nobody in one has the name of somebody in another."""
     folder = tmp_path_factory.mktemp("nodes")
     async with PushService().served() as service:
@@ -49,7 +47,7 @@ async def nodes(
 
 
 @pytest.fixture(autouse=True)
-def unseen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def unseen_at_once(monkeypatch):
     """Nobody is told in one test of what was written in another."""
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
 

@@ -203,7 +203,7 @@ async def sends(world: World, route: str, who: Who, origin: str | None) -> int:
         return 401 if is_out else answer.status
 
 
-async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(tmp_path: Path):
+async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(tmp_path):
     async with made(tmp_path / "page") as world:
         before = await world.state()
         for route in POSTS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import orjson
 import psycopg
@@ -33,13 +32,13 @@ PEOPLE = 4
 
 
 @pytest.fixture
-def postgres_url(empty_postgres_url: str) -> str:
+def postgres_url(empty_postgres_url):
     """Empty: the tables too are made through a pooler."""
     return empty_postgres_url
 
 
 @pytest.fixture
-def pooler(postgres_url: str) -> Iterator[PgBouncer]:
+def pooler(postgres_url):
     found = PgBouncer(postgres_url)
     try:
         found.start()

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from adapters.web import away
 from adapters.web.channel import Web
 from bot.app import App, Parts
-from bot.channel import Address, HttpRoutes, Outbound, OutboundKind
+from bot.channel import Address, HttpRoutes, Outbound
 from bot.channel.visitor import Visitor
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
@@ -153,13 +152,13 @@ async def subscribed(client: aiohttp.ClientSession, body: Mapping[str, Any]) -> 
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch):
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
     monkeypatch.setattr(pushing, "RETRIES", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
-async def program(tmp_path: Path) -> AsyncIterator[Program]:
+async def program(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     async with PushService().served() as service, Program(database, service).served() as program:
         yield program
@@ -167,9 +166,7 @@ async def program(tmp_path: Path) -> AsyncIterator[Program]:
 
 
 @pytest.mark.parametrize("kind", ["reply", "reminder"])
-async def test_what_nobody_saw_is_told_sealed_and_without_its_words(
-    program: Program, kind: OutboundKind
-):
+async def test_what_nobody_saw_is_told_sealed_and_without_its_words(program, kind):
     browser = await program.subscribe("one")
     await program.say(SECRET, kind=kind)
     (pushed,) = await program.service.until(1)
@@ -186,7 +183,7 @@ async def test_what_nobody_saw_is_told_sealed_and_without_its_words(
     assert "harbour" not in str(pushed.headers)
 
 
-async def test_the_first_words_come_along_where_somebody_wants_them(program: Program):
+async def test_the_first_words_come_along_where_somebody_wants_them(program):
     browser = await program.subscribe("one", words=True)
     await program.say(f"# {SECRET}\n\n{'and so on ' * 500}")
     (pushed,) = await program.service.until(1)
@@ -202,7 +199,7 @@ async def test_the_first_words_come_along_where_somebody_wants_them(program: Pro
 
 
 @pytest.mark.parametrize("kind", ["notice", "receipt"])
-async def test_what_is_no_reply_and_no_reminder_can_wait(program: Program, kind: OutboundKind):
+async def test_what_is_no_reply_and_no_reminder_can_wait(program, kind):
     await program.subscribe("one")
     await program.say("It is full.", "o1", kind=kind)
     await program.say("A reply.", "o2")
@@ -210,7 +207,7 @@ async def test_what_is_no_reply_and_no_reminder_can_wait(program: Program, kind:
     assert program.engine.reached == [(AT, "A reply.")]
 
 
-async def test_two_people_are_told_of_their_own_alone(program: Program):
+async def test_two_people_are_told_of_their_own_alone(program):
     owners = await program.subscribe("owners", words=True)
     adas = await program.subscribe("adas", "ada", words=True)
     await program.say("for ada", "o1", ADAS)
@@ -230,7 +227,7 @@ async def test_two_people_are_told_of_their_own_alone(program: Program):
     assert await program.known() == ["owners"]  # it was not theirs to end
 
 
-async def test_a_browser_is_told_of_whoever_asked_last_with_it(program: Program):
+async def test_a_browser_is_told_of_whoever_asked_last_with_it(program):
     browser = await program.subscribe("shared", words=True)
     async with program.client("ada") as client:
         assert await subscribed(client, browser.subscription(words=True)) == 200
@@ -241,7 +238,7 @@ async def test_a_browser_is_told_of_whoever_asked_last_with_it(program: Program)
     assert (await program.known(), await program.known("ada")) == ([], ["shared"])
 
 
-async def test_who_was_logged_out_is_told_nothing(program: Program):
+async def test_who_was_logged_out_is_told_nothing(program):
     await program.subscribe("old", login="1")
     program.logins.held["owner"] = {"2"}
     newer = await program.subscribe("new", login="2")
@@ -256,7 +253,7 @@ async def test_who_was_logged_out_is_told_nothing(program: Program):
 
 
 @pytest.mark.parametrize("status", [404, 410])
-async def test_a_browser_that_is_gone_is_forgotten(program: Program, status: int):
+async def test_a_browser_that_is_gone_is_forgotten(program, status):
     await program.subscribe("gone")
     await program.subscribe("there")
     program.service.answers = [(status, {}), (status, {})]
@@ -268,9 +265,7 @@ async def test_a_browser_that_is_gone_is_forgotten(program: Program, status: int
 
 
 @pytest.mark.parametrize(("status", "headers"), [(500, {}), (503, {}), (429, {"Retry-After": "0"})])
-async def test_a_service_in_trouble_is_asked_again_a_few_times(
-    program: Program, status: int, headers: dict[str, str]
-):
+async def test_a_service_in_trouble_is_asked_again_a_few_times(program, status, headers):
     browser = await program.subscribe("one")
     program.service.answers = [(status, headers)] * 2
     await program.say("one")
@@ -286,7 +281,7 @@ async def test_a_service_in_trouble_is_asked_again_a_few_times(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413])
-async def test_what_a_service_will_never_take_is_sent_once(program: Program, status: int):
+async def test_what_a_service_will_never_take_is_sent_once(program, status):
     await program.subscribe("one")
     program.service.answers = [(status, {})]
     await program.say("one")
@@ -296,7 +291,7 @@ async def test_what_a_service_will_never_take_is_sent_once(program: Program, sta
     assert await program.known() == ["one"]
 
 
-async def test_a_service_that_is_out_of_reach_holds_nothing_up(tmp_path: Path):
+async def test_a_service_that_is_out_of_reach_holds_nothing_up(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     async with PushService().served() as service:
         program = Program(database, service)
@@ -308,7 +303,7 @@ async def test_a_service_that_is_out_of_reach_holds_nothing_up(tmp_path: Path):
     await database.close()
 
 
-async def test_there_are_only_so_many_browsers_of_one_person(program: Program):
+async def test_there_are_only_so_many_browsers_of_one_person(program):
     for number in range(subscriptions.MOST + 2):
         await program.subscribe(f"b{number}")
     await program.subscribe("adas", "ada")
@@ -317,7 +312,7 @@ async def test_there_are_only_so_many_browsers_of_one_person(program: Program):
     assert await program.known("ada") == ["adas"]
 
 
-async def test_one_press_more_and_it_is_over(program: Program):
+async def test_one_press_more_and_it_is_over(program):
     browser = await program.subscribe("one")
     async with program.client() as client, client.delete(f"api/push/{browser.id}") as answer:
         assert answer.status == 204
@@ -348,7 +343,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("endpoint", REFUSED)
-async def test_addresses_that_are_not_public_are_refused(tmp_path: Path, endpoint: str):
+async def test_addresses_that_are_not_public_are_refused(tmp_path, endpoint):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     program = Program(database, PushService(), pushing.PUBLIC)
     async with program.served(), program.client() as client:
@@ -361,7 +356,7 @@ async def test_addresses_that_are_not_public_are_refused(tmp_path: Path, endpoin
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "169.254.169.254", "::1"])
-async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path: Path, address: str):
+async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path, address):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     async with PushService().served() as service:
         port = service.url.rpartition(":")[2]
@@ -378,7 +373,7 @@ async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path: Path, addr
     await database.close()
 
 
-async def test_nobody_is_followed_elsewhere(program: Program):
+async def test_nobody_is_followed_elsewhere(program):
     await program.subscribe("one")
     program.service.answers = [(307, {"Location": f"{program.service.url}/elsewhere"})]
     await program.say("hello")
@@ -402,13 +397,13 @@ async def test_nobody_is_followed_elsewhere(program: Program):
         b"[" * 10_000,
     ],
 )
-async def test_what_no_browser_sends_is_refused(program: Program, body: bytes):
+async def test_what_no_browser_sends_is_refused(program, body):
     async with program.client() as client, client.post("api/push", data=body) as answer:
         assert answer.status == 400
     assert await program.known() == []
 
 
-async def test_what_another_page_sends_is_refused(program: Program):
+async def test_what_another_page_sends_is_refused(program):
     body = program.service.browser("one").subscription()
     headers = {"Origin": "https://elsewhere.example"}
     async with program.client() as client:
@@ -421,7 +416,7 @@ async def test_what_another_page_sends_is_refused(program: Program):
 # --- whose key, whose login -----------------------------------------------------------------------
 
 
-async def test_all_nodes_have_one_key_and_a_restart_keeps_it(tmp_path: Path):
+async def test_all_nodes_have_one_key_and_a_restart_keeps_it(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     one, two = (Pusher(database, FakeClock(), "Heron", KnownLogins().holding) for _ in range(2))
     first, second = await asyncio.gather(one.signature(), two.signature())
@@ -433,7 +428,7 @@ async def test_all_nodes_have_one_key_and_a_restart_keeps_it(tmp_path: Path):
     await database.close()
 
 
-async def test_another_token_ends_what_was_asked_under_the_last(tmp_path: Path):
+async def test_another_token_ends_what_was_asked_under_the_last(tmp_path):
     token = ""
     held = [Login("l1", "owner", None, "", NOON, NOON)]
 
@@ -458,7 +453,7 @@ async def test_another_token_ends_what_was_asked_under_the_last(tmp_path: Path):
 # --- the whole program ----------------------------------------------------------------------------
 
 
-async def test_each_login_is_told_its_persons_own_and_nothing_once_it_has_ended(tmp_path: Path):
+async def test_each_login_is_told_its_persons_own_and_nothing_once_it_has_ended(tmp_path):
     config, plugins = make_config(
         tmp_path, dashboard={"port": 0, "token": TOKEN}, agent={"name": "Heron"}
     )
@@ -493,7 +488,7 @@ async def test_each_login_is_told_its_persons_own_and_nothing_once_it_has_ended(
         assert len(service.pushed) == 2
 
 
-async def test_a_reply_that_comes_after_the_page_was_closed_is_told(tmp_path: Path):
+async def test_a_reply_that_comes_after_the_page_was_closed_is_told(tmp_path):
     config, plugins = make_config(tmp_path, dashboard={"port": 0}, agent={"name": "Heron"})
     async with PushService().served() as service:
         parts = Parts(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def made(tmp_path_factory):
     """The wheel and the source distribution."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", "1795262400")
@@ -135,8 +135,7 @@ def test_the_version_has_a_section_of_the_changelog():
 
 
 @pytest.mark.parametrize(
-    "changelog",
-    ["", "## 1.2.30\n\n- x\n", "## 1.2.3\n\n## 1.2.2\n\n- x\n", "# 1.2.3\n\n- x\n"],
+    "changelog", ["", "## 1.2.30\n\n- x\n", "## 1.2.3\n\n## 1.2.2\n\n- x\n", "# 1.2.3\n\n- x\n"]
 )
 def test_a_version_nothing_is_said_of_is_no_release(changelog):
     with pytest.raises(release.ReleaseError, match=r"no section “## 1\.2\.3” that says what is"):

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from typer.testing import CliRunner
+
 from bot.agent.session_cache import SessionCache
-from bot.channel import Address
+from bot.channel import Address, Health
+from bot.cli.main import cli
+from bot.clock import system_clock
 from bot.config import Config
 from bot.coordination import Alone
 from bot.delivery.delivery import Delivery
+from bot.doctor import storage
+from bot.errors import ModelOverloaded
 from bot.gateway.reminders import Reminders
 from bot.identity import ConversationResolver, Policy
 from bot.metrics import Metrics
@@ -18,10 +30,14 @@ from bot.scheduler import Scheduler
 from bot.sessions import reminders
 from bot.sessions.mirror import Mirror
 from bot.sessions.reminders import ReplyTarget
+from bot.sessions.repeats import MAX_FAILURES
+from bot.storage import backup, backup_state
+from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
-from tests.support import NOON, FakeClock, running
+from tests.fakes.pair import pair
+from tests.support import NOON, Engine, FakeClock, running, until
 from tests.unit.test_reminders import Bell
 from tests.unit.test_sweep import UTC
 
@@ -196,3 +212,263 @@ async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
     async with running(tmp_path):
         async with asyncio.timeout(60):
             await bell.wait(2)
+
+
+HEAD = "I found something that should not wait:"
+OWNER: dict[str, Any] = {"owner": ["memory:ada"]}
+
+
+@asynccontextmanager
+async def owned(folder: Path, clock: FakeClock, **sections: Any):
+    """An engine whose owner writes as ada."""
+    sections = {"session": OWNER, **sections}
+    async with running(folder, clock=clock, **sections) as engine:
+        yield engine
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """How much room the disk says it has."""
+    said = SimpleNamespace(free=50_000_000_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: said)
+    return said
+
+
+def notices(engine: Engine, to: str = "ada") -> list[str]:
+    return [text for text in engine.sent_to(to) if text.startswith(HEAD)]
+
+
+async def told_of(engine: Engine, to: str = "ada") -> Sequence[str]:
+    """Look once, and wait for what is told_of; all of it so far."""
+    before = len(engine.channel.sent)
+    if await engine.app.urgent.look():
+        await engine.channel.wait_sent(before + 1)
+    return notices(engine, to)
+
+
+def down(engine: Engine, account: str = "work", health: Health = Health.DOWN) -> None:
+    assert engine.channel.engine is not None
+    engine.channel.engine.report("memory", account, health, "secret detail")
+
+
+async def test_a_disk_that_is_nearly_full_is_told_once_a_day_also_after_a_restart(tmp_path, disk):
+    clock = FakeClock()
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello there")
+        assert await told_of(engine) == []
+        disk.free = storage.NO_ROOM - 1
+        (notice,) = await told_of(engine)
+        assert "is nearly full: 199 MB are free" in notice
+        assert "Make room now." in notice
+        assert "hello" not in notice
+        clock.advance(hours=23)
+        assert len(await told_of(engine)) == 1
+    async with owned(tmp_path, clock) as engine:
+        clock.advance(minutes=59)
+        assert await told_of(engine) == []
+        clock.advance(minutes=2)
+        assert len(await told_of(engine)) == 1
+        clock.advance(seconds=-5)  # another node's clock, or this one mended
+        assert len(await told_of(engine)) == 1
+        disk.free = 50_000_000_000
+        clock.advance(days=2)
+        assert len(await told_of(engine)) == 1
+
+
+async def test_an_account_that_is_down_for_an_hour_is_told_and_a_short_while_is_not(tmp_path):
+    clock = FakeClock()
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello")
+        down(engine)
+        for _ in range(6):
+            assert await told_of(engine) == []
+            clock.advance(minutes=9)
+    # A restart in between makes no difference: it is down as before.
+    async with owned(tmp_path, clock) as engine:
+        down(engine)
+        assert await told_of(engine) == []
+        clock.advance(minutes=7)
+        (notice,) = await told_of(engine)
+        assert "memory/work could not be reached for 61 minutes" in notice
+        assert "secret detail" not in notice
+        down(engine, health=Health.UP)
+        clock.advance(days=1, minutes=1)
+        assert len(await told_of(engine)) == 1
+        down(engine)  # for a moment, which is another time
+        assert len(await told_of(engine)) == 1
+
+
+async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
+    clock = FakeClock()
+    folder = tmp_path / "gone"
+    async with owned(tmp_path, clock, backup={"folder": str(folder)}) as engine:
+        await engine.ask("hello")
+        database = engine.app.urgent._database
+
+        async def fail(since: int) -> None:
+            record = Record(failed_at=clock(), failing_since=since, failure="the disk is gone")
+            state = BackupState("x", made=record)
+            await database.write(lambda tx: backup_state.write(tx, state, clock()))
+
+        begun = clock()
+        await fail(begun)
+        assert await told_of(engine) == []
+        clock.advance(minutes=61)
+        await fail(begun)
+        (notice,) = await told_of(engine)
+        assert f"no backup could be made in {folder}: the disk is gone" in notice
+
+
+async def test_a_database_whose_copies_are_late_is_told(tmp_path):
+    clock = FakeClock()
+    async with owned(tmp_path, clock, storage={"backup_hours": 24}) as engine:
+        await engine.ask("hello")
+        path = tmp_path / "confidant.db"
+        made = backup.make(path, 3, clock())
+        now = path.stat().st_mtime
+        os.utime(made, (now - 60 * 3600, now - 60 * 3600))
+        assert await told_of(engine) == []  # the one that is due may be made just now
+        clock.advance(hours=1)
+        (notice,) = await told_of(engine)
+        assert "the latest backup is of" in notice
+
+
+async def test_a_paused_task_is_told_once_and_without_its_words(tmp_path):
+    clock = FakeClock()
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello")
+        await engine.ask("/task every day at 9 water the secret plants")
+        await engine.app.urgent._database.write(
+            lambda tx: tx.execute("UPDATE repeats SET state = 'paused', failures = 3")
+        )
+        (notice,) = await told_of(engine)
+        assert "1 task is paused after failing three times" in notice
+        assert "secret plants" not in notice
+        clock.advance(days=3)
+        assert len(await told_of(engine)) == 1
+
+
+async def test_nobody_but_the_owner_is_told_and_what_nobody_heard_is_told_later(tmp_path, disk):
+    clock = FakeClock()
+    disk.free = 0
+    async with owned(tmp_path, clock) as engine:
+        await engine.ask("hello", sender="bob")
+        await engine.ask("hello", sender="den", chat="den", chat_type="group", mentions_bot=True)
+        assert await engine.app.urgent.look() is False
+        await engine.ask("hello")
+        assert len(await told_of(engine)) == 1
+        assert notices(engine, "bob") == []
+    # Whoever owns it no more is not told_of either.
+    clock.advance(days=2)
+    async with owned(tmp_path, clock, session={"owner": ["memory:eve"]}) as engine:
+        assert await engine.app.urgent.look() is False
+
+
+async def test_it_is_told_in_the_language_of_the_chat(tmp_path, disk):
+    disk.free = 0
+    async with owned(tmp_path, FakeClock()) as engine:
+        await engine.ask("你好", locale="zh-Hans")
+        assert await engine.app.urgent.look()
+        await engine.channel.wait_until(lambda _: "快满了" in engine.sent_to("ada")[-1])
+
+
+async def test_of_two_nodes_one_tells(postgres_url, tmp_path):
+    async with pair(postgres_url, tmp_path, ScriptedModel(), session=OWNER) as nodes:
+        await nodes.one.say("hello")
+        await nodes.answered(1)
+        now = int(str(nodes.look("SELECT (extract(epoch FROM now()) * 1000)::bigint")[0][0]))
+        nodes.do(
+            "INSERT INTO meta(key, value, updated_at) VALUES "
+            f"('urgent.down:memory/work', '{now - 2 * 3_600_000} {now}', {now})"
+        )
+        looks = (nodes.one.app.urgent.look(), nodes.other.app.urgent.look())
+        assert sorted(await asyncio.gather(*looks)) == [False, True]
+        await until(lambda: any(text.startswith(HEAD) for text in nodes.sent))
+        assert not await nodes.one.app.urgent.look()
+        assert not await nodes.other.app.urgent.look()
+        assert [text.startswith(HEAD) for text in nodes.sent].count(True) == 1
+
+
+OWNER_CLI_REMINDERS = {"owner": ("memory:ada",)}
+
+
+def told(folder: Path, *arguments: str, url: str = "") -> str:
+    path = folder / "confidant.toml"
+    storage = f'url = "{url}"' if url else ""
+    path.write_text(f'[storage]\ndir = "{folder}"\n{storage}\n')
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(
+        cli, ["reminders", "--config", str(path), *arguments]
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+async def set_some(folder: Path, url: str) -> None:
+    """The owner's and somebody else's, one of them a task that fails until it is paused."""
+
+    def failing(request: Any) -> str:
+        if "the boats" in request.messages[-1].text:
+            raise ModelOverloaded
+        return "Well."
+
+    clock = FakeClock(system_clock())
+    model = ScriptedModel(script=failing)
+    storage = {"url": url} if url else {}
+    async with running(
+        folder, model=model, clock=clock, session=OWNER_CLI_REMINDERS, storage=storage
+    ) as engine:
+        await engine.ask("/task every day at 15:00 count the boats", sender="bob")
+        for _ in range(MAX_FAILURES):
+            clock.advance(days=1)
+            await engine.app.tasks.begin()
+            await until(lambda: not engine.app.tasks._running)
+        await engine.ask("/remind in 50 hours call the bank")
+        await engine.ask("/remind in 2 days my secret illness", sender="bob")
+        await engine.ask("/remind every weekday at 8 take the bins out")
+
+
+@pytest.mark.usefixtures("logs_stay")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_it_lists_what_waits_and_shows_the_owners_words_alone(tmp_path, engine, request):
+    url = request.getfixturevalue("postgres_url") if engine == "postgres" else ""
+    asyncio.run(set_some(tmp_path, url))
+    rows = json.loads(told(tmp_path, "--json", url=url))
+    found = {(row["kind"], row["often"], row["person"], row["state"], row["text"]) for row in rows}
+    assert found == {
+        ("once", "", "main", "waiting", "call the bank"),
+        ("once", "", "memory:bob", "waiting", ""),
+        ("again", "every weekday at 08:00", "main", "waiting", "take the bins out"),
+        ("task", "every day at 15:00", "memory:bob", "paused", ""),
+    }
+    due = [row["due_at"] for row in rows[:-1]]
+    assert due == sorted(due)
+    assert (rows[-1]["state"], rows[-1]["last"], rows[-1]["place"]) == (
+        *("paused", "failed"),
+        "memory:bob",
+    )
+    assert rows[-1]["why"]
+    table = told(tmp_path, url=url)
+    assert "call the bank" in table
+    assert "task, every day at 15:00" in table
+    assert "failed: " in table
+    for words in ("illness", "boats"):
+        assert words not in table
+        assert words not in str(rows)
+
+
+@pytest.mark.usefixtures("logs_stay")
+def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path):
+    async def work(words: str) -> None:
+        ago = FakeClock(system_clock() - 10 * 3_600_000)  # it has not run since
+        async with running(tmp_path, clock=ago, session=OWNER_CLI_REMINDERS) as engine:
+            await engine.ask(words)
+
+    asyncio.run(work("hello"))
+    assert told(tmp_path) == "Nothing waits.\n"
+    assert json.loads(told(tmp_path, "--json")) == []
+    asyncio.run(work("/remind in 2 hours call \x1b[31mBob"))
+    (row,) = json.loads(told(tmp_path, "--json"))
+    assert (row["state"], row["text"]) == ("overdue", "call \x1b[31mBob")
+    table = told(tmp_path)
+    assert "overdue" in table
+    assert "call [31mBob" in table

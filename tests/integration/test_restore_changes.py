@@ -14,7 +14,7 @@ from bot.agent.models import Request
 from bot.storage import backup
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
-from tests.integration.test_cli_doctor import doctor
+from tests.integration.test_cli import doctor
 from tests.integration.test_link import two
 from tests.support import NOON, FakeClock, running, until
 

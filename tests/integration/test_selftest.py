@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 
-import pytest
-
 from bot.config import Config
 from bot.identity.view import MemoryView, folder_name
 from bot.memory import selftest
@@ -65,7 +63,7 @@ async def with_night(folder: Path, use: Callable[[Night], Awaitable[None]]) -> N
         await database.close()
 
 
-async def test_it_asks_once_a_night_and_finds_what_is_there(tmp_path: Path) -> None:
+async def test_it_asks_once_a_night_and_finds_what_is_there(tmp_path):
     async def use(night: Night) -> None:
         night.clock.now = NOON
         await night.test.look()
@@ -90,9 +88,7 @@ async def test_it_asks_once_a_night_and_finds_what_is_there(tmp_path: Path) -> N
     await with_night(tmp_path, use)
 
 
-async def test_what_is_missed_night_after_night_is_named_by_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_missed_night_after_night_is_named_by_its_place(tmp_path, monkeypatch):
     async def use(night: Night) -> None:
         async def nothing(*_: object) -> Findings:
             return Findings((), "none")
@@ -120,9 +116,7 @@ async def test_what_is_missed_night_after_night_is_named_by_its_place(
     await with_night(tmp_path, use)
 
 
-async def test_each_space_is_asked_in_its_own_view_and_no_words_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_space_is_asked_in_its_own_view_and_no_words_are_kept(tmp_path, monkeypatch):
     async def use(night: Night) -> None:
         real = type(night.memory.index).search
 
@@ -145,9 +139,7 @@ async def test_each_space_is_asked_in_its_own_view_and_no_words_are_kept(
     await with_night(tmp_path, use)
 
 
-async def test_the_chat_names_ones_own_and_the_owner_sees_the_share_of_others(
-    tmp_path: Path,
-) -> None:
+async def test_the_chat_names_ones_own_and_the_owner_sees_the_share_of_others(tmp_path):
     session = {"owner": ("memory:bo",)}
     async with running(tmp_path, session=session) as engine:
         await engine.ask("hello")

@@ -14,13 +14,7 @@ from bot.channel import Media
 from bot.context import prompt
 from bot.errors import SendTransient, StorageFull
 from bot.gateway import attempts
-from bot.gateway.attempts import (
-    MAX_DEATHS,
-    MAX_TRIES,
-    PLAIN_DEATHS,
-    SETTLED_DEATHS,
-    Attempts,
-)
+from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, PLAIN_DEATHS, SETTLED_DEATHS, Attempts
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import FakeClock, running
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import psycopg
 
@@ -25,7 +24,7 @@ def listed(engine: str) -> dict[str, tuple[str, ...]]:
     return {each.name: each.key for each in TABLES if each.engine in {"", engine}}
 
 
-async def test_every_table_of_a_folder_is_listed_with_its_key(tmp_path: Path) -> None:
+async def test_every_table_of_a_folder_is_listed_with_its_key(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     keys = await database.read(
         lambda tx: tx.execute(
@@ -39,14 +38,14 @@ async def test_every_table_of_a_folder_is_listed_with_its_key(tmp_path: Path) ->
     assert found == listed("sqlite")
 
 
-async def test_every_table_of_a_server_is_listed_with_its_key(postgres_url: str) -> None:
+async def test_every_table_of_a_server_is_listed_with_its_key(postgres_url):
     with psycopg.connect(postgres_url) as connection:
         keys = connection.execute(KEYS).fetchall()
     found = {name: tuple(key) for name, key in keys if not PARTS.fullmatch(name)}
     assert found == listed("postgres")
 
 
-async def test_exported_columns_are_columns_and_no_secrets(tmp_path: Path) -> None:
+async def test_exported_columns_are_columns_and_no_secrets(tmp_path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
     for table in TABLES:
         if table.export:

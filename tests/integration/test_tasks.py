@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from bot.storage import Database
 from bot.testing import ScriptedModel, calls
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.brain import query
-from tests.integration.test_rooms import OPEN
+from tests.integration.test_link import OPEN
 from tests.support import Engine, FakeClock, running, until
 from tests.unit.test_reminders import PLACE, VIEW
 from tests.unit.test_repeats import ASKED, RepeatDesk
@@ -62,7 +61,7 @@ async def entries(engine: Engine, key: str) -> list[tuple[str, str, str]]:
 # --- carried out ---------------------------------------------------------------------------------
 
 
-async def test_a_task_is_carried_out_and_told_where_it_was_made(tmp_path: Path):
+async def test_a_task_is_carried_out_and_told_where_it_was_made(tmp_path):
     async with running(tmp_path) as engine:
         assert await engine.ask(AT_THREE) == SET
         listed = await engine.ask("/reminders")
@@ -78,7 +77,7 @@ async def test_a_task_is_carried_out_and_told_where_it_was_made(tmp_path: Path):
         assert "Last due Sat 2026-11-21 15:00 (UTC): sent" in await engine.ask("/reminders 1")
 
 
-async def test_it_costs_the_conversation_no_context_and_is_known_there(tmp_path: Path):
+async def test_it_costs_the_conversation_no_context_and_is_known_there(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
         await engine.ask(AT_THREE)
@@ -111,7 +110,7 @@ async def test_it_costs_the_conversation_no_context_and_is_known_there(tmp_path:
         ]
 
 
-async def test_a_new_conversation_still_begins_with_what_is_recalled(tmp_path: Path):
+async def test_a_new_conversation_still_begins_with_what_is_recalled(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("my cat is called Tom")
         await engine.ask("/new")
@@ -124,7 +123,7 @@ async def test_a_new_conversation_still_begins_with_what_is_recalled(tmp_path: P
 
 
 @pytest.mark.parametrize(("shown", "noted"), [("bot", "bot"), ("", "bot"), ("mixed", "mixed")])
-def test_what_tools_brought_stays_foreign_in_the_conversation(shown: Any, noted: str):
+def test_what_tools_brought_stays_foreign_in_the_conversation(shown, noted):
     desk = RepeatDesk()
     task = desk.repeat()
     assert task is not None
@@ -140,7 +139,7 @@ def test_what_tools_brought_stays_foreign_in_the_conversation(shown: Any, noted:
     assert answer.content[0]["origin"] == noted
 
 
-async def test_a_silent_answer_says_nothing_and_is_no_failure(tmp_path: Path):
+async def test_a_silent_answer_says_nothing_and_is_no_failure(tmp_path):
     model = ScriptedModel(script=lambda _: "NO_REPLY")
     async with running(tmp_path, model=model) as engine:
         await engine.ask(AT_THREE)
@@ -150,7 +149,7 @@ async def test_a_silent_answer_says_nothing_and_is_no_failure(tmp_path: Path):
         assert len(engine.sent_to("ada")) == 2
 
 
-async def test_it_schedules_nothing_itself(tmp_path: Path):
+async def test_it_schedules_nothing_itself(tmp_path):
     asked = iter([calls("schedule_message", text="x", in_minutes=5), "done"])
     model = ScriptedModel(script=lambda _: next(asked))
     async with running(tmp_path, model=model) as engine:
@@ -161,7 +160,7 @@ async def test_it_schedules_nothing_itself(tmp_path: Path):
         assert "x" not in (await engine.ask("/reminders")).split("planned")[1]
 
 
-async def test_what_was_missed_is_done_once_and_told(tmp_path: Path):
+async def test_what_was_missed_is_done_once_and_told(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask(AT_THREE)
@@ -188,7 +187,7 @@ class Failing:
         return "mended"
 
 
-async def test_a_task_that_fails_is_listed_then_paused_told_and_resumed(tmp_path: Path):
+async def test_a_task_that_fails_is_listed_then_paused_told_and_resumed(tmp_path):
     script = Failing()
     async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
         await engine.ask(AT_THREE)
@@ -216,7 +215,7 @@ async def test_a_task_that_fails_is_listed_then_paused_told_and_resumed(tmp_path
         assert task.failures == 0
 
 
-async def test_a_run_that_a_kill_left_in_the_middle_is_not_begun_anew(tmp_path: Path):
+async def test_a_run_that_a_kill_left_in_the_middle_is_not_begun_anew(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask(AT_THREE)
@@ -231,7 +230,7 @@ async def test_a_run_that_a_kill_left_in_the_middle_is_not_begun_anew(tmp_path: 
         assert engine.model.requests == []
 
 
-async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path: Path):
+async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path):
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):
@@ -253,9 +252,7 @@ async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path:
     assert query(tmp_path, "SELECT runs, input_tokens FROM usage_counts") == [(1, 100)]
 
 
-async def test_a_run_that_ends_with_the_program_counts_what_it_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_run_that_ends_with_the_program_counts_what_it_used(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
     model = ScriptedModel(gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
@@ -267,7 +264,7 @@ async def test_a_run_that_ends_with_the_program_counts_what_it_used(
     assert tokens > 0
 
 
-async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path: Path):
+async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask(AT_THREE)
@@ -312,13 +309,13 @@ async def test_so_many_tasks_and_no_more():
     assert "I will remind you" in await desk.command("remind", "every day at 9 x")
 
 
-async def test_chinese_sets_one_too(tmp_path: Path):
+async def test_chinese_sets_one_too(tmp_path):
     async with running(tmp_path) as engine:
         answer = await engine.ask("/任务 每天早上8点 告诉我今天的安排", locale="zh-CN")
         assert answer.startswith("我会每天 08:00 做这件事")
 
 
-async def test_in_a_room_only_who_looks_after_it(tmp_path: Path):
+async def test_in_a_room_only_who_looks_after_it(tmp_path):
     async with running(tmp_path, channels={"memory": OPEN}) as engine:
         await engine.say(AT_THREE, chat="den", chat_type="group", mentions_bot=True)
         await engine.channel.wait_until(lambda _: engine.sent_to("den"))
@@ -379,7 +376,7 @@ async def fail(database: Database, run: Repeat) -> Repeat:
     return after
 
 
-async def test_a_run_is_claimed_and_ended_once(each_database: Database):
+async def test_a_run_is_claimed_and_ended_once(each_database):
     desk = RepeatDesk()
     zone, now = desk.resolver.policy.zone, desk.clock()
     task = await each_database.write(
@@ -406,7 +403,7 @@ async def test_a_run_is_claimed_and_ended_once(each_database: Database):
     assert (again.state, again.failures) == ("waiting", 0)
 
 
-async def test_a_limit_that_is_reached_refuses_a_task_too(tmp_path: Path):
+async def test_a_limit_that_is_reached_refuses_a_task_too(tmp_path):
     limits = {"each": {"day_tokens": 5}}
     async with running(tmp_path, limits=limits) as engine:
         await engine.ask("hello, this is said until no token is left of those for today")

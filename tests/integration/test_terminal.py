@@ -119,8 +119,7 @@ async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "first"),
-    [("json", "{"), ("console", "20"), ("plain", "Confidant ")],
+    ("asked", "first"), [("json", "{"), ("console", "20"), ("plain", "Confidant ")]
 )
 async def test_another_log_can_be_asked_for(tmp_path, asked, first):
     async with terminal(

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +18,20 @@ from structlog.testing import capture_logs
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
-from bot.channel import Activity
+from bot.channel import Activity, Address, HistoryItem
 from bot.config import ServiceConfig
 from bot.errors import ModelOverloaded, ModelRejected
+from bot.identity.view import MemoryView
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
-from bot.testing import ScriptedModel
+from bot.sessions import browsing, entries, forgetting, store
+from bot.sessions.entries import Entry
+from bot.storage.sqlite import SqliteDatabase
+from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import completions_api, messages_api
 from tests.fakes.brain import query, settled
 from tests.fakes.messages_api import Answer
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import Engine, running, until
+from tests.support import NOON, Engine, FakeClock, running, until
 
 SECRET = "zqwhalesong"
 LOOK = json.dumps({"query": "boats"})
@@ -119,9 +122,7 @@ def thoughts(engine: Engine) -> list[Activity]:
 
 
 @pytest.mark.parametrize("kind", ["thinking", "reasoning_content", "reasoning", "<think>"])
-async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
-):
+async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(tmp_path, kind, caplog):
     caplog.set_level(logging.DEBUG)
     thinker = Thinker(kind)
     context = {"enable_memory_flush": True}
@@ -158,9 +159,7 @@ async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(
     assert SECRET not in f"{logs}{caplog.text}"
 
 
-async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-):
+async def test_claude_is_asked_to_tell_what_it_thinks_where_it_thinks_by_itself(monkeypatch):
     refuses = messages_api.fails(400, "invalid_request_error", "thinking.display: not permitted")
     async with messages_api.running(
         messages_api.says("Hi"), refuses, messages_api.says("Hi")
@@ -207,7 +206,7 @@ async def test_thoughts_that_a_model_does_not_take_back_are_left_out():
         await model.close()
 
 
-async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path: Path):
+async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path):
     model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event(), gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
@@ -225,7 +224,7 @@ async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(
         assert len({each.id for each in thoughts(engine)}) == 1
 
 
-async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
+async def test_of_a_long_thought_the_end_is_shown(tmp_path):
     model = ScriptedModel(thinks="a " * 9_000 + "end", thought_gate=asyncio.Event())
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
@@ -239,7 +238,7 @@ async def test_of_a_long_thought_the_end_is_shown(tmp_path: Path):
 
 @pytest.mark.parametrize("where", ["room", "direct"])
 async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_grow(
-    tmp_path: Path, where: str
+    tmp_path, where
 ):
     model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event())
     room = {"chat": "den", "chat_type": "group", "mentions_bot": True}
@@ -254,7 +253,7 @@ async def test_in_a_room_nobody_sees_it_nor_where_replies_are_not_shown_as_they_
         assert not thoughts(engine)
 
 
-async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path: Path):
+async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path):
     class Breaking(ScriptedModel):
         """Thinks, and is down before its first word."""
 
@@ -271,3 +270,204 @@ async def test_it_is_paid_for_also_when_it_leads_to_nothing(tmp_path: Path):
         assert (await engine.ask("hello")).startswith("You said: hello")
     rows = dict(query(tmp_path, "SELECT model, output_tokens FROM usage_counts"))
     assert rows["anthropic/one"] > 0
+
+
+ADA = Address("memory", "default", "ada")
+
+
+async def history(engine: Engine, limit: int = 100, before: str = "") -> list[HistoryItem]:
+    return list(await engine.channel.engine.history(ADA, limit, before))
+
+
+def words(items: list[HistoryItem]) -> list[str]:
+    return [item.text.partition(".")[0] if item.text else f"({item.role})" for item in items]
+
+
+async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path):
+    async with running(tmp_path) as engine:
+        for talk in range(3):
+            for number in range(4):
+                await engine.ask(f"{talk}.{number}")
+            await engine.ask("/new")
+        await engine.ask("of bob", sender="bob")
+        whole = await history(engine)
+        read: list[HistoryItem] = []
+        before = ""
+        while found := await history(engine, 5, before):
+            read = found + read
+            before = found[0].place
+            assert len([item for item in found if item.role != "divider"]) <= 5
+    assert [(i.id, i.text) for i in read] == [(i.id, i.text) for i in whole]
+    assert [item.role for item in whole].count("divider") == 3
+    assert whole[0].role == "user"
+    assert "of bob" not in words(whole)
+
+
+@pytest.mark.parametrize("before", ["nothing.1", "%", "x" * 200])
+async def test_before_a_place_that_is_not_there_there_is_nothing(tmp_path, before):
+    async with running(tmp_path) as engine:
+        await engine.ask("hello")
+        assert await history(engine, 5, before) == []
+
+
+async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("first")
+        (old,) = query(tmp_path, "SELECT id FROM sessions")[0]
+        await engine.ask("/new")
+        await engine.ask("second")
+        # What is noted late in the conversation before begins nothing.
+        late = entries.NewEntry("notice", "assistant", "Saved")
+        database = await SqliteDatabase.open(tmp_path / "confidant.db")
+        await database.write(lambda tx: store.append(tx, old, [late], NOON))
+        await database.close()
+        await engine.ask("third")
+        shown = words(await history(engine))
+    assert shown.count("(divider)") == 1
+    assert shown[shown.index("(divider)") + 1] == "/new"
+
+
+async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begins(tmp_path):
+    clock = FakeClock()
+    async with running(tmp_path, clock=clock) as engine:
+        await engine.ask("first")
+        said = await engine.say("/new")
+        await engine.channel.wait_until(lambda found: len(found) > 1)
+        assert [piece.whole.begins for piece in engine.channel.sent] == ["", said.message_id]
+        await engine.ask("/new")  # there is nothing to begin
+        await engine.ask("second")
+        clock.advance(days=2)
+        said = await engine.say("another day")
+        await engine.channel.wait_until(lambda found: len(found) > 5)
+        assert [piece.whole.begins for piece in engine.channel.sent[2:]] == [
+            "", "", said.message_id, "",
+        ]  # fmt: skip
+        shown = words(await history(engine))
+    at = shown.index("another day")
+    assert shown[at - 2] == "(divider)"  # and between them the text that tells of it
+
+
+async def test_stopping_stands_below_the_question_that_was_stopped(tmp_path):
+    """The question is stored with what there is of its answer, after the command that ended it."""
+    clock = FakeClock()
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, clock=clock, model=model) as engine:
+        await engine.say("a long question")
+        await model.started.wait()
+        clock.advance(seconds=5)
+        await engine.ask("/stop")
+        await until(lambda: len(query(tmp_path, "SELECT 1 FROM entries")) >= 3)
+        shown = await history(engine)
+    assert words(shown)[:2] == ["a long question", "/stop"]
+    assert shown[0].at == NOON
+
+
+def line(kind: str, number: int, at: int, said_at: int) -> Entry:
+    what: Any = "message" if kind in {"asked", "answer"} else kind
+    role: Any = "user" if kind in {"asked", "command"} else "assistant"
+    return Entry(f"s.{number}", None, what, role, at, f"{number}", (), "", said_at=said_at)
+
+
+@pytest.mark.parametrize(
+    ("said", "order"),
+    [
+        # A command beside a turn, and what it said.
+        ([("command", 5, 5), ("notice", 5, 0), ("asked", 9, 1)], "312"),
+        # What was asked before, and answered, stays before.
+        ([("answer", 5, 0), ("asked", 9, 1)], "12"),
+        # Said after the command.
+        ([("command", 5, 4), ("notice", 5, 0), ("asked", 9, 6)], "123"),
+        # Between the command and its answer: those two stay together.
+        ([("command", 5, 3), ("notice", 5, 0), ("asked", 9, 4)], "123"),
+        # Before the notice that its conversation has begun.
+        ([("notice", 5, 0), ("asked", 9, 4)], "21"),
+        # When it was said is not known.
+        ([("command", 5, 0), ("asked", 9, 0)], "12"),
+    ],
+)  # fmt: skip
+def test_lines_stand_as_they_were_said(said, order):
+    lines = [line(kind, n, at, then) for n, (kind, at, then) in enumerate(said, 1)]
+    assert "".join(each.text for each in browsing.in_order(lines)) == order
+
+
+async def test_when_something_was_said_is_kept_in_its_line(tmp_path):
+    new = entries.NewEntry("message", "user", "hi", source="m1", said_at=5)
+    entry = entries.parse(entries.line_of(new, "s.1", None, 9))
+    assert (entry.at, entry.said_at, entry.said_or_at) == (9, 5, 5)
+    assert "saidAt" not in entries.line_of(new, "s.1", None, 5)
+
+
+async def test_what_was_forgotten_has_no_words_in_the_history(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("my sister is Leonor")
+        view = MemoryView("people/ada", (), private=True, people=("memory:ada",))
+        database = await SqliteDatabase.open(tmp_path / "confidant.db")
+        await forgetting.forget(database, view, "Leonor", NOON)
+        await database.close()
+        shown = await history(engine)
+    assert words(shown) == ["(user)", *words(shown)[1:]]
+    assert len(shown) == 2
+
+
+class Drafting(InMemoryChannel):
+    """A channel that remembers the ids of drafts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+
+    async def draft(self, address, draft_id, text):
+        self.ids.append(draft_id)
+        await super().draft(address, draft_id, text)
+
+
+async def test_a_channels_texts_are_kept_until_an_empty_one_comes(tmp_path):
+    async with running(tmp_path) as engine:
+        keep = engine.channel.engine.keep
+        await keep("memory", "default", "update 1", "one")
+        await keep("memory", "default", "update 2", "two")
+        await keep("memory", "default", "update 2", "two again")
+        await keep("memory", "default_2", "update 1", "another account's")
+        await keep("mem%ry", "default", "update 1", "another channel's")
+    async with running(tmp_path) as engine:
+        keep, kept = engine.channel.engine.keep, engine.channel.engine.kept
+        assert await kept("memory", "default") == {"update 1": "one", "update 2": "two again"}
+        await keep("memory", "default", "update 1", "")
+        await keep("memory", "default", "update 3", "")
+        assert await kept("memory", "default") == {"update 2": "two again"}
+        assert await kept("memory", "default_2") == {"update 1": "another account's"}
+        assert await kept("other", "default") == {}
+
+
+async def test_a_reply_names_the_draft_it_was_shown_as(tmp_path):
+    channel = Drafting()
+    async with running(tmp_path, channel=channel) as engine:
+        await engine.ask("hello")
+        await engine.ask("/whoami")
+        await engine.ask("and again")
+    replies = [sent.draft for sent in channel.sent]
+    assert replies == [channel.ids[0], "", channel.ids[-1]]
+    assert replies[0] != replies[2]
+
+
+async def test_a_turn_that_is_run_again_shows_the_same_draft(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model, channel = ScriptedModel(gate=asyncio.Event()), Drafting()
+    async with running(tmp_path, model=model, channel=channel) as engine:
+        await engine.say("hello there")
+        await until(lambda: bool(channel.ids))
+    assert channel.sent == []
+    again = Drafting()
+    async with running(tmp_path, channel=again):
+        (sent,) = await again.wait_sent(1)
+    assert {sent.draft, *again.ids} == {*channel.ids}
+
+
+async def test_a_turn_nothing_comes_of_takes_away_what_showed_before(tmp_path):
+    channel = Drafting()
+    model = ScriptedModel(script=lambda _request: "NO_REPLY")
+    async with running(tmp_path, model=model, channel=channel) as engine:
+        await engine.say("hello there")
+        await until(lambda: bool(channel.drafts))
+    assert channel.drafts == [""]
+    assert channel.sent == []

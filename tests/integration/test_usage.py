@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,26 @@ import pytest
 from prometheus_client import generate_latest
 from typer.testing import CliRunner
 
-from bot.agent.models import Purpose, Request, TextDelta, Usage
+from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.cli.main import cli
+from bot.dashboard import usage
 from bot.dashboard.usage import MOST_PEOPLE
 from bot.errors import ModelOverloaded
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
-from tests.fakes.brain import Brain, Reply, query, settled, writing
-from tests.integration.test_context_engine import FLUSH_FROM, FULL, begun, done, reaching, talk
+from tests.fakes.brain import Brain, current, query, says, settled, writing
+from tests.fakes.page_people import browser, browsers, key_in, serving
+from tests.integration.test_context_engine import (
+    FLUSH_FROM,
+    FULL,
+    LONG,
+    ask,
+    begun,
+    command,
+    done,
+    reaching,
+    talk,
+)
 from tests.support import FakeClock, running, until
 
 SUMS = (
@@ -42,7 +57,7 @@ def replying(usage: Usage, words: str = "All right.") -> Reply:
 ONE = {"model": "anthropic/one", "timezone": "UTC"}
 
 
-async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path: Path):
+async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path):
     model = ScriptedModel(script=lambda _: replying(Usage(100, 10, 9_000, 50)))
     async with running(
         tmp_path, model=model, agent={"model": "anthropic/one", "timezone": "UTC"}
@@ -61,7 +76,7 @@ async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_mode
     assert ids == found
 
 
-async def test_every_step_of_a_turn_counts_and_a_failure_keeps_what_came_before(tmp_path: Path):
+async def test_every_step_of_a_turn_counts_and_a_failure_keeps_what_came_before(tmp_path):
     brain = Brain(chat=replying(Usage(70, 7)))
     async with running(tmp_path, model=brain) as engine:
         await engine.ask("hello")
@@ -80,7 +95,7 @@ class Telling(ScriptedModel):
             yield event
 
 
-async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
+async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path):
     model = Telling(gate=asyncio.Event(), script=lambda _: "Once upon a time there was")
     async with running(tmp_path, model=model) as engine:
         await engine.say("tell me a story")
@@ -92,7 +107,7 @@ async def test_a_turn_that_is_stopped_counts_what_it_used(tmp_path: Path):
 
 
 async def test_a_turn_that_ends_with_the_program_counts_and_the_one_made_again_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch
 ):
     monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
     model = Telling(gate=asyncio.Event())
@@ -107,9 +122,7 @@ async def test_a_turn_that_ends_with_the_program_counts_and_the_one_made_again_t
 
 
 @pytest.mark.parametrize("purpose", ["flush", "summary"])
-async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(
-    tmp_path: Path, purpose: Purpose
-):
+async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(tmp_path, purpose):
     brain = Brain(held={purpose: asyncio.Event()})
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -120,7 +133,7 @@ async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(
     assert tokens[0] > 0
 
 
-async def test_saving_and_summaries_count_apart(tmp_path: Path):
+async def test_saving_and_summaries_count_apart(tmp_path):
     brain = Brain(
         flush=lambda request: _with(writing("Ada likes boats.")(request), Usage(11, 1)),
         summary=replying(Usage(13, 2), "- They talked about the harbour and its boats."),
@@ -142,7 +155,7 @@ def _with(answer: Any, usage: Usage) -> Any:
     return Reply(answer.message, answer.stop, usage)
 
 
-async def test_a_summary_that_fails_counts_what_it_used(tmp_path: Path):
+async def test_a_summary_that_fails_counts_what_it_used(tmp_path):
     brain = Brain(summary=replying(Usage(13, 2), "No."))  # twice no summary: it is given up
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5)
@@ -154,7 +167,7 @@ async def test_a_summary_that_fails_counts_what_it_used(tmp_path: Path):
         assert used(tmp_path, "purpose = 'summary'")[:2] == (13 * calls, 2 * calls)
 
 
-async def test_what_is_counted_is_there_after_a_restart_and_nothing_twice(tmp_path: Path):
+async def test_what_is_counted_is_there_after_a_restart_and_nothing_twice(tmp_path):
     model = ScriptedModel(script=lambda _: replying(Usage(100, 10)))
     for _ in range(3):
         async with running(tmp_path, model=model) as engine:
@@ -171,7 +184,7 @@ def spending(usage: Usage) -> ScriptedModel:
     return ScriptedModel(script=lambda _: replying(usage))
 
 
-async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path: Path):
+async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path):
     clock = FakeClock()
     model = spending(Usage(100_000, 10_000))  # 0.30 dollars
     session = {"reset": {"mode": "none"}}
@@ -197,7 +210,7 @@ async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path:
     assert "list prices as of 2026-11-22" in said[6]
 
 
-async def test_usage_days_are_those_of_the_person(tmp_path: Path):
+async def test_usage_days_are_those_of_the_person(tmp_path):
     clock = FakeClock()
     zones = {"timezones": {"ada": "Asia/Shanghai"}, "identity_links": {"ada": ["memory:ada"]}}
     model = spending(Usage(1_000, 10))
@@ -210,7 +223,7 @@ async def test_usage_days_are_those_of_the_person(tmp_path: Path):
         assert "Today, everything of yours: 1\u202f000 tokens in" in bob
 
 
-async def test_usage_says_whose_price_is_not_known(tmp_path: Path):
+async def test_usage_says_whose_price_is_not_known(tmp_path):
     agent, model = {"model": "anthropic/other", "timezone": "UTC"}, spending(Usage(1_000, 10))
     prices = {"models": {"anthropic/scripted": {"input": 2, "output": 10}}}
     async with running(tmp_path, model=model, agent=agent, prices=prices) as engine:
@@ -225,7 +238,7 @@ async def test_usage_says_whose_price_is_not_known(tmp_path: Path):
         assert "价格" in await engine.ask("/usage", locale="zh")
 
 
-async def test_a_configured_price_counts_and_may_be_nothing(tmp_path: Path):
+async def test_a_configured_price_counts_and_may_be_nothing(tmp_path):
     prices = {"models": {"anthropic/other": {"input": 1_000, "cache_read": 1, "output": 2}}}
     agent, model = (
         {"model": "anthropic/other", "timezone": "UTC"},
@@ -240,7 +253,7 @@ async def test_a_configured_price_counts_and_may_be_nothing(tmp_path: Path):
         assert "out; $0.00." in await engine.ask("/usage")
 
 
-async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
+async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path):
     model, channels = spending(Usage(4_000, 10)), {"memory": {"group_policy": "open"}}
     async with running(tmp_path, model=model, agent=PAID, channels=channels) as engine:
         await engine.ask("hello")
@@ -251,7 +264,7 @@ async def test_in_a_room_usage_tells_nothing_of_anywhere_else(tmp_path: Path):
     assert "in a direct chat" in said
 
 
-async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path: Path):
+async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path):
     brain = Brain(chat=replying(Usage(1_000, 10, 500, 20)), flush=replying(Usage(7), "NO_REPLY"))
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, agent=PAID, context=context) as engine:
@@ -272,7 +285,7 @@ async def test_metrics_count_tokens_and_money_and_name_nobody(tmp_path: Path):
 # --- for the owner -------------------------------------------------------------------------------
 
 
-async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path):
+async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path):
     dashboard = {"port": 0, "token": "a-long-enough-token"}
     model = spending(Usage(1_000, 10, 5_000))
     async with (
@@ -306,7 +319,7 @@ async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path: Path)
     assert "anthropic/claude-sonnet-5-5: $0.0052</title>" in page
 
 
-async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path: Path):
+async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path):
     caps = {"in_all": {"day_usd": 1, "month_tokens": 1_000_000}}
     clock, model = FakeClock(), spending(Usage(200_000, 20_000))  # 0.60 dollars
     async with (
@@ -331,7 +344,7 @@ async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path: Pa
     assert f"{month}: 66 %" in tomorrow
 
 
-async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_were(tmp_path: Path):
+async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_were(tmp_path):
     clock, model = FakeClock(), spending(Usage(1_000, 10))
     session = {"reset": {"mode": "none"}}
     async with (
@@ -360,7 +373,7 @@ async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_wer
     assert pages[3].count(together) == 4
 
 
-async def test_the_page_says_that_nothing_was_used(tmp_path: Path):
+async def test_the_page_says_that_nothing_was_used(tmp_path):
     async with running(tmp_path, serves=True) as engine, aiohttp.ClientSession() as client:
         assert engine.app.address is not None
         async with client.get(f"{engine.app.address.url}usage") as answer:
@@ -370,7 +383,7 @@ async def test_the_page_says_that_nothing_was_used(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("logs_stay")
-async def test_the_command_line_shows_what_was_used(tmp_path: Path):
+async def test_the_command_line_shows_what_was_used(tmp_path):
     clock = FakeClock(time.time_ns() // 1_000_000)
     (tmp_path / "c.toml").write_text(f'[storage]\ndir = "{tmp_path}"\n')
     command = ["usage", "--config", str(tmp_path / "c.toml")]
@@ -392,3 +405,256 @@ async def invoked(arguments: list[str]) -> str:
     done = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
     assert done.exit_code == 0, done.output
     return done.output
+
+
+PLAIN = re.compile(r"<[^>]+>")
+
+
+def rows(page: str) -> list[str]:
+    """What each row of the page's tables says."""
+    found = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    return [re.sub("[ \n]+", " ", html.unescape(PLAIN.sub(" ", each))).strip() for each in found]
+
+
+async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path):
+    caps = {
+        "each": {"day_usd": 1, "month_tokens": 1_000_000},
+        "people": {"memory:eve": {}, "memory:<b>bob": {"day_usd": 0.5}},
+        "exempt_owner": True,
+    }
+    zones = {"timezones": {"memory:ada": "Asia/Shanghai"}, "owner": ("memory:me",)}
+    model = spending(Usage(100_000, 10_000))  # 0.30 dollars
+    async with serving(tmp_path, model=model, agent=PAID, limits=caps, session=zones) as engine:
+        for sender in ("ada", "eve", "<b>bob", "me"):
+            await engine.ask("hello", sender=sender)
+        async with browser(engine) as owner:
+            await owner.log_in()
+            _, page = await owner.get("/usage")
+    assert "<b>bob" not in page
+    assert "You 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(page)
+    of_limits = [each for each in rows(page) if " a day " in each or " a month " in each]
+    assert of_limits == [
+        "memory:<b>bob 60 % 60 a day $0.3000 $0.5000 2026-11-22 00:00",
+        "memory:ada 30 % 30 a day $0.3000 $1.00 2026-11-21 16:00",
+        "memory:ada 11 % 11 a month 110\u202f000 1\u202f000\u202f000 tokens 2026-11-30 16:00",
+    ]
+
+
+async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(usage, "MOST_PEOPLE", 2)
+    model = spending(Usage(100_000, 10_000))
+    caps = {"each": {"day_usd": 1}, "people": {"memory:p1": {"day_usd": 9}}}
+    async with serving(tmp_path, model=model, agent=PAID, limits=caps) as engine:
+        for number in range(3):
+            await engine.ask("hello", sender=f"p{number}")
+        async with browser(engine) as owner:
+            await owner.log_in()
+            _, page = await owner.get("/usage")
+    people = [each.split()[0] for each in rows(page) if " a day " in each]
+    assert people == ["memory:p0", "memory:p2"]
+    assert "Not shown: 1 of which less is used." in page
+
+
+async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_path):
+    caps = {"each": {"day_usd": 1}, "in_all": {"day_usd": 50}}
+    model = spending(Usage(100_000, 10_000))
+    async with (
+        serving(tmp_path, model=model, agent=PAID, limits=caps) as engine,
+        browsers(engine, 2) as (ada, bob),
+    ):
+        await engine.ask("hello")
+        for _ in range(2):
+            await engine.ask("hello", sender="bob")
+        for sender, page in (("ada", ada), ("bob", bob)):
+            await page.post("/enter", key=key_in(await engine.ask("/web", sender=sender)))
+        _, adas = await ada.get("/usage")
+        _, bobs = await bob.get("/usage")
+        assert (await ada.get("/api/usage"))[0] == 403
+    assert "What you may use in a day: 30 % ($0.3000 of $1.00)" in adas
+    assert "It begins anew 2026-11-22 00:00." in adas
+    assert "What you may use in a day: 60 % ($0.6000 of $1.00)" in bobs
+    assert "everybody" not in adas.lower()
+    assert ("bob" in adas, "ada" in bobs, "0.9000" in adas + bobs) == (False, False, False)
+    assert adas.count("<caption>") == 3
+    assert "Together 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(adas)
+
+
+async def test_whoever_used_nothing_is_told_so(tmp_path):
+    async with (
+        serving(tmp_path, limits={"each": {"day_usd": 1}}) as engine,
+        browsers(engine, 2) as (owner, ada),
+    ):
+        await owner.log_in()
+        await ada.post("/enter", key=await owner.link("ada"))
+        _, page = await ada.get("/usage")
+    assert "Nothing was used yet." in page
+    assert "What you may use in a day: 0 % ($0.00 of $1.00)" in page
+
+
+OPEN = {"memory": {"group_policy": "open", "require_mention": False}}
+
+
+async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path):
+    clock, model = FakeClock(), spending(Usage(30_000, 1_000))  # 7 cents
+    limits = {"each": {"day_usd": 0.25}}
+    config: dict[str, Any] = {"agent": PAID, "limits": limits, "clock": clock}
+    async with running(tmp_path, model=model, **config) as engine:
+        for _ in range(2):
+            assert await engine.ask("hello") == "All right."
+        await engine.ask("and on")  # 21 of 25 cents
+        await engine.channel.wait_until(lambda sent: len(sent) == 4)
+        told = engine.channel.sent[-1]
+        assert told.kind == "notice"
+        assert told.text.startswith("What you may use in a day is 84 % used. ")
+        assert "before Sun 2026-11-22 00:00 (UTC)" in told.text
+        assert told.text.endswith("($0.2100 of $0.2500)")
+        assert await engine.ask("one more") == "All right."  # it may be exceeded by this one
+        asked = len(model.requests)
+        refused = await engine.ask("remember the milk")
+        assert refused.startswith("What you may use in a day is used up, so I do not answer before")
+        assert "Your message is kept" in refused
+        assert "[limits]" in refused
+        assert len(model.requests) == asked
+        assert "- What you may use in a day: 112 % used until Sun" in await engine.ask("/usage")
+    async with running(tmp_path, model=model, **config) as engine:  # a restart lifts nothing
+        assert "is used up" in await engine.ask("hello?")
+        assert await engine.ask("hello", sender="bob") == "All right."
+        clock.advance(hours=12)
+        assert await engine.ask("what was it?") == "All right."
+        assert "remember the milk" in str(model.requests[-1].messages)  # kept, and in sight
+
+
+async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path):
+    """Savings of many conversations that wait at once, each of two calls."""
+    flush, held = writing("Ada has a boat in the harbour"), asyncio.Event()
+
+    def costly(request: Request) -> Reply:
+        wanted = flush(request)
+        reply = wanted if isinstance(wanted, Reply) else says(str(wanted))
+        return replace(reply, usage=Usage(10_000))
+
+    brain = Brain(chat=replying(Usage(100)), flush=costly)
+    limits = {"each": {"day_tokens": 25_000}}
+    context = {"enable_memory_flush": True}
+    async with running(tmp_path, model=brain, limits=limits, context=context) as engine:
+        brain.held["flush"] = held
+        for _ in range(12):
+            await engine.ask("I have a boat in the harbour")
+            await engine.ask("/new")
+        held.set()
+        await settled()
+        assert len(brain.asked("flush")) == 3  # two make 20 000, one more may exceed it
+        assert "is used up" in await engine.ask("hello")
+        for _ in range(12):
+            await command(engine, "/new")
+            await command(engine, "/compact")
+        await settled()
+        ((used,),) = query(tmp_path, "SELECT sum(input_tokens) FROM usage_counts")
+        assert used <= 25_000 + 10_000
+        brain.held.clear()
+        await engine.ask("I have a boat in the harbour", sender="bob")
+        await command(engine, "/new", sender="bob")
+        await settled()
+        assert len(brain.asked("flush")) == 5  # nobody else is held up
+
+
+async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path):
+    brain = Brain(chat=replying(Usage(10_000, 10)))
+    limits = {"each": {"day_tokens": 40_000}}
+    async with running(tmp_path, model=brain, limits=limits) as engine:
+        for _ in range(4):
+            await ask(engine, LONG)
+        await command(engine, "/compact")
+        await settled()
+        assert brain.asked("summary") == []
+        assert current(tmp_path)["compaction"] is None
+
+
+async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_for_each_conversation(
+    tmp_path,
+):
+    model = ScriptedModel(script=lambda _: replying(Usage(1_000)), gate=asyncio.Event())
+    limits, people = {"in_all": {"day_tokens": 1_000}}, [f"p{n}" for n in range(6)]
+    async with running(tmp_path, model=model, limits=limits) as engine:
+        for who in people:
+            await engine.say("hello", sender=who)
+            await engine.say("and again", sender=who)
+        await until(lambda: len(model.requests) == len(people))
+        assert model.gate is not None
+        model.gate.set()
+        await engine.channel.wait_until(lambda sent: len(sent) >= 12)
+        assert len(model.requests) == len(people)
+        refused = [each for each in engine.channel.sent if "is used up" in each.text]
+        assert len(refused) == len(people)
+        # What everybody uses is the owner's to know.
+        assert not any("1\u202f000" in each.text for each in refused)
+
+
+async def test_the_owner_is_told_of_what_everybody_uses_and_may_be_exempt(tmp_path):
+    limits = {"in_all": {"month_tokens": 10_000}, "exempt_owner": True}
+    session, model = {"owner": ["memory:boss"]}, spending(Usage(8_000))
+    async with running(tmp_path, model=model, limits=limits, session=session) as engine:
+        await engine.ask("/status", sender="boss")
+        await engine.ask("hello")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("boss")) == 2)
+        told = engine.sent_to("boss")[1]
+        assert told.startswith("What everybody together may use in a month is 80 % used.")
+        assert "(8\u202f000 tokens of 10\u202f000 tokens)" in told
+        await engine.ask("hello")
+        refused = await engine.ask("hello")
+        assert "before Tue 2026-12-01 00:00 (UTC)" in refused
+        assert "tokens of" not in refused
+        assert await engine.ask("hello", sender="boss") == "All right."
+
+
+async def test_in_a_room_nobody_reads_how_much_somebody_used(tmp_path):
+    room: dict[str, Any] = {"chat": "room", "chat_type": "group", "mentions_bot": True}
+    model, limits = spending(Usage(900)), {"each": {"day_tokens": 1_000}}
+    async with running(tmp_path, model=model, limits=limits, channels=OPEN) as engine:
+        await engine.ask("/status")
+        await engine.say("hello", **room)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        assert "is 90 % used" in engine.sent_to("ada")[1]
+        await engine.say("hello", **room)
+        await engine.say("hello", **room)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("room")) == 3)
+        assert engine.sent_to("room")[:2] == ["All right.", "All right."]
+        assert "is used up" in engine.sent_to("room")[2]
+        assert "tokens of" not in engine.sent_to("room")[2]
+
+
+async def test_a_model_without_a_price_counts_as_the_dearest_and_says_so(tmp_path):
+    agent, model = (
+        {"model": "anthropic/other", "timezone": "UTC"},
+        spending(Usage(100_000)),
+    )  # 80 cents
+    async with running(tmp_path, model=model, agent=agent, limits={"each": {"day_usd": 1}}) as e:
+        await e.ask("hello")
+        await e.channel.wait_until(lambda sent: len(sent) == 2)
+        told = e.channel.sent[-1].text
+        assert "80 % used" in told
+        assert told.endswith(
+            "I do not know the price of `anthropic/other`: it counts as the dearest I know."
+        )
+
+
+async def test_the_offline_model_is_never_refused(tmp_path):
+    model, limits = spending(Usage(5_000)), {"each": {"day_tokens": 1_000}}
+    async with running(tmp_path, model=model, limits=limits) as engine:
+        await engine.ask("hello")
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)  # it is told at once
+        assert "so I do not answer" in await engine.ask("hello")
+        await engine.ask("/model offline")
+        assert "is used up" not in await engine.ask("what can you do?")
+    assert len(query(tmp_path, "SELECT 1 FROM usage_counts")) == 1
+
+
+async def test_the_refusal_is_in_the_persons_language_and_time(tmp_path):
+    session = {"timezones": {"memory:ada": "Asia/Shanghai"}}
+    model, limits = spending(Usage(5_000)), {"each": {"month_tokens": 1_000}}
+    async with running(tmp_path, model=model, limits=limits, session=session) as engine:
+        await engine.ask("hello")
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)
+        refused = await engine.ask("你好", locale="zh")
+    assert "2026-12-01 00:00 (Asia/Shanghai)" in refused
+    assert refused.startswith("你每月可用的额度已用完")

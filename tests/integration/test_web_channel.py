@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import re
 import threading
-from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
@@ -36,7 +35,7 @@ from tests.support import post
 
 
 @pytest_asyncio.fixture
-async def chat() -> AsyncIterator[Chat]:
+async def chat():
     async with Chat().served() as served:
         yield served
 
@@ -45,7 +44,7 @@ def bot_says(text: str, message_id: str = "out-1", **fields: Any) -> Outbound:
     return Outbound(message_id, ADDRESS, text, **fields)
 
 
-def test_the_plugin_makes_a_channel_with_its_abilities() -> None:
+def test_the_plugin_makes_a_channel_with_its_abilities():
     channel = plugin.create(WebConfig())
     assert isinstance(channel, HttpRoutes)
     assert isinstance(channel, Typing)
@@ -58,14 +57,14 @@ def test_the_plugin_makes_a_channel_with_its_abilities() -> None:
     assert as_channel.capabilities.typing
 
 
-async def test_starting_reports_that_it_is_up(chat: Chat) -> None:
+async def test_starting_reports_that_it_is_up(chat):
     assert chat.engine.health["web", "default"] == (Health.UP, "")
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
-async def test_the_page_and_its_files_are_kept_by_the_browser_until_they_change(chat: Chat) -> None:
+async def test_the_page_and_its_files_are_kept_by_the_browser_until_they_change(chat):
     async with aiohttp.ClientSession() as client:
         for path, kind in {"": "text/html", "static/app.css": "text/css"}.items():
             async with client.get(chat.url + path) as answer:
@@ -79,7 +78,7 @@ async def test_the_page_and_its_files_are_kept_by_the_browser_until_they_change(
                 assert answer.status == 200
 
 
-async def test_the_pages_files_are_packed_for_whoever_takes_that(chat: Chat) -> None:
+async def test_the_pages_files_are_packed_for_whoever_takes_that(chat):
     packed = {"gzip, deflate, br": True, "identity": False, "gzip;q=0, br": False, "br;q=1": False}
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         sizes, tags = {}, {}
@@ -102,7 +101,7 @@ async def test_the_pages_files_are_packed_for_whoever_takes_that(chat: Chat) -> 
                     assert answer.status == (304 if takes == is_packed else 200)
 
 
-def test_what_is_asked_for_early_is_needed() -> None:
+def test_what_is_asked_for_early_is_needed():
     files = resources.files("adapters.web").joinpath("static")
     page = files.joinpath("index.html").read_text("utf-8")
     early = re.findall(r'rel="modulepreload" href="/static/([^"]+)"', page)
@@ -119,7 +118,7 @@ def test_what_is_asked_for_early_is_needed() -> None:
 @pytest.mark.parametrize(
     "path", ["static/", "static/../channel.py", "static/%2e%2e/channel.py", "static/none.js"]
 )
-async def test_nothing_but_the_pages_files_is_served(chat: Chat, path: str) -> None:
+async def test_nothing_but_the_pages_files_is_served(chat, path):
     async with aiohttp.ClientSession() as client, client.get(chat.url + path) as answer:
         assert answer.status == 404
 
@@ -127,7 +126,7 @@ async def test_nothing_but_the_pages_files_is_served(chat: Chat, path: str) -> N
 # --- talking --------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_stored_and_then_confirmed(chat: Chat) -> None:
+async def test_a_message_is_stored_and_then_confirmed(chat):
     async with chat.page(locale="de") as page:
         await page.say(type="send", id="m1", text="hello", locale="zh-CN")
         ack = await page.until("ack")
@@ -147,14 +146,14 @@ async def test_a_message_is_stored_and_then_confirmed(chat: Chat) -> None:
     assert inbound.sent_at == ack["at"]
 
 
-async def test_the_language_of_the_hello_holds_for_messages_without_one(chat: Chat) -> None:
+async def test_the_language_of_the_hello_holds_for_messages_without_one(chat):
     async with chat.page(locale="zh-TW") as page:
         await page.say(type="send", id="m1", text="hello")
         await page.until("ack")
     assert chat.engine.received[0].locale == "zh-TW"
 
 
-async def test_no_confirmation_before_it_is_stored(chat: Chat) -> None:
+async def test_no_confirmation_before_it_is_stored(chat):
     storing, stored = asyncio.Event(), asyncio.Event()
 
     async def slow(inbound: Inbound) -> None:
@@ -172,7 +171,7 @@ async def test_no_confirmation_before_it_is_stored(chat: Chat) -> None:
         await page.until("ack", id="m1")
 
 
-async def test_a_message_that_could_not_be_stored_is_left_to_the_page(chat: Chat) -> None:
+async def test_a_message_that_could_not_be_stored_is_left_to_the_page(chat):
     chat.engine.failures = 1
     async with chat.page() as page:
         await page.say(type="send", id="m1", text="hello")
@@ -184,7 +183,7 @@ async def test_a_message_that_could_not_be_stored_is_left_to_the_page(chat: Chat
     assert [inbound.message_id for inbound in chat.engine.received] == ["m1"]
 
 
-async def test_an_unexpected_failure_is_told_without_details(chat: Chat) -> None:
+async def test_an_unexpected_failure_is_told_without_details(chat):
     async def broken(inbound: Inbound) -> None:
         raise RuntimeError("a secret detail")
 
@@ -197,7 +196,7 @@ async def test_an_unexpected_failure_is_told_without_details(chat: Chat) -> None
     assert "消息" in error["text"]
 
 
-async def test_replies_reach_every_page_rendered_and_as_written(chat: Chat) -> None:
+async def test_replies_reach_every_page_rendered_and_as_written(chat):
     async with chat.page() as one, chat.page() as two:
         assert await post(chat.web, bot_says("**hi**<script>", at=7)) == "out-1"
         for page in (one, two):
@@ -212,13 +211,13 @@ async def test_replies_reach_every_page_rendered_and_as_written(chat: Chat) -> N
             }
 
 
-async def test_sending_with_no_page_open_succeeds(chat: Chat) -> None:
+async def test_sending_with_no_page_open_succeeds(chat):
     assert await post(chat.web, bot_says("hi")) == "out-1"
     await chat.web.typing(ADDRESS)
     await chat.web.draft(ADDRESS, "d", "text")
 
 
-async def test_a_message_of_one_page_shows_on_the_others_only(chat: Chat) -> None:
+async def test_a_message_of_one_page_shows_on_the_others_only(chat):
     async with chat.page() as one, chat.page() as two:
         await one.say(type="send", id="m1", text="*hello*")
         shown = await two.until("message")
@@ -229,7 +228,7 @@ async def test_a_message_of_one_page_shows_on_the_others_only(chat: Chat) -> Non
         assert "user" not in {frame.get("role") for frame in one.frames}
 
 
-async def test_very_long_replies_are_rendered_too(chat: Chat) -> None:
+async def test_very_long_replies_are_rendered_too(chat):
     async with chat.page() as page:
         await post(chat.web, bot_says("word **bold** " * 5000))
         assert (await page.until("message"))["html"].count("<strong>") == 5000
@@ -238,7 +237,7 @@ async def test_very_long_replies_are_rendered_too(chat: Chat) -> None:
 # --- history and drafts ---------------------------------------------------------------------------
 
 
-async def test_history_comes_first_and_in_order(chat: Chat) -> None:
+async def test_history_comes_first_and_in_order(chat):
     chat.engine.lines = [
         HistoryItem("a", "user", "<b>hi</b>", 1),
         HistoryItem("b", "bot", "**hello**", 2),
@@ -252,7 +251,7 @@ async def test_history_comes_first_and_in_order(chat: Chat) -> None:
     assert [frame["type"] for frame in page.frames] == ["commands", "history"]
 
 
-async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
+async def test_a_huge_history_is_cut_at_its_old_end(chat):
     chat.engine.lines = [HistoryItem(str(n), "user", "x" * 100_000, n) for n in range(200)]
     async with chat.page() as page:
         items = page.frames[-1]["items"]
@@ -260,7 +259,7 @@ async def test_a_huge_history_is_cut_at_its_old_end(chat: Chat) -> None:
     assert len(items) == 20
 
 
-async def test_what_was_said_before_is_read_on_demand(chat: Chat) -> None:
+async def test_what_was_said_before_is_read_on_demand(chat):
     chat.engine.lines = [HistoryItem(f"m{n}", "user", f"{n}", n, f"s.{n}") for n in range(450)]
     async with chat.page() as page:
         frame, seen = page.frames[-1], list[str]()
@@ -272,7 +271,7 @@ async def test_what_was_said_before_is_read_on_demand(chat: Chat) -> None:
     assert seen == [str(n) for n in range(450)]
 
 
-async def test_however_long_a_line_is_older_ones_come_one_at_least_at_a_time(chat: Chat) -> None:
+async def test_however_long_a_line_is_older_ones_come_one_at_least_at_a_time(chat):
     chat.engine.lines = [
         HistoryItem(f"m{n}", "user", "x" * 200_000, n, f"s.{n}") for n in range(15)
     ]
@@ -286,13 +285,13 @@ async def test_however_long_a_line_is_older_ones_come_one_at_least_at_a_time(cha
 
 
 @pytest.mark.parametrize("before", [None, "", 7, "a b", "\0", "x" * 201, ["s.1"]])
-async def test_a_place_that_cannot_be_is_refused(chat: Chat, before: object) -> None:
+async def test_a_place_that_cannot_be_is_refused(chat, before):
     async with chat.page() as page:
         await page.say(type="older", before=before)
         assert (await page.until("error"))["key"] == "malformed"
 
 
-async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat: Chat) -> None:
+async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat):
     chat.engine.lines = [HistoryItem(f"m{n}", "user", f"{n}", n, f"s.{n}") for n in range(2)]
     async with chat.page() as page:
         right = chat.engine.history
@@ -308,13 +307,13 @@ async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat: 
         assert [item["id"] for item in (await page.until("older"))["items"]] == ["m0"]
 
 
-async def test_a_message_says_with_what_another_conversation_begins(chat: Chat) -> None:
+async def test_a_message_says_with_what_another_conversation_begins(chat):
     async with chat.page() as page:
         await post(chat.web, bot_says("New conversation.", begins="m7"))
         assert (await page.until("message"))["begins"] == "m7"
 
 
-async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> None:
+async def test_what_is_said_while_history_is_read_comes_after_it(chat):
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def slow(address: object, limit: int) -> list[HistoryItem]:
@@ -332,7 +331,7 @@ async def test_what_is_said_while_history_is_read_comes_after_it(chat: Chat) -> 
     assert [frame["type"] for frame in page.frames] == ["commands", "history", "message"]
 
 
-async def test_commands_come_in_the_persons_language(chat: Chat) -> None:
+async def test_commands_come_in_the_persons_language(chat):
     async with chat.page(locale="zh-CN") as page:
         assert page.frames[0]["items"][0] == {
             "name": "new",
@@ -341,7 +340,7 @@ async def test_commands_come_in_the_persons_language(chat: Chat) -> None:
         }
 
 
-async def test_a_history_that_cannot_be_read_says_so_and_closes(chat: Chat) -> None:
+async def test_a_history_that_cannot_be_read_says_so_and_closes(chat):
     async def broken(address: object, limit: int) -> list[HistoryItem]:
         raise StorageError
 
@@ -352,7 +351,7 @@ async def test_a_history_that_cannot_be_read_says_so_and_closes(chat: Chat) -> N
         assert await page.closed() == 1013
 
 
-async def test_drafts_are_paced_and_replaced_by_the_reply(chat: Chat) -> None:
+async def test_drafts_are_paced_and_replaced_by_the_reply(chat):
     async with chat.page() as page:
         text = ""
         for number in range(300):
@@ -365,9 +364,7 @@ async def test_drafts_are_paced_and_replaced_by_the_reply(chat: Chat) -> None:
         assert (await page.until("message"))["replaces"] == ["d1"]
 
 
-async def test_no_long_text_is_rendered_on_the_event_loop(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_long_text_is_rendered_on_the_event_loop(chat, monkeypatch):
     on_the_loop: list[int] = []
 
     def watched(text: str, *, rich: bool) -> str:
@@ -393,7 +390,7 @@ async def test_no_long_text_is_rendered_on_the_event_loop(
     assert max(on_the_loop, default=0) <= LONG_TEXT
 
 
-async def test_a_notice_leaves_drafts_alone(chat: Chat) -> None:
+async def test_a_notice_leaves_drafts_alone(chat):
     async with chat.page() as page:
         await chat.web.draft(ADDRESS, "d1", "so far")
         await post(chat.web, bot_says("nearly full", kind="notice"))
@@ -402,13 +399,13 @@ async def test_a_notice_leaves_drafts_alone(chat: Chat) -> None:
         await page.until("draft", html="")
 
 
-async def test_a_page_that_comes_late_sees_the_draft(chat: Chat) -> None:
+async def test_a_page_that_comes_late_sees_the_draft(chat):
     await chat.web.draft(ADDRESS, "d1", "so **far**")
     async with chat.page() as page:
         assert "<strong>far</strong>" in (await page.until("draft", id="d1"))["html"]
 
 
-async def test_a_text_client_gets_text_beside_a_page_that_gets_html(chat: Chat) -> None:
+async def test_a_text_client_gets_text_beside_a_page_that_gets_html(chat):
     async with chat.page(format="text") as terminal, chat.page() as page:
         await chat.web.draft(ADDRESS, "d1", "**so**")
         assert await terminal.until("draft") == {"type": "draft", "id": "d1", "text": "**so**"}
@@ -424,7 +421,7 @@ CHOICES = (Button("Compact", "/compact"), Button("Not now", "/notices later"))
 PICTURE = Attachment("context.png", "image/png", b"picture")
 
 
-async def test_buttons_and_pictures_come_with_their_message(chat: Chat) -> None:
+async def test_buttons_and_pictures_come_with_their_message(chat):
     async with chat.page() as page:
         await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
         frame = await page.until("message")
@@ -442,7 +439,7 @@ async def test_buttons_and_pictures_come_with_their_message(chat: Chat) -> None:
     ]
 
 
-async def test_they_come_again_with_the_history(chat: Chat) -> None:
+async def test_they_come_again_with_the_history(chat):
     await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
     await post(chat.web, bot_says("plain", "out-2"))
     chat.engine.lines = [HistoryItem(f"out-{n}", "bot", "x", n) for n in (1, 2, 3)]
@@ -452,7 +449,7 @@ async def test_they_come_again_with_the_history(chat: Chat) -> None:
     assert all(item.keys() == {"id", "role", "html", "text", "at"} for item in others)
 
 
-async def test_a_terminal_gets_names_and_no_pictures(chat: Chat) -> None:
+async def test_a_terminal_gets_names_and_no_pictures(chat):
     async with chat.page(format="text") as terminal:
         await post(chat.web, bot_says("full", buttons=CHOICES, attachments=(PICTURE,)))
         frame = await terminal.until("message")
@@ -466,14 +463,14 @@ async def test_a_terminal_gets_names_and_no_pictures(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("mime", ["image/svg+xml", "text/html", "", "IMAGE/PNG;x", "application/x"])
-async def test_only_pictures_that_cannot_act_are_shown(chat: Chat, mime: str) -> None:
+async def test_only_pictures_that_cannot_act_are_shown(chat, mime):
     async with chat.page() as page:
         await post(chat.web, bot_says("x", attachments=(Attachment("a", mime, b"<svg/>"),)))
         [file] = (await page.until("message"))["attachments"]
     assert file["data"].startswith("data:application/octet-stream;base64,")
 
 
-async def test_what_does_not_fit_a_message_is_named(chat: Chat) -> None:
+async def test_what_does_not_fit_a_message_is_named(chat):
     files = [Attachment(str(size), "image/png", b"x" * size) for size in (1_500_000, 600_000, 9)]
     async with chat.page() as page:
         await post(chat.web, bot_says("x", attachments=tuple(files)))
@@ -485,7 +482,7 @@ async def test_what_does_not_fit_a_message_is_named(chat: Chat) -> None:
     ]
 
 
-async def test_what_is_remembered_is_bounded(chat: Chat) -> None:
+async def test_what_is_remembered_is_bounded(chat):
     large = Attachment("a.png", "image/png", b"x" * 1_500_000)
     for number in range(200):
         await post(chat.web, bot_says("x", f"b{number}", buttons=CHOICES))
@@ -499,7 +496,7 @@ async def test_what_is_remembered_is_bounded(chat: Chat) -> None:
     assert shelf.of("p0") == {}
 
 
-async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat: Chat) -> None:
+async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat):
     async with aiohttp.ClientSession() as client, client.get(chat.url) as answer:
         policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -511,9 +508,7 @@ async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat: Ch
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", '"send"', '{"type":"history"}', '{"type":"hello"}'])
-async def test_frames_that_make_no_sense_are_answered_and_change_nothing(
-    chat: Chat, raw: str
-) -> None:
+async def test_frames_that_make_no_sense_are_answered_and_change_nothing(chat, raw):
     async with chat.page() as page:
         await page.ws.send_str(raw)
         await page.until("error", key="malformed", id="")
@@ -522,14 +517,14 @@ async def test_frames_that_make_no_sense_are_answered_and_change_nothing(
     assert len(chat.engine.received) == 1
 
 
-async def test_binary_frames_are_refused(chat: Chat) -> None:
+async def test_binary_frames_are_refused(chat):
     async with chat.page() as page:
         await page.ws.send_bytes(b'{"type":"send","id":"m1","text":"hi"}')
         await page.until("error", key="malformed")
     assert chat.engine.received == []
 
 
-async def test_a_message_too_long_is_refused_and_the_longest_is_taken(chat: Chat) -> None:
+async def test_a_message_too_long_is_refused_and_the_longest_is_taken(chat):
     async with chat.page() as page:
         await page.say(type="send", id="m1", text="x" * (MAX_TEXT + 1))
         error = await page.until("error", id="m1")
@@ -539,7 +534,7 @@ async def test_a_message_too_long_is_refused_and_the_longest_is_taken(chat: Chat
         await page.until("ack", id="m2")
 
 
-async def test_a_frame_too_large_closes_the_connection(chat: Chat) -> None:
+async def test_a_frame_too_large_closes_the_connection(chat):
     async with chat.page() as page:
         await page.ws.send_str("x" * (MAX_FRAME + 1))
         assert await page.closed() == 1009
@@ -548,7 +543,7 @@ async def test_a_frame_too_large_closes_the_connection(chat: Chat) -> None:
         await page.until("ack")
 
 
-async def test_a_connection_must_begin_with_hello(chat: Chat) -> None:
+async def test_a_connection_must_begin_with_hello(chat):
     async with chat.page(hello=False) as page:
         await page.say(type="send", id="m1", text="hi")
         await page.until("error", key="malformed")
@@ -556,22 +551,20 @@ async def test_a_connection_must_begin_with_hello(chat: Chat) -> None:
     assert chat.engine.received == []
 
 
-async def test_another_version_is_told_to_load_again(chat: Chat) -> None:
+async def test_another_version_is_told_to_load_again(chat):
     async with chat.page(hello=False) as page:
         await page.say(type="hello", version=2)
         await page.until("error", key="version")
         assert await page.closed() == 1008
 
 
-async def test_a_connection_that_stays_silent_is_closed(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_that_stays_silent_is_closed(chat, monkeypatch):
     monkeypatch.setattr("adapters.web.channel.HELLO_SECONDS", 0.05)
     async with chat.page(hello=False) as page:
         assert await page.closed() == 1008
 
 
-async def test_before_hello_nothing_is_told(chat: Chat) -> None:
+async def test_before_hello_nothing_is_told(chat):
     async with chat.page(hello=False) as quiet, chat.page() as page:
         await post(chat.web, bot_says("private"))
         await page.until("message")
@@ -580,9 +573,7 @@ async def test_before_hello_nothing_is_told(chat: Chat) -> None:
         assert [frame["type"] for frame in quiet.frames] == ["commands", "history"]
 
 
-async def test_a_flood_is_slowed_and_loses_nothing(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_is_slowed_and_loses_nothing(chat, monkeypatch):
     monkeypatch.setattr("adapters.web.channel.BURST", 5)
     monkeypatch.setattr("adapters.web.channel.FRAMES_PER_SECOND", 100.0)
     loop = asyncio.get_running_loop()
@@ -597,7 +588,7 @@ async def test_a_flood_is_slowed_and_loses_nothing(
     ]
 
 
-async def test_too_many_pages_are_refused(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_pages_are_refused(chat, monkeypatch):
     monkeypatch.setattr("adapters.web.channel.MAX_SOCKETS", 1)
     async with chat.page():
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -606,7 +597,7 @@ async def test_too_many_pages_are_refused(chat: Chat, monkeypatch: pytest.Monkey
         assert caught.value.status == 503
 
 
-async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat: Chat) -> None:
+async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat):
     async with chat.page() as lazy, chat.page() as page:
         transport: Any = lazy.ws._response.connection.transport  # type: ignore[union-attr]
         transport.pause_reading()
@@ -621,7 +612,7 @@ async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat: Chat)
         transport.resume_reading()
 
 
-async def test_stopping_says_goodbye_after_what_is_being_stored(chat: Chat) -> None:
+async def test_stopping_says_goodbye_after_what_is_being_stored(chat):
     storing, stored = asyncio.Event(), asyncio.Event()
     kept: list[str] = []
 

@@ -23,8 +23,10 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.web.browser import Browser, Limits
+from bot.agent.tools.web.ddgs import Ddgs
 from bot.agent.tools.web.fetch import MOST_CHARACTERS, WebFetch
 from bot.agent.tools.web.mentioned import OF_MEMORY
+from bot.agent.tools.web.search import Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
@@ -34,7 +36,8 @@ from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.net.addresses import Guard
 from bot.net.connection import SystemLookup
-from tests.fakes.search_engines import TLS
+from tests.fakes import search_engines
+from tests.fakes.search_engines import AUTHORITY, TLS
 from tests.support import PATIENCE, until
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -135,19 +138,19 @@ async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
+async def site():
     async with serving() as found:
         found.pages["/"] = says()
         yield found
 
 
 @pytest.fixture
-def names() -> Names:
+def names():
     return Names({SITE: [[HOME]]})
 
 
 @pytest.fixture
-def browser(site: Site, names: Names):
+def browser(site, names):
     found = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names)
     yield found
     found.close()
@@ -156,14 +159,14 @@ def browser(site: Site, names: Names):
 # --- which addresses are opened ------------------------------------------------------------------
 
 
-async def test_a_page_is_read_where_it_may_be(browser: Browser, site: Site, names: Names):
+async def test_a_page_is_read_where_it_may_be(browser, site, names):
     found = await browser.open(site.url("/?q=ü#end"))
     assert (found.data, found.content_type, found.is_whole) == (b"Hello.", "text/plain", True)
     assert site.asked == ["/robots.txt", "/?q=%C3%BC"]
     assert names.asked == [SITE]
 
 
-async def test_it_says_who_it_is_and_carries_nothing_along(browser: Browser, site: Site):
+async def test_it_says_who_it_is_and_carries_nothing_along(browser, site):
     site.pages["/"] = says(Set_Cookie="who=ada")
     await browser.open(site.url())
     await browser.open(site.url())
@@ -195,9 +198,7 @@ TRICKS: dict[str, list[list[str]]] = {
 
 
 @pytest.mark.parametrize("host", TRICKS)
-async def test_a_host_that_is_not_public_is_never_connected(
-    host: str, browser: Browser, site: Site, names: Names
-):
+async def test_a_host_that_is_not_public_is_never_connected(host, browser, site, names):
     names.of |= {host: [list(each) for each in TRICKS[host]]}
     with pytest.raises(AddressRefused, match="not public"):
         await browser.open(site.url("/", host))
@@ -217,31 +218,27 @@ async def test_a_host_that_is_not_public_is_never_connected(
         "ada@127.0.0.1",
     ],
 )
-async def test_an_address_in_the_address_is_judged_without_a_lookup(
-    host: str, browser: Browser, site: Site, names: Names
-):
+async def test_an_address_in_the_address_is_judged_without_a_lookup(host, browser, site, names):
     with pytest.raises(AddressRefused):
         await browser.open(site.url("/", host))
     assert (names.asked, site.asked) == ([], [])
 
 
-async def test_an_address_that_an_operator_named_is_opened(site: Site, names: Names):
+async def test_an_address_that_an_operator_named_is_opened(site, names):
     browser = Browser(Guard.of([f"{HOME}:{site.port}"]), lookup=names)
     assert (await browser.open(site.url("/", HOME))).data == b"Hello."
     browser.close()
     assert names.asked == []
 
 
-async def test_a_host_with_another_port_is_not_the_one_that_was_named(browser: Browser, site: Site):
+async def test_a_host_with_another_port_is_not_the_one_that_was_named(browser, site):
     async with serving() as other:
         with pytest.raises(AddressRefused):
             await browser.open(other.url())
         assert other.asked == []
 
 
-async def test_a_name_that_changes_its_address_is_connected_where_it_was_checked(
-    site: Site, names: Names
-):
+async def test_a_name_that_changes_its_address_is_connected_where_it_was_checked(site, names):
     # Asked once more, it would be somebody else's: what was checked is what is connected.
     names.of = {SITE: [[HOME], ["10.9.9.9"]]}
     browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names)
@@ -249,9 +246,7 @@ async def test_a_name_that_changes_its_address_is_connected_where_it_was_checked
     browser.close()
 
 
-async def test_a_name_that_becomes_private_while_it_leads_on_is_refused(
-    browser: Browser, site: Site, names: Names
-):
+async def test_a_name_that_becomes_private_while_it_leads_on_is_refused(browser, site, names):
     async def close_and_lead(_request: web.Request) -> web.StreamResponse:
         headers = {"Location": site.url("/secret", "turns.example"), "Connection": "close"}
         return web.Response(status=302, headers=headers)
@@ -263,7 +258,7 @@ async def test_a_name_that_becomes_private_while_it_leads_on_is_refused(
     assert site.read == ["/"]
 
 
-async def test_a_socket_is_made_for_no_address_that_was_not_checked(site: Site, names: Names):
+async def test_a_socket_is_made_for_no_address_that_was_not_checked(site, names):
     class Lying(Guard):
         """Lets everything through as it is written, and nothing as it is found."""
 
@@ -295,9 +290,7 @@ async def test_a_socket_is_made_for_no_address_that_was_not_checked(site: Site, 
         "http://\udcff/",
     ],
 )
-async def test_a_redirect_leads_nowhere_that_may_not_be_opened(
-    to: str, browser: Browser, site: Site, names: Names
-):
+async def test_a_redirect_leads_nowhere_that_may_not_be_opened(to, browser, site, names):
     names.of |= {"loopback.example": [[HOME]]}
     site.pages |= {"/": leads(to.format(port=site.port)), "/secret": says("secret")}
     with pytest.raises(ToolError) as refused:
@@ -307,20 +300,20 @@ async def test_a_redirect_leads_nowhere_that_may_not_be_opened(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_followed_and_told(status: int, browser: Browser, site: Site):
+async def test_a_redirect_is_followed_and_told(status, browser, site):
     site.pages |= {"/": leads("/b?x=1", status), "/b": says("There.")}
     found = await browser.open(site.url())
     assert (found.data, str(found.url)) == (b"There.", site.url("/b?x=1"))
 
 
-async def test_redirects_in_a_circle_end(browser: Browser, site: Site):
+async def test_redirects_in_a_circle_end(browser, site):
     site.pages |= {"/": leads("/b"), "/b": leads("/")}
     with pytest.raises(ToolError, match="in a circle"):
         await browser.open(site.url())
     assert site.read == ["/", "/b"]
 
 
-async def test_redirects_without_end_end(browser: Browser, site: Site):
+async def test_redirects_without_end_end(browser, site):
     async def on(request: web.Request) -> web.StreamResponse:
         return await leads(f"/{len(site.asked)}")(request)
 
@@ -330,13 +323,13 @@ async def test_redirects_without_end_end(browser: Browser, site: Site):
     assert len(site.read) == Limits().redirects + 1
 
 
-async def test_a_redirect_without_an_address_is_an_error(browser: Browser, site: Site):
+async def test_a_redirect_without_an_address_is_an_error(browser, site):
     site.pages["/"] = says(status=302)
     with pytest.raises(ToolError, match="answered 302"):
         await browser.open(site.url())
 
 
-async def test_this_machines_own_names_are_looked_up_and_refused(site: Site):
+async def test_this_machines_own_names_are_looked_up_and_refused(site):
     browser = Browser(Guard())
     with pytest.raises(AddressRefused):
         await browser.open(site.url("/", "localhost"))
@@ -344,7 +337,7 @@ async def test_this_machines_own_names_are_looked_up_and_refused(site: Site):
     assert site.asked == []
 
 
-async def test_a_name_nobody_has_is_told(browser: Browser, site: Site, names: Names):
+async def test_a_name_nobody_has_is_told(browser, site, names):
     names.of |= {"empty.example": [[]]}
     for host in ("nobody.example", "empty.example"):
         with pytest.raises(ToolError, match="no such site"):
@@ -357,7 +350,7 @@ async def test_the_systems_lookup_finds_this_machine():
     lookup.close()
 
 
-async def test_a_certificate_that_proves_nothing_is_told(names: Names):
+async def test_a_certificate_that_proves_nothing_is_told(names):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(TLS / "server.pem")
     async with serving(context) as site:
@@ -395,7 +388,7 @@ def raw_deflate(text: bytes) -> bytes:
         says(gzip.compress(b"Hello." * 99) + b"what nobody asked for", Content_Encoding="gzip"),
     ],
 )
-async def test_what_is_packed_is_unpacked(handler: Handler, browser: Browser, site: Site):
+async def test_what_is_packed_is_unpacked(handler, browser, site):
     site.pages["/"] = handler
     found = await browser.open(site.url())
     assert (found.data, found.is_whole) == (b"Hello." * 99, True)
@@ -417,7 +410,7 @@ async def test_what_is_packed_is_unpacked(handler: Handler, browser: Browser, si
         (says("", status=304), "answered 304"),
     ],
 )
-async def test_what_is_no_page_is_told(handler: Handler, words: str, browser: Browser, site: Site):
+async def test_what_is_no_page_is_told(handler, words, browser, site):
     site.pages["/"] = handler
     with pytest.raises(ToolError, match=words):
         await browser.open(site.url())
@@ -432,7 +425,7 @@ async def test_what_is_no_page_is_told(handler: Handler, words: str, browser: Br
         drips,
     ],
 )
-async def test_no_more_is_read_than_may_be(handler: Handler, site: Site, names: Names):
+async def test_no_more_is_read_than_may_be(handler, site, names):
     site.pages["/"] = handler
     browser = small(site, names, bytes=1_000)
     found = await browser.open(site.url())
@@ -440,7 +433,7 @@ async def test_no_more_is_read_than_may_be(handler: Handler, site: Site, names: 
     assert (len(found.data), found.is_whole) == (1_000, False)
 
 
-async def test_exactly_as_much_as_may_be_is_the_whole(site: Site, names: Names):
+async def test_exactly_as_much_as_may_be_is_the_whole(site, names):
     site.pages |= {"/": says(b"a" * 1_000), "/gz": gzipped(b"a" * 1_000)}
     browser = small(site, names, bytes=1_000)
     assert (await browser.open(site.url())).is_whole
@@ -448,7 +441,7 @@ async def test_exactly_as_much_as_may_be_is_the_whole(site: Site, names: Names):
     browser.close()
 
 
-async def test_a_site_that_says_nothing_is_given_up(site: Site, names: Names):
+async def test_a_site_that_says_nothing_is_given_up(site, names):
     site.pages["/"] = never
     browser = small(site, names, seconds=0.5)
     with pytest.raises(ToolError, match="too long"):
@@ -456,7 +449,7 @@ async def test_a_site_that_says_nothing_is_given_up(site: Site, names: Names):
     browser.close()
 
 
-async def test_no_more_pages_are_opened_at_once_than_may_be(site: Site, names: Names):
+async def test_no_more_pages_are_opened_at_once_than_may_be(site, names):
     go_on = asyncio.Event()
 
     async def waits(request: web.Request) -> web.StreamResponse:
@@ -475,13 +468,13 @@ async def test_no_more_pages_are_opened_at_once_than_may_be(site: Site, names: N
     assert len(site.read) == 5
 
 
-async def test_a_head_without_end_is_told(browser: Browser, site: Site):
+async def test_a_head_without_end_is_told(browser, site):
     site.pages["/"] = says(X_Long="x" * 100_000)
     with pytest.raises(ToolError, match="answers nonsense"):
         await browser.open(site.url())
 
 
-async def test_a_server_that_speaks_something_else_is_told(names: Names):
+async def test_a_server_that_speaks_something_else_is_told(names):
     async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
         writer.close()
@@ -499,7 +492,7 @@ async def test_a_server_that_speaks_something_else_is_told(names: Names):
 # --- robots.txt ----------------------------------------------------------------------------------
 
 
-async def test_what_a_site_closes_to_programs_is_not_read(browser: Browser, site: Site):
+async def test_what_a_site_closes_to_programs_is_not_read(browser, site):
     site.pages |= {"/robots.txt": says("User-agent: *\nDisallow: /closed"), "/closed/a": says()}
     with pytest.raises(ToolError, match=r"robots\.txt"):
         await browser.open(site.url("/closed/a"))
@@ -507,7 +500,7 @@ async def test_what_a_site_closes_to_programs_is_not_read(browser: Browser, site
     assert site.read == ["/"]
 
 
-async def test_rules_for_this_program_count(browser: Browser, site: Site):
+async def test_rules_for_this_program_count(browser, site):
     site.pages["/robots.txt"] = says(
         "User-agent: confidant\nDisallow: /\n\nUser-agent: *\nAllow: /"
     )
@@ -515,7 +508,7 @@ async def test_rules_for_this_program_count(browser: Browser, site: Site):
         await browser.open(site.url())
 
 
-async def test_rules_are_asked_for_again_after_a_while(site: Site, names: Names):
+async def test_rules_are_asked_for_again_after_a_while(site, names):
     now = 0.0
     browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names, now=lambda: now)
     await browser.open(site.url())
@@ -528,15 +521,13 @@ async def test_rules_are_asked_for_again_after_a_while(site: Site, names: Names)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
-async def test_a_site_without_rules_closes_nothing(status: int, browser: Browser, site: Site):
+async def test_a_site_without_rules_closes_nothing(status, browser, site):
     site.pages["/robots.txt"] = says("User-agent: *\nDisallow: /", status=status)
     assert (await browser.open(site.url())).data == b"Hello."
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_rules_that_cannot_be_read_now_close_everything_until_they_can(
-    status: int, browser: Browser, site: Site
-):
+async def test_rules_that_cannot_be_read_now_close_everything_until_they_can(status, browser, site):
     site.pages["/robots.txt"] = says(status=status)
     with pytest.raises(ToolError, match="it may later"):
         await browser.open(site.url())
@@ -544,26 +535,26 @@ async def test_rules_that_cannot_be_read_now_close_everything_until_they_can(
     assert (await browser.open(site.url())).data == b"Hello."
 
 
-async def test_rules_are_found_where_they_lead(browser: Browser, site: Site):
+async def test_rules_are_found_where_they_lead(browser, site):
     site.pages |= {"/robots.txt": leads("/rules"), "/rules": says("User-agent: *\nDisallow: /")}
     with pytest.raises(ToolError, match=r"robots\.txt"):
         await browser.open(site.url())
 
 
 @pytest.mark.parametrize("to", ["/robots.txt", "/b"])
-async def test_rules_that_lead_in_a_circle_are_none(to: str, browser: Browser, site: Site):
+async def test_rules_that_lead_in_a_circle_are_none(to, browser, site):
     site.pages |= {"/robots.txt": leads(to), "/b": leads("/robots.txt")}
     assert (await browser.open(site.url())).data == b"Hello."
 
 
-async def test_rules_that_lead_to_a_private_address_are_refused(browser: Browser, site: Site):
+async def test_rules_that_lead_to_a_private_address_are_refused(browser, site):
     site.pages |= {"/robots.txt": leads(f"http://{HOME}:{site.port}/secret")}
     with pytest.raises(AddressRefused):
         await browser.open(site.url())
     assert site.asked == ["/robots.txt"]
 
 
-async def test_of_endless_rules_the_first_count(browser: Browser, site: Site):
+async def test_of_endless_rules_the_first_count(browser, site):
     rules = b"User-agent: *\nDisallow: /closed\n" + b"#" * 600_000 + b"\nDisallow: /\n"
     site.pages |= {"/robots.txt": says(rules), "/closed": says()}
     await browser.open(site.url())
@@ -598,7 +589,7 @@ def asking(words: str = "", **memory: Any) -> ToolContext:
     return ToolContext(view, "s1", now, memory=turn, rights=(ToolRights(is_private=True),))
 
 
-async def test_a_page_is_quoted_as_its_authors_words(browser: Browser, site: Site):
+async def test_a_page_is_quoted_as_its_authors_words(browser, site):
     site.pages["/a.txt"] = says("One.\n[Evil]\n> two")
     reader = Echo()
     url = site.url("/a.txt")
@@ -679,9 +670,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("context", MADE_UP)
-async def test_an_address_the_model_made_up_is_not_opened(
-    context: ToolContext, browser: Browser, site: Site, names: Names
-):
+async def test_an_address_the_model_made_up_is_not_opened(context, browser, site, names):
     tool = WebFetch(browser, Echo())
     with pytest.raises(ToolError, match="nowhere in this conversation") as refused:
         await tool.run({"url": site.url("/a")}, placed(context, site.port))
@@ -695,9 +684,7 @@ def test_the_tools_that_show_what_the_model_wrote_are_known():
 
 
 @pytest.mark.parametrize("name", ["{url}", "the {url} page", "url: {url}"])
-async def test_an_address_that_a_model_calls_an_argument_is_not_opened(
-    name: str, browser: Browser, site: Site, names: Names
-):
+async def test_an_address_that_a_model_calls_an_argument_is_not_opened(name, browser, site, names):
     box, context, url = Toolbox([WebFetch(browser, Echo())]), asking("read on"), site.url("/a?k=7")
     wrong = {"url": url, name.format(url=url): 1}
     assert "unknown argument" in (await box.run(ToolUse("t", "web_fetch", wrong), context)).text
@@ -707,9 +694,7 @@ async def test_an_address_that_a_model_calls_an_argument_is_not_opened(
 
 
 @pytest.mark.parametrize("context", GIVEN)
-async def test_an_address_somebody_else_wrote_is_opened(
-    context: ToolContext, browser: Browser, site: Site
-):
+async def test_an_address_somebody_else_wrote_is_opened(context, browser, site):
     site.pages["/a"] = says()
     tool = WebFetch(browser, Echo())
     assert "> Hello." in await tool.run({"url": site.url("/a")}, placed(context, site.port))
@@ -718,7 +703,7 @@ async def test_an_address_somebody_else_wrote_is_opened(
 @pytest.mark.parametrize(
     "arguments", [{}, {"url": ""}, {"url": 7}, {"url": "a" * 2_001}, {"url": "a", "x": 1}]
 )
-async def test_wrong_arguments_are_told(arguments: dict[str, Any], browser: Browser):
+async def test_wrong_arguments_are_told(arguments, browser):
     with pytest.raises(ToolError):
         await WebFetch(browser, Echo()).run(arguments, asking())
 
@@ -727,26 +712,24 @@ async def shown(browser: Browser, site: Site, reader: Echo) -> str:
     return await WebFetch(browser, reader).run({"url": site.url()}, asking(site.url()))
 
 
-async def test_what_cannot_be_read_is_told(browser: Browser, site: Site):
+async def test_what_cannot_be_read_is_told(browser, site):
     with pytest.raises(ToolError, match="the page cannot be read: "):
         await shown(browser, site, Echo("damaged"))
 
 
-async def test_a_document_says_how_much_of_it_was_read(browser: Browser, site: Site):
+async def test_a_document_says_how_much_of_it_was_read(browser, site):
     site.pages["/"] = says(b"%PDF-", "application/pdf")
     told = await shown(browser, site, Echo(document=Document("Words.", "page", 3, 9, is_cut=True)))
     assert f"[{site.url()} | page 1 to 3 of 9 | only its beginning]\n> Words." in told
 
 
-async def test_a_long_page_is_cut_and_says_so(browser: Browser, site: Site):
+async def test_a_long_page_is_cut_and_says_so(browser, site):
     told = await shown(browser, site, Echo(document=Document("a" * (MOST_CHARACTERS + 1))))
     assert "| only its beginning]" in told
     assert told.count("a" * 100) == MOST_CHARACTERS // 100
 
 
-async def test_the_beginning_of_a_long_text_is_read_and_of_a_document_nothing(
-    site: Site, names: Names
-):
+async def test_the_beginning_of_a_long_text_is_read_and_of_a_document_nothing(site, names):
     browser, reader = small(site, names, bytes=10), Echo()
     for kind in ("text/html", "application/json; charset=utf-8", "application/feed+xml"):
         site.pages["/"] = says(b"a" * 99, kind)
@@ -758,7 +741,7 @@ async def test_the_beginning_of_a_long_text_is_read_and_of_a_document_nothing(
     assert len(reader.given) == 3
 
 
-async def test_what_the_site_says_it_is_reaches_the_reader(browser: Browser, site: Site):
+async def test_what_the_site_says_it_is_reaches_the_reader(browser, site):
     site.pages["/"] = says("你好".encode("gbk"), "text/html; charset=GB2312")
     reader = Echo()
     await shown(browser, site, reader)
@@ -767,7 +750,7 @@ async def test_what_the_site_says_it_is_reaches_the_reader(browser: Browser, sit
     ]
 
 
-async def test_no_log_has_an_address(browser: Browser, site: Site):
+async def test_no_log_has_an_address(browser, site):
     box = Toolbox([WebFetch(browser, Echo())])
     url = site.url("/private-path")
     with capture_logs() as logs:
@@ -777,3 +760,40 @@ async def test_no_log_has_an_address(browser: Browser, site: Site):
     assert len(logs) >= 3
     assert "private-path" not in str(logs)
     assert HOME not in str(logs)
+
+
+@pytest.fixture
+async def engines(monkeypatch):
+    async with search_engines.running() as found:
+        monkeypatch.setenv("DDGS_PROXY", found.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
+        yield found
+
+
+async def test_what_the_engines_find_is_found(engines):
+    assert set(await Ddgs().search("größe & sinn", 5)) == {
+        Hit("Rust", "https://rust.example/book", "A language for systems."),
+        Hit("Rust: questions", "https://rust.example/faq", "Answers."),
+    }
+    assert ("html.duckduckgo.com", "größe & sinn") in engines.asked
+
+
+@pytest.mark.parametrize("status", [200, 202, 403, 429, 500])
+async def test_engines_that_answer_nothing_are_told(status, engines):
+    engines.pages, engines.status = {}, status
+    with pytest.raises(SearchFailed, match="found nothing, or refuse"):
+        await Ddgs().search("a", 5)
+
+
+async def test_no_way_to_the_engines_is_told(monkeypatch):
+    monkeypatch.setenv("DDGS_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(SearchFailed, match="none of the search engines answers"):
+        await Ddgs().search("a", 5)
+
+
+async def test_a_package_that_is_not_there_is_told(tmp_path, monkeypatch):
+    shadow = tmp_path / "ddgs.py"
+    shadow.write_text("raise ImportError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SearchFailed, match=r"install confidant-bot\[search\]"):
+        await Ddgs().search("a", 5)

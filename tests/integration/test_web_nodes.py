@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -41,7 +40,7 @@ class Node(RecordingEngine):
 
 
 @pytest.fixture
-async def chats(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Chat, Chat]]:
+async def chats(monkeypatch):
     """Two nodes with one database."""
     monkeypatch.setattr(nodes, "INTERVAL", 0.01)
     engines = Node(), Node()
@@ -314,9 +313,7 @@ async def test_alone_it_shows_everything_once(chats):
     assert kinds[-3:] == ["typing", "message", "activity"]
 
 
-async def test_what_is_seen_on_one_node_is_told_nobody_by_the_one_that_sent_it(
-    chats, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_is_seen_on_one_node_is_told_nobody_by_the_one_that_sent_it(chats, monkeypatch):
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.2)
     one, two = chats
     async with two.page() as there:
@@ -347,7 +344,7 @@ async def test_what_is_seen_before_the_other_nodes_were_told_of_it_is_told_nobod
 
 
 @pytest.mark.parametrize("bad", [None, 7, "x" * 201, {"a": 1}])
-async def test_seen_of_something_that_is_no_id_is_refused(chats, bad: object):
+async def test_seen_of_something_that_is_no_id_is_refused(chats, bad):
     one, _ = chats
     async with one.page() as page:
         await page.say(type="seen", id=bad)
