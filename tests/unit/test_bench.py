@@ -372,12 +372,16 @@ FOUND = Kept(
     turns=1_000,
     person={"entries": Rows(0, 0), "inbox": Rows(0, 0), "sessions": Rows(300, 200)},
     turn={
-        "entries": Rows(1_000, 500), "inbox": Rows(300, 100), "memory_chunks": Rows(900, 100),
-        "fences": Rows(60, 40), "sessions": Rows(0, 0), "procrastinate_jobs": Rows(80, 80),
+        "entries": Rows(1_000, 500),
+        "inbox": Rows(300, 100),
+        "memory_chunks": Rows(900, 100),
+        "fences": Rows(60, 40),
+        "sessions": Rows(0, 0),
+        "procrastinate_jobs": Rows(80, 80),
     },
     log=20_000,
     seconds=10,
-)  # fmt: skip
+)
 
 
 def test_what_is_kept_for_ever_grows_by_the_year_and_the_rest_stays_as_it_is():

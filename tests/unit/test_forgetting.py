@@ -84,10 +84,14 @@ async def test_what_is_only_noted_beside_words_is_not_what_was_said(tmp_path: Pa
         {"type": "text", "text": "tea", "origin": "", "facts": {"kind": "answer"}},
         {"type": "tool_use", "id": "toolu_42", "name": "memory_search", "input": {"query": "tea"}},
         {
-            "type": "tool_result", "tool_use_id": "toolu_42", "content": "tea", "origin": "memory",
-            "facts": {"quotes": quotes}, "kept": "a42",
+            "type": "tool_result",
+            "tool_use_id": "toolu_42",
+            "content": "tea",
+            "origin": "memory",
+            "facts": {"quotes": quotes},
+            "kept": "a42",
         },
-    )  # fmt: skip
+    )
 
     def add(tx: Transaction) -> None:
         store.append(tx, begin(tx), [NewEntry("message", "user", "tea", blocks)], 1)

@@ -210,9 +210,14 @@ def test_what_a_placeholder_brings_is_not_looked_into_again():
 
 
 FILE = {
-    "type": "file", "id": "9001", "name": "receipt.pdf", "size": "24576", "path": "receipt.pdf",
-    "link": "https://nextcloud.example/f/9001", "mimetype": "application/pdf",
-}  # fmt: skip
+    "type": "file",
+    "id": "9001",
+    "name": "receipt.pdf",
+    "size": "24576",
+    "path": "receipt.pdf",
+    "link": "https://nextcloud.example/f/9001",
+    "mimetype": "application/pdf",
+}
 
 
 def test_a_file_comes_with_what_is_known_of_it():

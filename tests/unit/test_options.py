@@ -62,13 +62,24 @@ from tests.support import PATIENCE
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
 OWN = {
-    "dm_policy": "disabled", "allow_from": ("42",), "group_policy": "open",
-    "group_allow_from": ("43",), "require_mention": False, "mention_patterns": ("robot",),
-    "notices": "on", "language": "zh", "streaming": False, "groups": {"7": GroupConfig()},
-    "guilds": {"8": discord.GuildConfig()}, "token": SecretStr("t"), "mode": "webhook",
-    "attachment_hosts": ("https://cdn.own.example",), "bot_secret": SecretStr("s"),
-    "api_password": SecretStr("p"), "webhook_secret": SecretStr("w"),
-}  # fmt: skip
+    "dm_policy": "disabled",
+    "allow_from": ("42",),
+    "group_policy": "open",
+    "group_allow_from": ("43",),
+    "require_mention": False,
+    "mention_patterns": ("robot",),
+    "notices": "on",
+    "language": "zh",
+    "streaming": False,
+    "groups": {"7": GroupConfig()},
+    "guilds": {"8": discord.GuildConfig()},
+    "token": SecretStr("t"),
+    "mode": "webhook",
+    "attachment_hosts": ("https://cdn.own.example",),
+    "bot_secret": SecretStr("s"),
+    "api_password": SecretStr("p"),
+    "webhook_secret": SecretStr("w"),
+}
 SECTIONS = {
     telegram.AccountConfig: telegram.TelegramConfig(),
     discord.AccountConfig: discord.DiscordConfig(),

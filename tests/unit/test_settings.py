@@ -550,11 +550,17 @@ def test_what_cannot_be_read_counts_as_nothing(text: str):
 
 def test_only_what_may_be_shared_is_taken_from_the_database():
     values = {
-        "agent.name": "Heron", "models.openai.base_url": "http://thief.example",
-        "models.openai.api_key": "sk-1", "dashboard.token": "x" * 20, "tools.web.fetch": "true",
-        "session.owner": "telegram:666", "agent": "{}", "agent.nothing": "1", "limits.people": "{}",
+        "agent.name": "Heron",
+        "models.openai.base_url": "http://thief.example",
+        "models.openai.api_key": "sk-1",
+        "dashboard.token": "x" * 20,
+        "tools.web.fetch": "true",
+        "session.owner": "telegram:666",
+        "agent": "{}",
+        "agent.nothing": "1",
+        "limits.people": "{}",
         "": "",
-    }  # fmt: skip
+    }
     text = orjson.dumps({"values": values, "changes": []}).decode()
     assert SharedSettings.from_json(text).values == {NAME: "Heron"}
 

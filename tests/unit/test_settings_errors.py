@@ -457,9 +457,16 @@ def test_hard_layouts(name, end):
 def test_tables_and_arrays_have_lines_of_their_own():
     found = positions("a.b = 1\n[c.d]\n\n[[e]]\n[[e]]\nx = [\n1]\n")
     assert found == {
-        ("a",): 1, ("a", "b"): 1, ("c",): 2, ("c", "d"): 2, ("e",): 4, ("e", 0): 4, ("e", 1): 5,
-        ("e", 1, "x"): 6, ("e", 1, "x", 0): 7,
-    }  # fmt: skip
+        ("a",): 1,
+        ("a", "b"): 1,
+        ("c",): 2,
+        ("c", "d"): 2,
+        ("e",): 4,
+        ("e", 0): 4,
+        ("e", 1): 5,
+        ("e", 1, "x"): 6,
+        ("e", 1, "x", 0): 7,
+    }
 
 
 def test_nesting_beyond_the_stack_gives_no_lines_rather_than_an_error():

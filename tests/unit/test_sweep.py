@@ -241,10 +241,13 @@ async def test_what_is_over_is_closed_once_and_saved():
     assert world.session(talked.id).ended_by == "daily"
     assert logs == [
         {
-            "event": "session.ended", "log_level": "info", "reason": "daily", "channel": "memory",
+            "event": "session.ended",
+            "log_level": "info",
+            "reason": "daily",
+            "channel": "memory",
             "session": talked.id,
         }
-    ]  # fmt: skip
+    ]
 
 
 async def test_the_message_after_it_begins_anew_and_undo_opens_the_old_one_again():

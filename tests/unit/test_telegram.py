@@ -205,13 +205,18 @@ def test_the_environments_proxy_is_used(monkeypatch, environment, proxy, user):
 
 
 EXPECTED = {
-    TelegramError("x"): SendTransient, NetworkError("x"): SendTransient, TimedOut(): SendTransient,
-    Conflict("x"): SendTransient, InvalidToken(): SendTransient,
-    EndPointNotFound("x"): SendTransient, PassportDecryptionError("x"): SendTransient,
+    TelegramError("x"): SendTransient,
+    NetworkError("x"): SendTransient,
+    TimedOut(): SendTransient,
+    Conflict("x"): SendTransient,
+    InvalidToken(): SendTransient,
+    EndPointNotFound("x"): SendTransient,
+    PassportDecryptionError("x"): SendTransient,
     BadRequest("Chat not found"): SendRefused,
     Forbidden("bot was blocked by the user"): SendRefused,
-    RetryAfter(dt.timedelta(seconds=7)): SendLater, ChatMigrated(-1007): ChatMoved,
-}  # fmt: skip
+    RetryAfter(dt.timedelta(seconds=7)): SendLater,
+    ChatMigrated(-1007): ChatMoved,
+}
 
 
 def subclasses(kind):

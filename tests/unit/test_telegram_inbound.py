@@ -279,9 +279,12 @@ def test_any_update_is_read_or_left_out(update):
 # --- presses -------------------------------------------------------------------------------------
 
 PRESSED = {
-    "id": "4382bfdwdsb323b2d9", "from": ADA, "chat_instance": "1", "data": "/compact",
+    "id": "4382bfdwdsb323b2d9",
+    "from": ADA,
+    "chat_instance": "1",
+    "data": "/compact",
     "message": {**BASE, "from": {"id": 99, "is_bot": True}, "text": "Nearly full."},
-}  # fmt: skip
+}
 
 
 def press(without=(), **fields):
