@@ -190,11 +190,14 @@ def test_each_part_takes_its_share_of_the_bar_in_its_order():
 @pytest.mark.parametrize(
     ("parts", "limit", "percent"),
     [
-        ([], 100, 0), ([("a", 0)], 0, -5), ([("a", -3), ("b", 5)], -1, 10**9),
-        ([("a", 10**30)], 10**20, 100), ([(str(n), 1) for n in range(500)], 400, 125),
+        ([], 100, 0),
+        ([("a", 0)], 0, -5),
+        ([("a", -3), ("b", 5)], -1, 10**9),
+        ([("a", 10**30)], 10**20, 100),
+        ([(str(n), 1) for n in range(500)], 400, 125),
         ([("上下文", 7)], 10, 70),
     ],
-)  # fmt: skip
+)
 def test_odd_numbers_still_make_a_picture_of_bounded_size(parts, limit, percent):
     data = draw(parts, limit, percent)
     assert len(row(data)) == ROOM

@@ -435,11 +435,15 @@ def test_of_a_conversation_several_people_share_nothing_is_one_persons():
 @pytest.mark.parametrize(
     ("block", "strange"),
     [
-        (said("x"), False), (Text("x"), False), (Text("x", origin="bot"), False),
-        (forwarded("x"), True), (Text("x", origin="carried"), True), (ToolResult("t", "x"), True),
+        (said("x"), False),
+        (Text("x"), False),
+        (Text("x", origin="bot"), False),
+        (forwarded("x"), True),
+        (Text("x", origin="carried"), True),
+        (ToolResult("t", "x"), True),
         (ToolResult("t", "x", origin="memory"), False),
     ],
-)  # fmt: skip
+)
 def test_what_may_hold_others_words(block: Text | ToolResult, strange: bool):  # noqa: FBT001
     assert bool(user(block).origins - CLEAN) is strange
 

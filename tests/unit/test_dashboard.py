@@ -68,11 +68,15 @@ def test_every_other_name_is_not_loopback(host: str) -> None:
 @pytest.mark.parametrize(
     ("header", "host"),
     [
-        ("localhost:8420", "localhost"), ("[::1]:8420", "::1"), ("127.0.0.1", "127.0.0.1"),
-        ("[::1", ""), ("", ""), ("evil.example#127.0.0.1", "evil.example"),
+        ("localhost:8420", "localhost"),
+        ("[::1]:8420", "::1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1", ""),
+        ("", ""),
+        ("evil.example#127.0.0.1", "evil.example"),
         ("127.0.0.1@evil.example", "evil.example"),
     ],
-)  # fmt: skip
+)
 def test_host_header(header: str, host: str) -> None:
     assert host_of(header) == host
 

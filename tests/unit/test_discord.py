@@ -51,10 +51,13 @@ def said(chat="501", *, parent="", server="500", kind="channel"):
 @pytest.mark.parametrize(
     ("values", "ready"),
     [
-        ({}, False), ({"token": " "}, False), ({"token": "a"}, True),
-        ({"accounts": {"work": {"token": "b"}}}, True), ({"accounts": {"work": {}}}, False),
+        ({}, False),
+        ({"token": " "}, False),
+        ({"token": "a"}, True),
+        ({"accounts": {"work": {"token": "b"}}}, True),
+        ({"accounts": {"work": {}}}, False),
     ],
-)  # fmt: skip
+)
 def test_the_channel_is_ready_once_any_bot_has_a_token(values, ready):
     assert plugin.ready(config(**values)) is ready
 
@@ -228,11 +231,15 @@ def test_what_is_for_nobody_is_left_out_with_its_reason(extra, reason):
 @pytest.mark.parametrize(
     ("extra", "mentioned"),
     [
-        ({}, False), ({"mentions": [user("8")]}, False), ({"mentions": [BOT_USER]}, True),
-        ({"mention_roles": ["510"]}, True), ({"mention_roles": ["511"]}, False),
-        ({"mention_everyone": True}, False), ({"mention_roles": ["500"]}, False),
+        ({}, False),
+        ({"mentions": [user("8")]}, False),
+        ({"mentions": [BOT_USER]}, True),
+        ({"mention_roles": ["510"]}, True),
+        ({"mention_roles": ["511"]}, False),
+        ({"mention_everyone": True}, False),
+        ({"mention_roles": ["500"]}, False),
     ],
-)  # fmt: skip
+)
 def test_a_mention_is_one_of_the_bot_and_never_of_everyone(extra, mentioned):
     assert read("x", **extra).mentions_bot is mentioned
 
@@ -363,11 +370,16 @@ def test_places_are_told_by_their_servers():
 @pytest.mark.parametrize(
     ("channel", "kind"),
     [
-        ({"type": 1}, "direct"), ({"type": 3}, "group"), ({"type": 99}, "group"), ({}, "group"),
-        ({"type": 1, "guild_id": "5"}, "channel"), ({"type": 12, "guild_id": "5"}, "thread"),
-        ({"type": 2, "guild_id": "5"}, "channel"), ({"type": 99, "guild_id": "5"}, "channel"),
+        ({"type": 1}, "direct"),
+        ({"type": 3}, "group"),
+        ({"type": 99}, "group"),
+        ({}, "group"),
+        ({"type": 1, "guild_id": "5"}, "channel"),
+        ({"type": 12, "guild_id": "5"}, "thread"),
+        ({"type": 2, "guild_id": "5"}, "channel"),
+        ({"type": 99, "guild_id": "5"}, "channel"),
     ],
-)  # fmt: skip
+)
 def test_only_a_direct_chat_is_one(channel, kind):
     assert Places().learn({"id": "9", **channel}).kind == kind
 

@@ -31,10 +31,13 @@ from bot.memory.embed.pieces import BEGIN, END, LESS_LIKELY, SPACE, UNKNOWN, nor
 from tests.support import until
 
 TEXTS = [
-    "", "tea", "My daughter is allergic to peanuts.", "我女儿对花生过敏",
+    "",
+    "tea",
+    "My daughter is allergic to peanuts.",
+    "我女儿对花生过敏",
     "La fille a une allergie aux cacahuètes, dit le médecin; " * 9,
     "9:00 – 10:30 \u2028 😀 \x00 \ud800",
-]  # fmt: skip
+]
 
 
 async def test_it_says_what_the_packages_own_code_says(embedder_cache: Path):
@@ -268,10 +271,13 @@ def test_texts_are_cut_into_the_likeliest_pieces(texts):
 @pytest.mark.parametrize(
     ("text", "plain"),
     [
-        ("", ""), (" \n\t\u3000", ""), (" two  words\n", f"{SPACE}two{SPACE}words"),
-        ("\uff21\uff11 \ufb01", f"{SPACE}A1{SPACE}fi"), ("cafe\u0301", f"{SPACE}café"),
+        ("", ""),
+        (" \n\t\u3000", ""),
+        (" two  words\n", f"{SPACE}two{SPACE}words"),
+        ("\uff21\uff11 \ufb01", f"{SPACE}A1{SPACE}fi"),
+        ("cafe\u0301", f"{SPACE}café"),
     ],
-)  # fmt: skip
+)
 def test_forms_that_mean_the_same_are_one(text, plain):
     assert normalised(text) == plain
 

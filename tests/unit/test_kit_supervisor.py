@@ -383,10 +383,13 @@ async def test_the_worst_is_told_and_only_when_it_changes(engine, supervisor) ->
     supervisor.well("sending")
     supervisor.well("rights")
     assert engine.reports == [
-        (Health.UP, "It may not read along."), (Health.DEGRADED, "It is slow."),
-        (Health.DOWN, "It is gone."), (Health.DEGRADED, "It is slower."),
-        (Health.UP, "It may not read along."), (Health.UP, ""),
-    ]  # fmt: skip
+        (Health.UP, "It may not read along."),
+        (Health.DEGRADED, "It is slow."),
+        (Health.DOWN, "It is gone."),
+        (Health.DEGRADED, "It is slower."),
+        (Health.UP, "It may not read along."),
+        (Health.UP, ""),
+    ]
 
 
 class Platform:

@@ -253,14 +253,22 @@ def order(query: str, *texts: str) -> list[int]:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("Ada: hello", "Ada"), ("- 14:03 Ada: hello", "Ada"),
+        ("Ada: hello", "Ada"),
+        ("- 14:03 Ada: hello", "Ada"),
         ("[14:03:20] Ada Lovelace: hello", "Ada Lovelace"),
-        ("**Jean-Luc O'Neill**: oui", "Jean-Luc O'Neill"), ("小明：你好", "小明"),
-        ("- 小明: 你好", "小明"), ("see https://example.org", ""),
-        ("https://example.org: down", ""), ("14:03 hello", ""), ("hello", ""), ("", ""), (":", ""),
-        ("this is a whole sentence of many words: and more", ""), ("x" * 60 + ": hello", ""),
+        ("**Jean-Luc O'Neill**: oui", "Jean-Luc O'Neill"),
+        ("小明：你好", "小明"),
+        ("- 小明: 你好", "小明"),
+        ("see https://example.org", ""),
+        ("https://example.org: down", ""),
+        ("14:03 hello", ""),
+        ("hello", ""),
+        ("", ""),
+        (":", ""),
+        ("this is a whole sentence of many words: and more", ""),
+        ("x" * 60 + ": hello", ""),
     ],
-)  # fmt: skip
+)
 def test_a_line_of_a_conversation_begins_with_who_says_it(line, name):
     assert speakers.label(line) == name
 

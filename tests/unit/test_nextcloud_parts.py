@@ -220,12 +220,19 @@ def test_random_values_are_long_and_new():
 @pytest.mark.parametrize(
     ("random", "signature", "good"),
     [
-        ("r" * 64, "a" * 64, True), ("r" * 32, "A" * 64, True), ("r" * 31, "a" * 64, False),
-        ("r" * 257, "a" * 64, False), ("", "a" * 64, False), ("r" * 63 + "\n", "a" * 64, False),
-        ("ü" * 64, "a" * 64, False), ("r" * 64, "a" * 63, False), ("r" * 64, "g" * 64, False),
-        ("r" * 64, "", False), ("r" * 64, "a" * 64 + "\n", False),
+        ("r" * 64, "a" * 64, True),
+        ("r" * 32, "A" * 64, True),
+        ("r" * 31, "a" * 64, False),
+        ("r" * 257, "a" * 64, False),
+        ("", "a" * 64, False),
+        ("r" * 63 + "\n", "a" * 64, False),
+        ("ü" * 64, "a" * 64, False),
+        ("r" * 64, "a" * 63, False),
+        ("r" * 64, "g" * 64, False),
+        ("r" * 64, "", False),
+        ("r" * 64, "a" * 64 + "\n", False),
     ],
-)  # fmt: skip
+)
 def test_what_can_be_signed_at_all(random, signature, good):
     assert well_formed(random, signature) is good
 

@@ -41,11 +41,15 @@ def test_a_room_that_requires_no_mention_has_everything_for_the_bot():
 @pytest.mark.parametrize(
     "inbound",
     [
-        said("hi", mentions_bot=True), said("hi", reply_to=ReplyTo("7", from_bot=True)),
-        said("@Confidant hi"), said("so what, @confidant?"), said("Confidant, what time is it?"),
-        said("confidant：几点了"), said(" Confidant"),
+        said("hi", mentions_bot=True),
+        said("hi", reply_to=ReplyTo("7", from_bot=True)),
+        said("@Confidant hi"),
+        said("so what, @confidant?"),
+        said("Confidant, what time is it?"),
+        said("confidant：几点了"),
+        said(" Confidant"),
     ],
-)  # fmt: skip
+)
 def test_a_mention_a_reply_and_its_name_are_for_the_bot(inbound):
     assert addressed(PLAIN, inbound, "", "Confidant")
 
@@ -337,12 +341,18 @@ def test_other_words_stop_nothing(text):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("✓ Stored.", "Stored."), ("  ✅ Stored. ✓", "Stored."), ("✔️✔️ 记住了 ✔️", "记住了"),
-        ("I ✓ it", "I ✓ it"), ("Ok ✓\nmore", "Ok\nmore"), ("✓ milk\n✓ eggs", "✓ milk\n✓ eggs"),
-        ("✓ milk\n✓ noted: eggs", "✓ milk\nnoted: eggs"), ("✓", ""), ("", ""),
+        ("✓ Stored.", "Stored."),
+        ("  ✅ Stored. ✓", "Stored."),
+        ("✔️✔️ 记住了 ✔️", "记住了"),
+        ("I ✓ it", "I ✓ it"),
+        ("Ok ✓\nmore", "Ok\nmore"),
+        ("✓ milk\n✓ eggs", "✓ milk\n✓ eggs"),
+        ("✓ milk\n✓ noted: eggs", "✓ milk\nnoted: eggs"),
+        ("✓", ""),
+        ("", ""),
         ("I'll remember", "I'll remember"),
     ],
-)  # fmt: skip
+)
 def test_only_lists_keep_their_ticks(said: str, told: str):
     assert without_confirmations(said) == told
 

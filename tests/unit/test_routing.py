@@ -616,11 +616,14 @@ def test_who_may_see_nothing_has_no_partition_to_search():
 @pytest.mark.parametrize(
     ("actions", "default", "answered"),
     [
-        ((), "allow", True), ((), "deny", False), (("allow",), "deny", True),
-        (("deny",), "allow", False), (("allow", "deny"), "allow", False),
+        ((), "allow", True),
+        ((), "deny", False),
+        (("allow",), "deny", True),
+        (("deny",), "allow", False),
+        (("allow", "deny"), "allow", False),
         (("deny", "allow"), "allow", False),
     ],
-)  # fmt: skip
+)
 def test_who_is_denied_anywhere_is_not_answered_and_who_is_allowed_is(actions, default, answered):
     subject = Subject("telegram", "default", "group", "42", "7", "agent:main:k")
     rules = tuple(Rule(action=action, channel="telegram") for action in actions)

@@ -337,11 +337,15 @@ def test_hostile_conversations_take_time_by_their_length(piece: str):
 @pytest.mark.parametrize(
     ("text", "only"),
     [
-        ("Where is the key?", True), ("Where is it? And who has it?", True), ("钥匙在哪里？", True),
-        ("你知道吗", True), ("Where is the key? It was behind the boiler.", False),
-        ("The key is behind the boiler.", False), ("", False),
+        ("Where is the key?", True),
+        ("Where is it? And who has it?", True),
+        ("钥匙在哪里？", True),
+        ("你知道吗", True),
+        ("Where is the key? It was behind the boiler.", False),
+        ("The key is behind the boiler.", False),
+        ("", False),
     ],
-)  # fmt: skip
+)
 def test_what_holds_no_more_than_questions_is_told_from_the_rest(text: str, *, only: bool):
     assert sentences.only_asks(text) is only
 

@@ -57,10 +57,13 @@ def config(**values):
 @pytest.mark.parametrize(
     ("values", "ready"),
     [
-        ({}, False), ({"token": ""}, False), ({"token": "1:a"}, True),
-        ({"accounts": {"work": {"token": "2:b"}}}, True), ({"accounts": {"work": {}}}, False),
+        ({}, False),
+        ({"token": ""}, False),
+        ({"token": "1:a"}, True),
+        ({"accounts": {"work": {"token": "2:b"}}}, True),
+        ({"accounts": {"work": {}}}, False),
     ],
-)  # fmt: skip
+)
 def test_the_channel_is_ready_once_any_bot_has_a_token(values, ready):
     assert plugin.ready(config(**values)) is ready
 
@@ -506,11 +509,15 @@ def test_a_long_paste_is_put_together(first, second, expected):
 @pytest.mark.parametrize(
     "other",
     [
-        part("/stop"), part("y", media=(Media("photo"),)), part("y", edit_of="5"),
-        part("y", sender="8"), part("y", "a"), part("y", sent_at=1_700_000_003_000),
+        part("/stop"),
+        part("y", media=(Media("photo"),)),
+        part("y", edit_of="5"),
+        part("y", sender="8"),
+        part("y", "a"),
+        part("y", sent_at=1_700_000_003_000),
         part("y", sent_at=1_699_999_999_000),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_part_of_the_paste_stays_alone(other):
     assert not continues([part("x" * 4090)], other)
 

@@ -424,12 +424,16 @@ def test_whatever_a_schema_is_it_ends_as_one_of_an_object_or_as_none(schema: obj
 @pytest.mark.parametrize(
     ("annotations", "changes"),
     [
-        (None, True), ({}, True), ({"readOnlyHint": True}, False),
+        (None, True),
+        ({}, True),
+        ({"readOnlyHint": True}, False),
         ({"readOnlyHint": True, "destructiveHint": True}, False),
         ({"readOnlyHint": False, "destructiveHint": False}, True),
-        ({"destructiveHint": False}, True), ({"readOnlyHint": "true"}, True), ([], True),
+        ({"destructiveHint": False}, True),
+        ({"readOnlyHint": "true"}, True),
+        ([], True),
     ],
-)  # fmt: skip
+)
 def test_only_a_tool_that_says_it_only_reads_changes_nothing(*, annotations: object, changes: bool):
     (offer,) = offers_in([{"name": "send_mail", "annotations": annotations}])
     assert offer.changes is changes

@@ -201,12 +201,19 @@ async def test_never_more_than_asked_for():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {}, {"query": ""}, {"query": 5}, {"query": "x" * 501}, {"query": "x", "limit": 0},
-        {"query": "x", "limit": 21}, {"query": "x", "limit": True}, {"query": "x", "limit": "5"},
-        {"query": "x", "limit": 1.5}, {"query": "x", "limit": float("nan")},
+        {},
+        {"query": ""},
+        {"query": 5},
+        {"query": "x" * 501},
+        {"query": "x", "limit": 0},
+        {"query": "x", "limit": 21},
+        {"query": "x", "limit": True},
+        {"query": "x", "limit": "5"},
+        {"query": "x", "limit": 1.5},
+        {"query": "x", "limit": float("nan")},
         {"query": "x", "keys": ["agent:someone-else"]},
     ],
-)  # fmt: skip
+)
 async def test_wrong_arguments_search_nothing(arguments: dict[str, Any]):
     transcripts = FakeTranscripts(hit("x"))
     with pytest.raises(ToolError):
