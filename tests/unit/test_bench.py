@@ -99,10 +99,14 @@ def test_without_a_measurement_by_words_alone_its_goal_is_left_out():
 @pytest.mark.parametrize(
     "change",
     [
-        {"turns_per_second": 259.0}, {"p50": 9.1}, {"cpu": 5.1}, {"cold_start": 1.6},
-        {"first_message": 0.4}, {"resident": 231.0},
+        {"turns_per_second": 259.0},
+        {"p50": 9.1},
+        {"cpu": 5.1},
+        {"cold_start": 1.6},
+        {"first_message": 0.4},
+        {"resident": 231.0},
     ],
-)  # fmt: skip
+)
 def test_a_goal_that_is_missed_is_told(change):
     checked = goals(replace(ENGINE, **change), FLOORS, ENGINE)
     assert [goal.met for goal in checked].count(False) == 1
@@ -112,8 +116,12 @@ def test_a_goal_that_is_missed_is_told(change):
 def test_the_table_has_a_row_for_each_and_the_engines_ratios():
     lines = markdown({"floor": FLOOR, "engine": ENGINE}, "engine").splitlines()
     assert [line.split(" | ")[0] for line in lines] == [
-        "| ", "| ---", "| floor", "| engine", "| engine ÷ floor",
-    ]  # fmt: skip
+        "| ",
+        "| ---",
+        "| floor",
+        "| engine",
+        "| engine ÷ floor",
+    ]
     assert lines[2] == ("| floor | 1.00 s | 0.10 s | 5.0 ms | 8.0 ms | 400 | 2.0 ms | 110 MB |")
     assert lines[4].startswith("| engine ÷ floor | 0.50 | 1.00 | 1.50 | 1.00 | 0.75 | 1.50 | 1.09")
     assert len({line.count("|") for line in lines}) == 1

@@ -23,10 +23,23 @@ from tests.support import running
 
 FRAGMENTS = st.sampled_from(
     [
-        "```", "```py", "~~~", "````", " ", "\n", "\n\n", "a", "你好", "😀", "👨‍👩‍👧", "x" * 70,
-        "word ", "é", "🇩🇪",
+        "```",
+        "```py",
+        "~~~",
+        "````",
+        " ",
+        "\n",
+        "\n\n",
+        "a",
+        "你好",
+        "😀",
+        "👨‍👩‍👧",
+        "x" * 70,
+        "word ",
+        "é",
+        "🇩🇪",
     ]
-)  # fmt: skip
+)
 TEXTS = st.lists(st.one_of(FRAGMENTS, st.text(max_size=30)), max_size=60).map("".join)
 UNITS = st.sampled_from(["chars", "utf16"])
 
@@ -167,10 +180,14 @@ def counted(metrics: Metrics) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(
     ("reason", "word"),
     [
-        ("from_bot", "from_bot"), ("", "other"), ("Too Large", "too_large"), ("42: né\n", "_n_"),
-        ("x" * 5000, "x" * LONGEST), ("İ" * 100, "i_" * (LONGEST // 2)),
+        ("from_bot", "from_bot"),
+        ("", "other"),
+        ("Too Large", "too_large"),
+        ("42: né\n", "_n_"),
+        ("x" * 5000, "x" * LONGEST),
+        ("İ" * 100, "i_" * (LONGEST // 2)),
     ],
-)  # fmt: skip
+)
 def test_a_reason_becomes_a_word(reason, word):
     metrics = Metrics()
     connections_of(metrics).dropped("pigeon", reason)

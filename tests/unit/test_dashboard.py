@@ -57,10 +57,16 @@ def test_loopback_names(host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "", "0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1.evil.example", "localhost.",
+        "",
+        "0.0.0.0",
+        "::",
+        "192.168.1.2",
+        "example.org",
+        "127.0.0.1.evil.example",
+        "localhost.",
         "X127.0.0.1",
     ],
-)  # fmt: skip
+)
 def test_every_other_name_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 

@@ -193,10 +193,17 @@ def test_ids_become_names_and_the_bots_own_mention_goes(text, shown):
 @pytest.mark.parametrize(
     "text",
     [
-        "مرحبا بالعالم", "\u202eabc\u202c", "a\u200bb", "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪", "e\u0301" * 200,
-        "x" * 4000, "中文，没有空格", "\ufeffbom", "```py\n<b>\n```",
+        "مرحبا بالعالم",
+        "\u202eabc\u202c",
+        "a\u200bb",
+        "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪",
+        "e\u0301" * 200,
+        "x" * 4000,
+        "中文，没有空格",
+        "\ufeffbom",
+        "```py\n<b>\n```",
     ],
-)  # fmt: skip
+)
 def test_any_script_stays_as_it_is(text):
     assert words(text) == text
 
@@ -443,12 +450,19 @@ def test_commands_and_presses_read_as_if_typed(extra, text, kind):
 @pytest.mark.parametrize(
     "extra",
     [
-        {"type": 1}, {"type": 4}, {"id": 5}, {"token": ""}, {"data": None}, {"data": {"name": ""}},
-        {"member": None}, {"member": {"user": BOT_USER}},
+        {"type": 1},
+        {"type": 4},
+        {"id": 5},
+        {"token": ""},
+        {"data": None},
+        {"data": {"name": ""}},
+        {"member": None},
+        {"member": {"user": BOT_USER}},
         {"type": 3, "data": {"custom_id": "no command"}},
-        {"type": 3, "data": {"custom_id": "/" + "x" * 100}}, {"channel_id": None, "channel": None},
+        {"type": 3, "data": {"custom_id": "/" + "x" * 100}},
+        {"channel_id": None, "channel": None},
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_no_message(extra):
     assert pressed(interaction(**extra), "default", ME) is None
 
@@ -472,10 +486,31 @@ def test_the_id_of_a_private_command_says_whom_to_answer_alone():
 # --- anything at all -----------------------------------------------------------------------------
 
 ODD = [
-    None, True, -1, 1 << 80, 1.5, float("nan"), "", "0", "5", "\0", "\ud800", "x" * 5000,
-    "<@100>" * 300, "<t:1:R>" * 300, "2026-99-99", "0001-01-01T00:00:00+23:59", [], {}, [[]], [{}],
-    [None, 1, "x", {}], {"id": "7"}, {"type": 1}, {"message": {"content": 5}},
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    1 << 80,
+    1.5,
+    float("nan"),
+    "",
+    "0",
+    "5",
+    "\0",
+    "\ud800",
+    "x" * 5000,
+    "<@100>" * 300,
+    "<t:1:R>" * 300,
+    "2026-99-99",
+    "0001-01-01T00:00:00+23:59",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None, 1, "x", {}],
+    {"id": "7"},
+    {"type": 1},
+    {"message": {"content": 5}},
+]
 
 
 def _mutated(value, dice):

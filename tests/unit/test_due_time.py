@@ -245,10 +245,15 @@ MOMENTS_IN_ZONES = st.one_of(near_changes(), st.tuples(MOMENTS, ZONES)).map(
 )
 AHEAD = st.integers(1, 4 * 365 * 24 * 60).map(lambda minutes: timedelta(minutes=minutes))
 FORMS = [
-    "{at:%Y-%m-%d %H:%M}", "{at:%Y-%m-%dT%H:%M}", "on {at:%Y-%m-%d} at {at:%I:%M} {at:%p}",
-    "{at:%d %B %Y} at {at:%H:%M}", "{at:%b %d, %Y}, {at:%H:%M}", "at {at:%H:%M} on {at:%Y-%m-%d}",
-    "{at:%Y}年{at:%m}月{at:%d}日{at:%H}点{at:%M}分", "{at:%Y}年{at:%m}月{at:%d}号 {at:%H:%M}",
-]  # fmt: skip
+    "{at:%Y-%m-%d %H:%M}",
+    "{at:%Y-%m-%dT%H:%M}",
+    "on {at:%Y-%m-%d} at {at:%I:%M} {at:%p}",
+    "{at:%d %B %Y} at {at:%H:%M}",
+    "{at:%b %d, %Y}, {at:%H:%M}",
+    "at {at:%H:%M} on {at:%Y-%m-%d}",
+    "{at:%Y}年{at:%m}月{at:%d}日{at:%H}点{at:%M}分",
+    "{at:%Y}年{at:%m}月{at:%d}号 {at:%H:%M}",
+]
 
 
 @given(MOMENTS_IN_ZONES, AHEAD, st.sampled_from(FORMS))
@@ -306,11 +311,24 @@ PIECES = [
     *("in ", "at ", "9", "10:30", "h", "m", " ", "\n", ",", "and a half", "half an", "hour", "to "),
     *("tomorrow", "next ", "friday", "2026-", "-12", "T", "dec ", "24th", "明天", "下", "周", "一"),
     *(
-        "点", "半", "个", "小时", "后", "月", "日", "年", "上午", "晚", "提醒我", "me ", "pm", ":",
+        "点",
+        "半",
+        "个",
+        "小时",
+        "后",
+        "月",
+        "日",
+        "年",
+        "上午",
+        "晚",
+        "提醒我",
+        "me ",
+        "pm",
+        ":",
         "０",
     ),
     *("９", "\u3000", "'", "’", "two ", "\x00", "\ud800", "٣", "²", "ſ", "in the evening"),
-]  # fmt: skip
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=300))

@@ -285,10 +285,15 @@ def test_forms_that_mean_the_same_are_one(text, plain):
 @pytest.mark.parametrize(
     "damaged",
     [
-        b"", b"\x0a", b"no model at all", model(MARKS)[:-1] + b"\xff" * 12, model(SMALL)[:20],
-        model({"only": 0.0}), b"\x0a\x02\x08\x01" * 9,
+        b"",
+        b"\x0a",
+        b"no model at all",
+        model(MARKS)[:-1] + b"\xff" * 12,
+        model(SMALL)[:20],
+        model({"only": 0.0}),
+        b"\x0a\x02\x08\x01" * 9,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_model_is_refused(damaged):
     with pytest.raises(ValueError, match=r"."):
         pieces_of(damaged)

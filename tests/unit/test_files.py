@@ -366,11 +366,18 @@ def test_cells_that_repeat_without_end_are_refused(many):
 @pytest.mark.parametrize(
     "page",
     [
-        "<" * 300_000, "<!--" * 100_000, "<a " * 100_000, "<div>" * 100_000 + "x",
-        "<a href='" * 50_000, '<a href=">' * 50_000, "&#x" * 100_000, "</" * 100_000,
-        "<table><tr><td>" * 30_000 + "x", "<script>" * 50_000,
+        "<" * 300_000,
+        "<!--" * 100_000,
+        "<a " * 100_000,
+        "<div>" * 100_000 + "x",
+        "<a href='" * 50_000,
+        '<a href=">' * 50_000,
+        "&#x" * 100_000,
+        "</" * 100_000,
+        "<table><tr><td>" * 30_000 + "x",
+        "<script>" * 50_000,
     ],
-)  # fmt: skip
+)
 def test_no_page_takes_longer_than_its_length(page):
     assert sum(map(len, html.read(page))) <= 2 * len(page)
 
@@ -684,12 +691,16 @@ def test_a_file_of_html_is_read_as_it_is():
 @pytest.mark.parametrize(
     "page",
     [
-        "<html><body>Short.</body></html>", "<html>Short.", f"<html><p>Short.{'<div>' * 20_000}",
-        f"<html><p>Short.{'<a <a ' * 5_000}", f"<html><p>Short.</p>{'<!--' * 5_000}",
-        f"<html><title>{'t' * 5_000}</title><p>Short.", f"<html><p>Short.{' x' * webpage.LONGEST}",
+        "<html><body>Short.</body></html>",
+        "<html>Short.",
+        f"<html><p>Short.{'<div>' * 20_000}",
+        f"<html><p>Short.{'<a <a ' * 5_000}",
+        f"<html><p>Short.</p>{'<!--' * 5_000}",
+        f"<html><title>{'t' * 5_000}</title><p>Short.",
+        f"<html><p>Short.{' x' * webpage.LONGEST}",
         "<html><!DOCTYPE d [<!ENTITY a SYSTEM 'file:///etc/passwd'>]><p>Short.&a;",
     ],
-)  # fmt: skip
+)
 def test_a_page_that_is_hardly_one_is_read_all_the_same(page: str):
     text = read(page)
     assert "Short." in text

@@ -129,10 +129,14 @@ def test_no_sentence_is_empty_but_usages():
 @pytest.mark.parametrize(
     ("preferences", "language"),
     [
-        (("zh-Hans-CN",), "zh"), (("ZH_tw",), "zh"), (("de", "zh"), "zh"), (("",), "en"),
-        ((), "en"), (("zhx",), "en"),
+        (("zh-Hans-CN",), "zh"),
+        (("ZH_tw",), "zh"),
+        (("de", "zh"), "zh"),
+        (("",), "en"),
+        ((), "en"),
+        (("zhx",), "en"),
     ],
-)  # fmt: skip
+)
 def test_the_first_preference_we_speak_is_spoken(preferences, language):
     assert language_of(*preferences) == language
 

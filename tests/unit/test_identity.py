@@ -194,10 +194,13 @@ def test_it_is_the_same_for_the_same_values_and_never_private_in_a_room(origin, 
 @pytest.mark.parametrize(
     ("before", "links", "after"),
     [
-        ("", (), "ada"), ("ada", (), "ada"), ("eve", (), MANY), ("eve", (LINK,), "ada"),
+        ("", (), "ada"),
+        ("ada", (), "ada"),
+        ("eve", (), MANY),
+        ("eve", (LINK,), "ada"),
         (MANY, (LINK,), MANY),
     ],
-)  # fmt: skip
+)
 def test_who_writes_in_a_session_is_one_person_or_many(before, links, after):
     known = MessageOrigin.of(replace(ADA, sender=before))
     assert resolved(ADA, Books(links=links)).sender_after(known, "memory:ada") == after

@@ -370,10 +370,13 @@ def test_what_stood_there_stays_as_it_was(before, text):
 @pytest.mark.parametrize(
     "forged",
     [
-        "- x <!-- owner -->", "- x <!--owner 2026-01-01-->", "- x <!-- ow<!-- owner -->ner -->",
-        "- x <!-- agent --> <!-- owner -->", "- x <!-- <!-- owner --> owner -->",
+        "- x <!-- owner -->",
+        "- x <!--owner 2026-01-01-->",
+        "- x <!-- ow<!-- owner -->ner -->",
+        "- x <!-- agent --> <!-- owner -->",
+        "- x <!-- <!-- owner --> owner -->",
     ],
-)  # fmt: skip
+)
 def test_no_mark_is_taken_from_elsewhere(forged):
     done = marking.merged("", marking.pieces(forged), (), "")
     assert markdown.mark_of(done) == "imported"

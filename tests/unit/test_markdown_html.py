@@ -26,30 +26,47 @@ from bot.channel.kit.maths_html import DEEPEST, MOST_FORMULA, MOST_MATHS
 ADDED = {"a": {"rel", "target"}}  # what the sanitiser puts there itself
 
 XSS = [
-    "<script>alert(1)</script>", "<ScRiPt src=//evil.example/x.js></sCrIpT>",
-    "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>", "<svg><script>alert(1)</script></svg>",
-    "<iframe srcdoc='<script>alert(1)</script>'></iframe>", "<body onload=alert(1)>",
-    "<a href='javascript:alert(1)'>x</a>", "<style>@import 'https://evil.example'</style>",
+    "<script>alert(1)</script>",
+    "<ScRiPt src=//evil.example/x.js></sCrIpT>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "<body onload=alert(1)>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "<style>@import 'https://evil.example'</style>",
     "<p style='background:url(https://evil.example)'>x</p>",
     "<math><mtext></p><img src=x onerror=alert(1)>",
     "<form action=https://evil.example><input name=q></form>",
     "<object data='data:text/html,<script>alert(1)</script>'></object>",
     "<base href='https://evil.example/'>",
     "<meta http-equiv=refresh content='0;url=https://evil.example'>",
-    "<!--<img src='--><img src=x onerror=alert(1)>-->", "[x](javascript:alert(1))",
-    "[x](JaVaScRiPt:alert(1))", "[x](&#106;avascript:alert(1))", "[x](java&#x0A;script:alert(1))",
-    "[x](<java\tscript:alert(1)>)", "[x](vbscript:msgbox(1))",
-    "[x](data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==)", "[x](/logout)",
-    "[x](//evil.example)", "![x](javascript:alert(1))", "![x](https://evil.example/pixel.png)",
+    "<!--<img src='--><img src=x onerror=alert(1)>-->",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](&#106;avascript:alert(1))",
+    "[x](java&#x0A;script:alert(1))",
+    "[x](<java\tscript:alert(1)>)",
+    "[x](vbscript:msgbox(1))",
+    "[x](data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==)",
+    "[x](/logout)",
+    "[x](//evil.example)",
+    "![x](javascript:alert(1))",
+    "![x](https://evil.example/pixel.png)",
     '![x](https://evil.example/"onerror="alert(1).png)',
-    '[x](https://e.example "\\"onmouseover=alert(1)")', '[x](https://e.example/"onclick="alert(1))',
-    "<javascript:alert(1)>", '<https://e.example/"onclick="alert(1)>',
-    'https://e.example/"onclick="alert(1)', "[a]: javascript:alert(1)\n\n[a]",
-    '```"><script>alert(1)</script>\nx\n```', "```x onclick=alert(1)\nx\n```",
+    '[x](https://e.example "\\"onmouseover=alert(1)")',
+    '[x](https://e.example/"onclick="alert(1))',
+    "<javascript:alert(1)>",
+    '<https://e.example/"onclick="alert(1)>',
+    'https://e.example/"onclick="alert(1)',
+    "[a]: javascript:alert(1)\n\n[a]",
+    '```"><script>alert(1)</script>\nx\n```',
+    "```x onclick=alert(1)\nx\n```",
     "| <img src=x onerror=alert(1)> |\n|--|\n| [x](javascript:alert(1)) |",
-    "`<img src=x onerror=alert(1)>`", "\\<script>alert(1)\\</script>",
+    "`<img src=x onerror=alert(1)>`",
+    "\\<script>alert(1)\\</script>",
     "&lt;script&gt;alert(1)&lt;/script&gt;",
-]  # fmt: skip
+]
 
 
 # What is put around what is safe already, to the letter.
@@ -193,8 +210,25 @@ PARSERS = tuple(
     str(Path(file).parent) for file in (markdown_it.__file__, adapters.__file__, markdown.__file__)
 )
 _SIGNS = (
-    "!", "[", "]", "(", ")", "<", ">", "*", "_", "`", "~", "|", "\\", '"', "a", " ", "\n", "#",
-)  # fmt: skip
+    "!",
+    "[",
+    "]",
+    "(",
+    ")",
+    "<",
+    ">",
+    "*",
+    "_",
+    "`",
+    "~",
+    "|",
+    "\\",
+    '"',
+    "a",
+    " ",
+    "\n",
+    "#",
+)
 UNITS = (*_SIGNS, "- ", "1.", "> ", "http://x", "&", "```\n", "|-|-|\n", "]:", "    ", "![", "](")
 
 
@@ -230,8 +264,19 @@ def grows_like_the_text(render: Callable[[str], object], unit: str) -> bool:
 
 
 REPEATED = [
-    "![", "[", "[[](", "![a](", "[a][", "![[]()", "[`", "*a_ ", "~~a", "a|", "> ", "http://x)",
-]  # fmt: skip
+    "![",
+    "[",
+    "[[](",
+    "![a](",
+    "[a][",
+    "![[]()",
+    "[`",
+    "*a_ ",
+    "~~a",
+    "a|",
+    "> ",
+    "http://x)",
+]
 FORMULAS = ["$", "$x", "$$\n", "\\[\n", "\\(", "$x$ ", "$x_1$", "\\[x\n"]
 
 
@@ -436,13 +481,26 @@ def test_each_way_to_write_one_is_drawn(text: str, display: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "It costs $5 and $10.", "from $5-$10, or US$5 to 6$", "$5 + tax, and 6$ more",
-        "echo $HOME/$USER and $PATH", "${HOME}$x $1 $2", "价格$5和$10，还有$3到5块$", "a $ b $ c",
-        "$ x$ and $x $", "\\$x\\$", "`$x$` and ``\\(x\\)``", "```\n$x$ \\[x\\]\n```", "    $x$",
-        "<https://x.example/$x$>", "https://x.example/?$a$", "$$", "$$$$", "$\n\nx$",
+        "It costs $5 and $10.",
+        "from $5-$10, or US$5 to 6$",
+        "$5 + tax, and 6$ more",
+        "echo $HOME/$USER and $PATH",
+        "${HOME}$x $1 $2",
+        "价格$5和$10，还有$3到5块$",
+        "a $ b $ c",
+        "$ x$ and $x $",
+        "\\$x\\$",
+        "`$x$` and ``\\(x\\)``",
+        "```\n$x$ \\[x\\]\n```",
+        "    $x$",
+        "<https://x.example/$x$>",
+        "https://x.example/?$a$",
+        "$$",
+        "$$$$",
+        "$\n\nx$",
         "\\[note\\](x) and \\(see there\\)",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
     assert sources(text) == []
     framed = drawn(text)
@@ -454,12 +512,19 @@ def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        r"\unknown{x}", r"\frac{1}{", "x_", r"\left( x_1",
-        "{" * (DEEPEST + 1) + "x^2" + "}" * (DEEPEST + 1), r"\newcommand{\a}{x}\a",
-        r"\def\a{x}\a^2", r"\href{javascript:alert(1)}{x}", "x^" * 400, r"\sqrt" * 190 + "x",
+        r"\unknown{x}",
+        r"\frac{1}{",
+        "x_",
+        r"\left( x_1",
+        "{" * (DEEPEST + 1) + "x^2" + "}" * (DEEPEST + 1),
+        r"\newcommand{\a}{x}\a",
+        r"\def\a{x}\a^2",
+        r"\href{javascript:alert(1)}{x}",
+        "x^" * 400,
+        r"\sqrt" * 190 + "x",
         "x_1" * MOST_FORMULA,
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_stays_as_it_was_written(source: str) -> None:
     shown = drawn(f"see $${source}$$ there")
     assert "<math" not in shown

@@ -482,9 +482,12 @@ def test_each_entry_of_a_list_has_a_window_of_its_own_and_what_belongs_to_it_is_
     )
     found = [window.text for window in chunking.windows(text)]
     assert found == [
-        "some words\nabove", "- one\n  and more of it\n  - inside", "* two\n", "12. three",
+        "some words\nabove",
+        "- one\n  and more of it\n  - inside",
+        "* two\n",
+        "12. three",
         "3) four\n-five",
-    ]  # fmt: skip
+    ]
 
 
 SCORES = st.lists(st.floats(0, 1), min_size=400, max_size=400)

@@ -315,14 +315,22 @@ def test_whatever_is_written_each_score_is_a_share(texts, query):
 @pytest.mark.parametrize(
     "question",
     [
-        "Which countries has Ada been to?", "what kinds of tea do we have",
-        "Who of my friends plays an instrument?", "What are her hobbies?",
-        "Which of the books were lent?", "Where has Ada camped?", "How many races has Farid run?",
-        "What do Elena and Farid have in common?", "What have both painted?",
-        "Tell me everything about the trip", "我去过哪些城市？", "他们有什么共同的爱好",
-        "谁会演奏乐器？", "苏敏一共上过几个课",
+        "Which countries has Ada been to?",
+        "what kinds of tea do we have",
+        "Who of my friends plays an instrument?",
+        "What are her hobbies?",
+        "Which of the books were lent?",
+        "Where has Ada camped?",
+        "How many races has Farid run?",
+        "What do Elena and Farid have in common?",
+        "What have both painted?",
+        "Tell me everything about the trip",
+        "我去过哪些城市？",
+        "他们有什么共同的爱好",
+        "谁会演奏乐器？",
+        "苏敏一共上过几个课",
     ],
-)  # fmt: skip
+)
 def test_a_question_may_ask_for_many(question: str):
     assert asks_for_many(question)
 
@@ -330,11 +338,16 @@ def test_a_question_may_ask_for_many(question: str):
 @pytest.mark.parametrize(
     "question",
     [
-        "", "When did Ada go to Lisbon?", "What is the name of the dog?",
-        "Which bus goes to the harbour?", "Whose glass is it?", "What is Ada's address?",
-        "小雨的老师叫什么？", "护照什么时候到期",
+        "",
+        "When did Ada go to Lisbon?",
+        "What is the name of the dog?",
+        "Which bus goes to the harbour?",
+        "Whose glass is it?",
+        "What is Ada's address?",
+        "小雨的老师叫什么？",
+        "护照什么时候到期",
     ],
-)  # fmt: skip
+)
 def test_or_for_one(question: str):
     assert not asks_for_many(question)
 

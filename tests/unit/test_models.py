@@ -79,9 +79,13 @@ def test_without_a_service_the_offline_model_answers():
 async def test_every_service_lists_its_models():
     found = models("ollama/qwen3", anthropic=LOCAL, **OLLAMA)
     assert await found.names() == (
-        "ollama/qwen3", "anthropic/scripted", "anthropic/scripted-two", "ollama/scripted",
-        "ollama/scripted-two", "offline",
-    )  # fmt: skip
+        "ollama/qwen3",
+        "anthropic/scripted",
+        "anthropic/scripted-two",
+        "ollama/scripted",
+        "ollama/scripted-two",
+        "offline",
+    )
 
 
 async def test_a_model_that_is_configured_without_its_tag_is_listed_once():

@@ -380,10 +380,14 @@ def test_threads():
 @pytest.mark.parametrize(
     "text",
     [
-        "Confidant", "@confidant hi", "hi CONFIDANT!", "(Confidant)", "小Confidant你好",
+        "Confidant",
+        "@confidant hi",
+        "hi CONFIDANT!",
+        "(Confidant)",
+        "小Confidant你好",
         "well, @Confidant.",
     ],
-)  # fmt: skip
+)
 def test_the_name_is_a_mention(text):
     assert words(text).mentions_bot
 

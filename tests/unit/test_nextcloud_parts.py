@@ -309,7 +309,13 @@ def test_what_a_later_talk_may_take_for_a_call_is_none_either(text):
     "text",
     [
         *(
-            "@ada", "@alliance", "a@b.example", '@"guest/x"', "@here", "ask @here.", "@all-hands",
+            "@ada",
+            "@alliance",
+            "a@b.example",
+            '@"guest/x"',
+            "@here",
+            "ask @here.",
+            "@all-hands",
             "@all's",
         ),
         *("ada@all.example", "all@here.org", "info@all", "mail ada@here.example, or bob@all."),
@@ -317,7 +323,7 @@ def test_what_a_later_talk_may_take_for_a_call_is_none_either(text):
         *("<mailto:team@all.example>", "[us](https://x.example/@all)", "@all@social.example"),
         *("@all.example.org", "**@all**", "\u5927\u5bb6@all", "git@here:all.git", '"@all"'),
     ],
-)  # fmt: skip
+)
 def test_names_addresses_and_links_stay_as_they_are(text):
     assert body(outbound(text))["message"] == text
     assert not calls_everybody(text)
@@ -348,10 +354,25 @@ def calls_everybody(text):
 
 PIECES = st.sampled_from(
     [
-        "@", "all", '"', "group/", "team/", "x", " ", "\n", ".", "-", "'", "/", "(", "é", "大", "_",
+        "@",
+        "all",
+        '"',
+        "group/",
+        "team/",
+        "x",
+        " ",
+        "\n",
+        ".",
+        "-",
+        "'",
+        "/",
+        "(",
+        "é",
+        "大",
+        "_",
         "ALL",
     ]
-)  # fmt: skip
+)
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))

@@ -450,10 +450,14 @@ def test_a_recording_that_names_other_files_or_addresses_opens_none(tmp_path, mo
 @pytest.mark.parametrize(
     ("format_", "codec"),
     [
-        ("ogg", "libopus"), ("mp3", "libmp3lame"), ("mp4", "aac"), ("adts", "aac"),
-        ("webm", "libopus"), ("flac", "flac"),
+        ("ogg", "libopus"),
+        ("mp3", "libmp3lame"),
+        ("mp4", "aac"),
+        ("adts", "aac"),
+        ("webm", "libopus"),
+        ("flac", "flac"),
     ],
-)  # fmt: skip
+)
 def test_what_people_record_in_is_decoded(format_, codec):
     seconds = len(program.decoded(spoken(WORDS))[0]) / program.RATE
     samples, is_cut = program.decoded(encoded(spoken(WORDS), format_, codec))

@@ -309,12 +309,22 @@ def test_commands_are_recognised(text, command):
     "text",
     [
         *(
-            "", "/", "//", "/etc/passwd", "/etc/passwd?", "new", "a /new", "/new!", "/新", "/né",
-            "/帮助我", "/吃饭了吗",
+            "",
+            "/",
+            "//",
+            "/etc/passwd",
+            "/etc/passwd?",
+            "new",
+            "a /new",
+            "/new!",
+            "/新",
+            "/né",
+            "/帮助我",
+            "/吃饭了吗",
         ),
         *("/a-b", "/" + "x" * 33, "/new@", "/ new"),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_like_a_command_is_a_message(text):
     assert parse(text) is None
 

@@ -282,10 +282,15 @@ def test_a_key_reads_as_the_table_in_the_docs_says(scope, inbound, key):
 @pytest.mark.parametrize(
     ("id_", "start"),
     [
-        ("ada_1-2.3", "ada_1-2.3"), ("a:b", "a%3ab"), ("50%", "50%25"),
-        ("ada@example.org", "ada%40example.org"), ("~ada", "%7eada"), ("Ada", "ada~"), ("", "~"),
+        ("ada_1-2.3", "ada_1-2.3"),
+        ("a:b", "a%3ab"),
+        ("50%", "50%25"),
+        ("ada@example.org", "ada%40example.org"),
+        ("~ada", "%7eada"),
+        ("Ada", "ada~"),
+        ("", "~"),
     ],
-)  # fmt: skip
+)
 def test_a_part_spells_out_what_would_separate_parts(id_, start):
     assert part(id_) == start or (
         part(id_).startswith(start) and len(part(id_)) == len(id_) + 1 + 32

@@ -291,9 +291,12 @@ def test_each_module_has_its_line_and_each_mutant_left_its_name(tmp_path, capsys
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         "bot/one.py 6 of 10 60.0% 1 without end 3 left 0 the same (1 not tried)",
-        "bot/two.py 10 of 10 100.0% 0 without end 0 left 0 the same", "timeout one.m7",
-        "untested one.m8", "survived one.m6", "survived one.m9",
-    ]  # fmt: skip
+        "bot/two.py 10 of 10 100.0% 0 without end 0 left 0 the same",
+        "timeout one.m7",
+        "untested one.m8",
+        "survived one.m6",
+        "survived one.m9",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -289,9 +289,12 @@ def test_other_warnings(tmp_path):
         {"CONFIDANT_DASHBOARD__TOKEN": "short"},
     ).warnings
     assert [line.split(": ", 2)[0] for line in warnings] == [
-        "confidant.toml:3", "confidant.toml:5", "confidant.toml:6", "confidant.toml:7",
+        "confidant.toml:3",
+        "confidant.toml:5",
+        "confidant.toml:6",
+        "confidant.toml:7",
         "CONFIDANT_DASHBOARD__TOKEN",
-    ]  # fmt: skip
+    ]
     assert '"pigeon"?' in warnings[1]
     assert '"pigeon"?' in warnings[3]
     assert "short" in warnings[4]
@@ -540,10 +543,17 @@ def test_what_was_changed_again_is_not_taken_back():
 @pytest.mark.parametrize(
     "text",
     [
-        "", "null", "[]", "{", '{"values": 7, "changes": []}', '{"values": {}}', "[" * 10_000,
-        '{"values": {}, "changes": [{}]}', '{"values": {}, "changes": 7}',
+        "",
+        "null",
+        "[]",
+        "{",
+        '{"values": 7, "changes": []}',
+        '{"values": {}}',
+        "[" * 10_000,
+        '{"values": {}, "changes": [{}]}',
+        '{"values": {}, "changes": 7}',
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_counts_as_nothing(text: str):
     assert SharedSettings.from_json(text) == SharedSettings()
 

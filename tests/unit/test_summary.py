@@ -104,10 +104,16 @@ async def test_what_was_said_is_quoted_and_the_summary_before_goes_along():
 @pytest.mark.parametrize(
     "nonsense",
     [
-        "", "  \n", "OK.", "NO_REPLY", " no_reply ", "[SILENT]",
-        says("A summary that is cut in the mid", stop="max_tokens"), "blah " * 20_000,
+        "",
+        "  \n",
+        "OK.",
+        "NO_REPLY",
+        " no_reply ",
+        "[SILENT]",
+        says("A summary that is cut in the mid", stop="max_tokens"),
+        "blah " * 20_000,
     ],
-)  # fmt: skip
+)
 async def test_nonsense_is_asked_for_again_once_and_then_fails(nonsense):
     model = scripted(nonsense, GOOD)
     done = await Summariser().summarise(request(model))
@@ -128,10 +134,16 @@ async def test_a_model_that_repeats_the_conversation_wrote_no_summary():
 @pytest.mark.parametrize(
     "failure",
     [
-        ModelAuth(), ModelOverloaded(), ModelTooLarge(), ModelContextFull(), ModelRefused(),
-        RuntimeError("ours"), says("", stop="refusal"), says("Half a", stop="context_full"),
+        ModelAuth(),
+        ModelOverloaded(),
+        ModelTooLarge(),
+        ModelContextFull(),
+        ModelRefused(),
+        RuntimeError("ours"),
+        says("", stop="refusal"),
+        says("Half a", stop="context_full"),
     ],
-)  # fmt: skip
+)
 async def test_every_failure_is_the_same_to_whoever_asked(failure):
     with pytest.raises(CompactionFailed):
         await Summariser().summarise(request(scripted(failure)))
@@ -299,9 +311,14 @@ def test_the_list_names_links_numbers_and_what_nobody_answered():
         Said("result", "web: write to a.b@mail.example, booking QX7-331"),
     ]
     assert excerpt.checklist(said).split("\n") == [
-        "Links:", "a.b@mail.example", "https://clinic.example/a?id=3", "Numbers:",
-        "QX7-331, 13905127788, 14日, 5月, 123, 170, 49", "Not answered:", "医生贵吗？",
-    ]  # fmt: skip
+        "Links:",
+        "a.b@mail.example",
+        "https://clinic.example/a?id=3",
+        "Numbers:",
+        "QX7-331, 13905127788, 14日, 5月, 123, 170, 49",
+        "Not answered:",
+        "医生贵吗？",
+    ]
     assert excerpt.checklist([Said("person", "we went along the river")]) == ""
 
 

@@ -680,10 +680,15 @@ def test_an_album_has_a_name():
 @pytest.mark.parametrize(
     "text",
     [
-        "\u202eright to left\u202c", "\u200b\u200d\u2060", "مرحبا بالعالم", "👩‍👩‍👧‍👦🇩🇪❤️🏽",
-        "x" * 1_000_000, "\U0010ffff" * 5000, "\x1b[31mred",
+        "\u202eright to left\u202c",
+        "\u200b\u200d\u2060",
+        "مرحبا بالعالم",
+        "👩‍👩‍👧‍👦🇩🇪❤️🏽",
+        "x" * 1_000_000,
+        "\U0010ffff" * 5000,
+        "\x1b[31mred",
     ],
-)  # fmt: skip
+)
 def test_odd_words_arrive_as_they_are(text):
     assert said(text=text, entities=[]).text == text
 

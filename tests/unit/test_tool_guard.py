@@ -210,10 +210,17 @@ async def test_only_the_persons_own_conversations_read_it(database: SqliteDataba
 @pytest.mark.parametrize(
     "id_",
     [
-        "a-", "a-%", "%", "' OR 1=1 --", "../../etc/passwd", "A-0123456789AB", "a-\x00", "😀",
+        "a-",
+        "a-%",
+        "%",
+        "' OR 1=1 --",
+        "../../etc/passwd",
+        "A-0123456789AB",
+        "a-\x00",
+        "😀",
         "\ud800",
     ],
-)  # fmt: skip
+)
 async def test_a_made_up_id_shows_nothing(database: SqliteDatabase, id_: str):
     kept, session = ArtifactStore(database, lambda: 1), await session_of(database, ADA)
     await kept.keep(session, "tool", "words")

@@ -38,9 +38,14 @@ from bot.messages import ToolResult, ToolUse
 SPECS = [
     tool.spec
     for tool in (
-        ArtifactGet, MemoryGet, MemorySearch, MemoryWrite, ScheduleMessage, TranscriptSearch,
+        ArtifactGet,
+        MemoryGet,
+        MemorySearch,
+        MemoryWrite,
+        ScheduleMessage,
+        TranscriptSearch,
     )
-]  # fmt: skip
+]
 # What each tool takes: kind, least, most; "!" marks what cannot be left out.
 TAKEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "artifact_get": {"id!": ("string", None, 100), "from": ("integer", 0, None)},

@@ -85,11 +85,19 @@ async def test_it_tells_where_it_stored(tmp_path: Path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {}, {"text": None}, {"text": ""}, {"text": " \n"}, {"text": 5}, {"text": ["a"]},
-        {"text": "x" * 4001}, {"text": "x", "path": 5}, {"text": "x", "untrusted": "yes"},
-        {"text": "x", "section": "a", "replaces": "b"}, {"content": "x"},
+        {},
+        {"text": None},
+        {"text": ""},
+        {"text": " \n"},
+        {"text": 5},
+        {"text": ["a"]},
+        {"text": "x" * 4001},
+        {"text": "x", "path": 5},
+        {"text": "x", "untrusted": "yes"},
+        {"text": "x", "section": "a", "replaces": "b"},
+        {"content": "x"},
     ],
-)  # fmt: skip
+)
 async def test_wrong_arguments_store_nothing(tmp_path: Path, arguments: dict[str, Any]):
     with pytest.raises(ToolError) as caught:
         await writer(tmp_path).run(arguments, CONTEXT)
@@ -338,11 +346,15 @@ async def test_a_part_of_a_file_says_when_there_is_more(tmp_path: Path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {}, {"path": ""}, {"path": 5}, {"path": "memory/a.md", "from": 0},
-        {"path": "memory/a.md", "lines": 121}, {"path": "memory/a.md", "space": "people/eve"},
+        {},
+        {"path": ""},
+        {"path": 5},
+        {"path": "memory/a.md", "from": 0},
+        {"path": "memory/a.md", "lines": 121},
+        {"path": "memory/a.md", "space": "people/eve"},
         {"path": "x" * 501},
     ],
-)  # fmt: skip
+)
 async def test_wrong_arguments_read_nothing(tmp_path: Path, arguments: dict[str, Any]):
     with pytest.raises(ToolError):
         await MemoryGet(SpaceFiles(FolderNotes(tmp_path))).run(arguments, CONTEXT)
@@ -433,13 +445,18 @@ def asking(words: str, *, view=VIEW, session: str = "s1", here: str = "telegram"
 @pytest.mark.parametrize(
     "words",
     [
-        "what did I tell you in Discord?", "What did I say ON DISCORD about tea?",
-        "did I mention it via nextcloud talk?", "did I mention it in Nextcloud?",
-        "what did I say on the page yesterday?", "what did I say in the terminal?",
-        "what did I tell you with my other account?", "我在 Discord 里说过什么？",
-        "我在网页上说过什么？", "我用另一个账号说过什么？",
+        "what did I tell you in Discord?",
+        "What did I say ON DISCORD about tea?",
+        "did I mention it via nextcloud talk?",
+        "did I mention it in Nextcloud?",
+        "what did I say on the page yesterday?",
+        "what did I say in the terminal?",
+        "what did I tell you with my other account?",
+        "我在 Discord 里说过什么？",
+        "我在网页上说过什么？",
+        "我用另一个账号说过什么？",
     ],
-)  # fmt: skip
+)
 async def test_whoever_asks_for_what_they_said_elsewhere_is_told_of_link(words):
     elsewhere = Elsewhere(PLACES)
     found = TranscriptSearch(FakeTranscripts(hit("tea")), elsewhere)
