@@ -31,7 +31,7 @@ from bot.channel import (
     Inbound,
     Piece,
 )
-from bot.channel.kit.pieces import TakesMarkdown
+from bot.channel.kit.text import TakesMarkdown
 from bot.errors import SendTransient, StorageError
 
 OWNER = "owner"

@@ -21,8 +21,8 @@ from bench.memory import vocabulary
 from bot.clock import DAY_MS
 from bot.identity.routing import OWNER
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import snapshots, store
-from bot.sessions.snapshots import Snapshot
+from bot.sessions import compactions, store
+from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.sessions.transcript_files import path_of
 from bot.storage import fulltext
@@ -127,7 +127,7 @@ def _fill(tx: SqliteTransaction, transcripts: Path, sessions: int, entries: int,
         _count(tx, session, first, count, len(data))
         known = f"{prefix}\nThey are {session.person}." if number % 10 == 0 else prefix
         name = f"{session.person}#private"
-        snapshots.keep(tx, session.id, name, Snapshot(known, "[]"), session.started_at)
+        compactions.keep(tx, session.id, name, Snapshot(known, "[]"), session.started_at)
         first, written = first + count, written + len(data)
     tx.execute("COMMIT")
     return written

@@ -36,7 +36,7 @@ from bot.config import MemoryConfig
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
-from bot.memory.many import asks_for_many
+from bot.memory.listing import asks_for_many
 
 TOP = 6
 MORE = 12  # results, of a second search

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench.bots import ROOT
 from bench.chinese import OTHER_WORDS, SAME_WORDS
 from bot.context import tokens
-from bot.context.calibration import Calibration
+from bot.context.tokens import Calibration
 
 PASSAGE = 1_200  # characters, of an alphabetic script
 MODEL = "any"

@@ -28,7 +28,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import approvals, entries, erasing, page_logins, removals, snapshots, store
+from bot.sessions import approvals, compactions, entries, erasing, page_logins, removals, store
 from bot.sessions.removals import Removals
 from bot.storage import Transaction, backup, changes, files, upsert
 from bot.storage.changes import Change, Part, Position
@@ -407,7 +407,7 @@ def _end(tx: Transaction, later: _Later | None, done: _Done, now: int) -> bool:
     page_logins.drop_all(tx)
     versions.clear(tx)
     uses.clear(tx)
-    snapshots.drop_all(tx)
+    compactions.drop_all(tx)
     note(tx, done.told(is_whole=True))
     return not erased
 

@@ -31,7 +31,7 @@ from bot.channel import (
     Outbound,
     Piece,
 )
-from bot.channel.kit.pieces import TakesMarkdown
+from bot.channel.kit.text import TakesMarkdown
 from bot.errors import EmbedderError, StorageError
 from bot.memory.vectors import Vectors, normalised
 from bot.messages import Message, Text, ToolUse

@@ -20,8 +20,7 @@ from adapters.discord.sdk import discord
 from bot.channel import Attachment, Button, Outbound, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, is_blank, mapping
-from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import split
+from bot.channel.kit.text import numbered, split
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 REMEMBERED = 1024  # direct chats, texts sent there, and reactions

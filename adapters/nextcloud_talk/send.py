@@ -16,8 +16,7 @@ from bot.channel import Address, Outbound, Piece
 from bot.channel.kit import client
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.json_access import Json, is_blank, mapping, storable
-from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import seen, split
+from bot.channel.kit.text import numbered, seen, split
 from bot.errors import ChannelError, SendRefused, SendTransient
 
 LIMIT = 32_000  # characters of one message

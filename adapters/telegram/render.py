@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bot.channel import Attachment, Outbound, Piece
-from bot.channel.kit.pieces import numbered
-from bot.channel.kit.text import has_ink, parser, spans, split, table, units
+from bot.channel.kit.text import has_ink, numbered, parser, spans, split, table, units
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

@@ -32,7 +32,7 @@ from bot.channel import (
     Piece,
 )
 from bot.channel.kit import assets
-from bot.channel.kit.pieces import TakesMarkdown
+from bot.channel.kit.text import TakesMarkdown
 from bot.channel.visitor import shared, visitor_of
 from bot.errors import StorageError
 

@@ -12,10 +12,9 @@ import structlog
 from bot.agent.models import Writer
 from bot.agent.models.registry import Models
 from bot.config import ANTHROPIC, Config
-from bot.context import budget, calibration, tokens
+from bot.context import budget, tokens
 from bot.context.budget import Budget, Window
-from bot.context.calibration import Calibration
-from bot.context.tokens import Count, TokenCounter
+from bot.context.tokens import Calibration, Count, TokenCounter
 from bot.errors import StorageError
 from bot.storage.meta import MetaStore
 
@@ -63,9 +62,7 @@ class LimitsResolver:
         Raises:
             StorageError: it cannot be read.
         """
-        self._calibration = self._saved = calibration.from_json(
-            await self._kept.get(self._kept_under)
-        )
+        self._calibration = self._saved = tokens.from_json(await self._kept.get(self._kept_under))
 
     async def save(self) -> None:
         """Keep what was learned; it is only an estimate, so a disk that is full is no error."""

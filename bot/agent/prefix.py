@@ -10,17 +10,17 @@ import orjson
 from cachetools import LRUCache
 
 from bot.agent.models import ToolSpec
-from bot.agent.replies import TOKENS
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools.toolbox import ToolList
+from bot.agent.turn import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
 from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
 from bot.memory.uses import Uses
-from bot.sessions import snapshots
-from bot.sessions.snapshots import Snapshot
+from bot.sessions import compactions
+from bot.sessions.compactions import Snapshot
 from bot.storage import Transaction
 
 SHARED = 128  # texts that several sessions may have in common
@@ -105,7 +105,7 @@ def name_of(view: MemoryView) -> str:
 def save(tx: Transaction, live: CachedSession, now: int) -> None:
     """Keep the prefixes that are new; part of the turn's transaction."""
     for name in live.unsaved:
-        snapshots.keep(tx, live.session.id, name, live.snapshots[name], now)
+        compactions.keep(tx, live.session.id, name, live.snapshots[name], now)
 
 
 def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:

@@ -13,8 +13,8 @@ from bot.context.history import History, Line
 from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.messages import Message, Picture
-from bot.sessions import artifacts, compactions, snapshots, store
-from bot.sessions.snapshots import Snapshot
+from bot.sessions import artifacts, compactions, store
+from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -129,7 +129,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
     return CachedSession(
         session,
         history,
-        snapshots.load(tx, session_id),
+        compactions.load(tx, session_id),
         called_at=session.last_turn_at,
         hidden=store.hidden_count(tx, session_id, since=since),
         version=session.version,

@@ -6,6 +6,7 @@ A turn only thinks: it writes nothing but what tools write. Whoever runs it comm
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -14,22 +15,152 @@ from typing import Protocol
 
 import structlog
 
-from bot.agent.meter import Meter
 from bot.agent.models import Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
-from bot.agent.replies import may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import repaired, storable
+from bot.agent.transcript import message_of, repaired, storable
 from bot.context import tokens
 from bot.context.folding import Folding
 from bot.context.history import size_of
 from bot.context.quoting import Said
 from bot.context.tokens import Count
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
+from bot.i18n import text
+from bot.memory.notes import Place, listed
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.sessions import store
+from bot.sessions.approvals import Question
+from bot.storage import Transaction
 from bot.tool_results import Asked
 from bot.unicode import well_formed
+
+
+class Meter:
+    """Adds up what calls use, by model, also of those that end in the middle.
+
+    A service says at the end of a call what it used, some also when it begins. Where one ended
+    before that was said, what was sent and written counts as it is weighed here: it is charged.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[str, Usage] = {}
+        self._asked = ""
+        self._told = Usage()
+
+    @property
+    def usage(self) -> Usage:
+        """All of it together."""
+        return sum(self.used.values(), Usage())
+
+    def add(self, used: Mapping[str, Usage]) -> None:
+        """Add what was used elsewhere."""
+        self.used = added(self.used, used)
+
+    def asks(self, model: str) -> None:
+        """A call of this model begins, or, empty, of the same once more."""
+        self._asked, self._told = model or self._asked, Usage()
+
+    def hear(self, usage: Usage) -> None:
+        """The service says this of the call that runs; the last word counts."""
+        self._told = usage
+
+    def replied(self, reply: Reply) -> None:
+        """The call came to its end; a reply says itself whose it is, where several could answer."""
+        self._told = Usage()
+        self.add({reply.model or self._asked: reply.usage})
+
+    def broke_off(self, error: BaseException, *, sent: int, written: int) -> None:
+        """The call ended in the middle, after about so many tokens.
+
+        What fails before the first word is not charged; what is stopped before it is.
+        """
+        told, self._told = self._told, Usage()
+        if isinstance(error, Exception) and not written:
+            return
+        begun = told if told.context_tokens else Usage(input_tokens=sent)
+        self.add({self._asked: replace(begun, output_tokens=max(begun.output_tokens, written))})
+
+
+def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, Usage]:
+    """What each model used in both."""
+    models = dict.fromkeys((*first, *second))
+    return {each: first.get(each, Usage()) + second.get(each, Usage()) for each in models}
+
+
+# --- when a model chooses to say nothing ---------------------------------------------------------
+
+TOKENS = ("NO_REPLY", "[SILENT]")
+
+_MARKUP = "*`\"'“”‘’"  # that may stand around a token
+# A token as a word of its own, no name that begins like one and no link, with what sets it apart
+# from what follows.
+_TOKEN = re.compile(
+    rf"\s*[{_MARKUP}]*(?:NO_REPLY(?![A-Za-z0-9_])|\[SILENT\](?!\())"
+    rf"[{_MARKUP}]*[ \t]*[.,:;!…—–-]*\s*",
+    re.IGNORECASE,
+)
+
+
+def spoken(reply: str) -> str:
+    """The reply without silent tokens at its beginning; as it is when there are none."""
+    begin = 0
+    while found := _TOKEN.match(reply, begin):
+        begin = found.end()
+    return reply[begin:]
+
+
+def is_silent(reply: str) -> bool:
+    """True when silent tokens are the whole reply, in whatever case."""
+    return bool(reply.strip()) and not spoken(reply).strip()
+
+
+def may_become_silent(written: str) -> bool:
+    """True when nothing of what is written so far may be shown.
+
+    All of it, or of what follows a token, is nothing yet or the beginning of a token.
+    """
+    so_far = spoken(written).lstrip().lstrip(_MARKUP).upper()
+    return any(token.startswith(so_far.rstrip()) for token in TOKENS)
+
+
+# --- what confirms that something was stored -----------------------------------------------------
+
+_TICK = "[✓✔✅☑🗸]\ufe0f?"
+_TICKED = re.compile(_TICK)
+_LEADING = re.compile(rf"^(?P<indent>\s*)(?:{_TICK}\s*)+")
+_TRAILING = re.compile(rf"(?:\s*{_TICK})+\s*$")
+_CLAIM = re.compile(
+    r"\b(?:stored?|noted?|saved?|remember(?:ed)?|kept|recorded|memory|memori[sz]ed)\b"
+    r"|[记存]|保存|\.md\b",
+    re.IGNORECASE,
+)
+
+
+def without_confirmations(reply: str) -> str:
+    """A reply without the confirmations (✓) that a model made up.
+
+    A list of several ticked lines is left alone, but for those that claim to have stored something.
+    """
+    if not _TICKED.search(reply):
+        return reply.strip()
+    lines = reply.split("\n")
+    listed = sum(bool(_LEADING.match(line)) for line in lines) > 1
+    kept = [
+        line if listed and not _CLAIM.search(line) else _LEADING.sub(r"\g<indent>", line)
+        for line in lines
+    ]
+    if not listed:
+        kept = [_TRAILING.sub("", line) for line in kept]
+    return "\n".join(kept).strip()
+
+
+def confirmation(language: str, written: Sequence[Place]) -> str:
+    """The line that confirms what was written, with where it stands; empty for nothing."""
+    if not written:
+        return ""
+    return text(language, "memory.stored", places=listed(written))
+
 
 log = structlog.get_logger(__name__)
 
@@ -429,3 +560,17 @@ class RunningTurns:
             return False
         turn.stop()
         return True
+
+
+def call_of(tx: Transaction, question: Question) -> ToolUse | None:
+    """The call that a question is about; None when it was forgotten, or is too old to be there."""
+    entry = store.entry(tx, question.entry)
+    if entry is None:
+        return None
+    (seen,) = store.veiled(tx, question.session_id, [entry])
+    use, left = (_call_in(message_of(each), question.call) for each in (entry, seen))
+    return use if use == left else None  # what is left of one that was forgotten is another call
+
+
+def _call_in(message: Message, id_: str) -> ToolUse | None:
+    return next((b for b in message.blocks if isinstance(b, ToolUse) and b.id == id_), None)

@@ -26,8 +26,7 @@ from bot import __version__
 from bot.backoff import Backoff
 from bot.clock import Clock
 from bot.cluster import census, tables, takeover
-from bot.cluster.hearing import Hearing
-from bot.cluster.signals import Mentioned, NodeSignals, Told
+from bot.cluster.signals import Hearing, Mentioned, NodeSignals, Told
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence

@@ -15,7 +15,7 @@ import structlog
 
 from bot.config import Config
 from bot.errors import StorageClosed, StorageError
-from bot.sessions import artifacts, snapshots
+from bot.sessions import artifacts, compactions
 from bot.storage import Database, months
 from bot.storage.months import Dropped
 from bot.storage.postgres_server import once
@@ -101,12 +101,12 @@ class Retention:
             return
         before = months.end_of(last)
         ids, names = await self._database.read(
-            lambda tx: (artifacts.before(tx, before), snapshots.before(tx, before))
+            lambda tx: (artifacts.before(tx, before), compactions.before(tx, before))
         )
         for at in range(0, len(ids), SLICE):
             await self._database.write(partial(artifacts.drop_old, ids=ids[at : at + SLICE]))
         for at in range(0, len(names), SLICE):
-            await self._database.write(partial(snapshots.drop_old, names=names[at : at + SLICE]))
+            await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
         self._cleared = last
         if ids or names:
             log.info("retention.cleared", results=len(ids), prompts=len(names))

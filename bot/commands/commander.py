@@ -14,19 +14,14 @@ import structlog
 from bot.agent.stopping import TurnStops
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.commands.approvals import ApprovalCommands
 from bot.commands.base import Answer, Apply, Call, Handler, saying
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands
-from bot.commands.info import InfoCommands
-from bot.commands.link import LinkCommands
+from bot.commands.info import InfoCommands, UsageCommands
+from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands
-from bot.commands.remind import RemindCommands
-from bot.commands.rooms import RoomCommands
-from bot.commands.timezone import TimezoneCommands
-from bot.commands.tools import ToolCommands
-from bot.commands.usage import UsageCommands
-from bot.commands.web import WebCommands
+from bot.commands.remind import RemindCommands, TimezoneCommands
+from bot.commands.tools import ApprovalCommands, ToolCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse

@@ -9,7 +9,7 @@ from bot.agent.prefix import Prefixes, name_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.channel import Attachment, Channel
 from bot.commands.base import Answer, Apply, Call, saying, switched
-from bot.context import report, usage_chart
+from bot.context import report
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
 from bot.i18n import text
@@ -63,9 +63,9 @@ class ContextCommands:
             return saying("\n".join(lines))
         sizes = [(part.name, part.tokens) for part in found.fitted() if part.tokens]
         limit = found.budget.compact_above
-        drawn = await asyncio.to_thread(usage_chart.draw, sizes, limit, found.percent)
+        drawn = await asyncio.to_thread(report.draw, sizes, limit, found.percent)
         names = [text(call.language, f"context.part.{name}") for name, _ in sizes]
-        legend = zip(usage_chart.legend(sizes), names, strict=True)
+        legend = zip(report.legend(sizes), names, strict=True)
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
         answer = Answer("\n".join(lines), extra=extra)

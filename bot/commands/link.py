@@ -7,16 +7,21 @@ other. Whoever may talk to the bot is decided elsewhere, and a link changes noth
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import structlog
 from cachetools import LRUCache
 
 from bot import codes
+from bot.channel import PAGE_OWNER, Admins, Channel
 from bot.commands.base import Answer, Apply, Call, saying
+from bot.config import DashboardConfig
 from bot.i18n import text
-from bot.identity import Link, Seat
-from bot.sessions import links, store
+from bot.identity import Activation, Conversation, Link, Seat
+from bot.identity.message import is_always
+from bot.sessions import links, page_logins, rooms, store
 from bot.sessions.links import Offer
+from bot.sessions.page_logins import LoginLink
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -140,3 +145,106 @@ def _listed(call: Call, joined: Sequence[Link]) -> list[str]:
         f"{text(call.language, 'link.here') if (channel, sender) == here else ''}"
         for number, (channel, sender) in enumerate((link.seat for link in joined), start=1)
     ]
+
+
+_WISHES: dict[str, Activation] = {"mention": "mention", "always": "always"}
+
+log = structlog.get_logger(__name__)
+
+
+class RoomCommands:
+    """`/activation`."""
+
+    def __init__(self, channels: Mapping[str, Channel]) -> None:
+        self._channels = channels
+
+    async def activation(self, call: Call) -> Apply:
+        """Show when the bot answers in a room, or choose it."""
+        if call.is_direct:
+            return saying(text(call.language, "rooms.direct"))
+        wish = _WISHES.get(call.rest.lower())
+        if wish is None:
+            here = call.conversation
+            now = "always" if is_always(here.settings, here.activation) else "mention"
+            return saying(text(call.language, f"rooms.now_{now}"))
+        if not await may_manage(self._channels, call.conversation):
+            return saying(text(call.language, "rooms.not_admin"))
+        key = call.place.key
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            rooms.activate(unit.tx, key, wish, call.now)
+            return Answer(text(call.language, f"rooms.set_{wish}"), activation=wish)
+
+        return apply
+
+
+async def may_manage(channels: Mapping[str, Channel], conversation: Conversation) -> bool:
+    """True when whoever speaks looks after the room: its admins do, and the owner."""
+    if conversation.is_owner:
+        return True
+    channel = channels.get(conversation.address.channel)
+    if not isinstance(channel, Admins):
+        return False
+    try:
+        return await channel.is_admin(conversation.address, conversation.origin.sender)
+    except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+        log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
+        return False
+
+
+PAGE = "web"  # the channel that the page itself is
+
+
+class WebCommands:
+    """`/web`, for whoever may talk to the bot, in a direct chat."""
+
+    def __init__(self, config: Callable[[], DashboardConfig], port: Callable[[], int]) -> None:
+        """`config` is what holds now; `port` the one the page really has, 0 where there is none."""
+        self._config = config
+        self._port = port
+
+    async def web(self, call: Call) -> Apply:
+        """Make a link that works once and soon; what the transcript keeps has no link in it."""
+        language, port, config = call.language, self._port(), self._config()
+        here = f"http://127.0.0.1:{port}"
+        if not call.is_direct:
+            return saying(text(language, "web.direct_only"))
+        if not port:
+            return saying(text(language, "web.no_page"))
+        if not config.has_token:
+            # Without one, whoever can open the page is its owner: there is nobody else to let in.
+            key = "web.no_token_owner" if call.conversation.is_owner else "web.no_token"
+            return saying(text(language, key, url=here))
+        secret, public = page_logins.new_key(), config.public_url
+        words = [
+            text(language, "web.link", minutes=page_logins.LINK_MS // 60_000),
+            f"{public or here}/enter?key={secret}",
+        ]
+        if not public:
+            words.append(text(language, "web.here_only"))
+
+        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+            known = page_logins.person_from(unit.tx, call.conversation.seat)
+            if known is not None and known.is_out and not call.conversation.is_owner:
+                return Answer(text(language, "web.out"))
+            page_logins.offer(unit.tx, secret, _made(call))
+            return Answer("\n\n".join(words), noted=text(language, "web.noted"))
+
+        return apply
+
+
+def _made(call: Call) -> LoginLink:
+    """The link that somebody asks for: to the owner's page, to one they have, or to a first one."""
+    origin, person = call.conversation.origin, ""
+    if call.conversation.is_owner:
+        person = PAGE_OWNER
+    elif origin.channel == PAGE:
+        person = origin.sender
+    return LoginLink(
+        asker=f"chat:{call.person}",
+        person=person,
+        origin=origin if origin.channel != PAGE else None,
+        language=call.language,
+        made_at=call.now,
+        valid_ms=page_logins.LINK_MS,
+    )

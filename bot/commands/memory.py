@@ -10,17 +10,16 @@ from functools import partial
 
 from cachetools import TTLCache
 
-from bot.agent.replies import confirmation
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.transcript import message_of
+from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
-from bot.commands.aging import told_of
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import last_save
 from bot.commands.night import NightCommands
-from bot.context import offers
+from bot.context import sentences
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
@@ -39,6 +38,36 @@ from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
+
+MONTH, YEAR = 30, 365  # days
+FIRST_MONTHS, FIRST_YEARS = 2 * MONTH, 2 * YEAR  # below, smaller units are told
+
+
+def age_of(language: str, claim: Claim, today: date) -> str:
+    """How long ago a claim was said; empty when nobody knows."""
+    if claim.said is None:
+        return ""
+    days = max(0, (today - claim.said).days)
+    if days == 0:
+        return text(language, "memory.aged.today")
+    if days < FIRST_MONTHS:
+        return text(language, "memory.aged.days", count=days)
+    if days < FIRST_YEARS:
+        return text(language, "memory.aged.months", count=days // MONTH)
+    return text(language, "memory.aged.years", count=days // YEAR)
+
+
+def told_of(language: str, claim: Claim, aging: Aging, space: str) -> list[str]:
+    """What there is to say of a claim's age, `aged` or not."""
+    aged = aging.aged(claim, space)
+    told = [age_of(language, aged, aging.today)]
+    for name, day in (("confirmed", aged.confirmed), ("used", aged.used)):
+        if day is not None:
+            told.append(text(language, f"memory.aged.{name}", date=f"{day:%Y-%m-%d}"))
+    if not aged.is_over and aging.is_faded(aged, space):
+        told.append(text(language, "memory.aged.faded"))
+    return [each for each in told if each]
+
 
 MAX_WORDS = 500  # characters of what is looked for
 MAX_SHOWN = 10  # places or messages of one answer
@@ -249,7 +278,7 @@ class MemoryCommands:
         async with self._memory.notes.watching(call.view) as watch:
             entry = await self._database.read(lambda tx: _own_message(tx, call, rest))
             message = None if entry is None else message_of(entry)
-            words = "" if message is None else offers.sentence_of(message)
+            words = "" if message is None else sentences.sentence_of(message)
             if entry is None or message is None or not words:
                 return saying(text(call.language, "offline.offer_gone"))
             # In the note of its day: a press tomorrow finds that it stands there.

@@ -19,21 +19,15 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
-from bot.commands.approvals import ApprovalCommands
-from bot.commands.choices import ModelChoices
 from bot.commands.commander import Commander, handlers
 from bot.commands.context import ContextCommands
-from bot.commands.conversation import ConversationCommands
-from bot.commands.info import InfoCommands
-from bot.commands.link import LinkCommands
+from bot.commands.conversation import ConversationCommands, ModelChoices
+from bot.commands.info import InfoCommands, UsageCommands
+from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands
 from bot.commands.night import NightCommands
-from bot.commands.remind import RemindCommands
-from bot.commands.rooms import RoomCommands
-from bot.commands.timezone import TimezoneCommands
-from bot.commands.tools import ToolCommands
-from bot.commands.usage import UsageCommands
-from bot.commands.web import WebCommands
+from bot.commands.remind import RemindCommands, TimezoneCommands
+from bot.commands.tools import ApprovalCommands, ToolCommands
 from bot.composition.ground import Ground
 from bot.delivery.live import LiveSigns
 from bot.errors import ConfigError
@@ -42,17 +36,16 @@ from bot.files.reading import FileReader
 from bot.gateway.admission import Admission
 from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
+from bot.gateway.channels import Hiding
 from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Gateway
-from bot.gateway.hiding import Hiding
 from bot.gateway.lanes import Lanes, tell_waiting
-from bot.gateway.listener import Listener
 from bot.gateway.media import MediaReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
-from bot.gateway.voice import VoiceReader
+from bot.gateway.voice import Listener, VoiceReader
 from bot.identity.routing import channels_of
 from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
@@ -72,8 +65,7 @@ from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
 from bot.upkeep.flush import Flusher, FlushService
-from bot.upkeep.night_model import NightModel
-from bot.upkeep.nights import Nights
+from bot.upkeep.nights import NightModel, Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser

@@ -9,22 +9,17 @@ from bot import housekeeping
 from bot.channel import HttpRoutes, reveal
 from bot.composition.engine import EngineParts
 from bot.composition.ground import Ground
-from bot.dashboard.account import AccountPages
 from bot.dashboard.api import MemoryPages, Readiness
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
-from bot.dashboard.context import ContextPages
 from bot.dashboard.conversations import ConversationPages
-from bot.dashboard.logins import LoginPages
-from bot.dashboard.memory.browsing import MemoryBrowser
-from bot.dashboard.memory.confirming import MemoryConfirming
+from bot.dashboard.logins import AccountPages, LoginPages, Passwords
+from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
-from bot.dashboard.memory.forgetting import MemoryForgetting
+from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting
 from bot.dashboard.memory.night import MemoryNight
-from bot.dashboard.memory.searching import MemorySearching
-from bot.dashboard.overview import OverviewPages
-from bot.dashboard.pages import WayPages
-from bot.dashboard.passwords import Passwords
+from bot.dashboard.overview import ContextPages, OverviewPages
+from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.server import DashboardServer
@@ -32,7 +27,6 @@ from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
-from bot.dashboard.visits import Visits
 from bot.doctor.channels import examined
 from bot.identity.zone import local_zone
 from bot.memory.growth import MemoryGrowth

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from bot.context import wording
+from bot.context.secrets import holds_secret
+from bot.messages import CLEAN, Message, Text
 from bot.storage import fulltext
 
 LONGEST_MESSAGE: Final = 4_000  # characters; a longer one was pasted
@@ -126,3 +128,42 @@ def _unquoted(found: re.Match[str]) -> str:
     words = found.group()
     longest = QUOTED_ZH if any(map(fulltext.is_cjk, words)) else QUOTED
     return words if words.lstrip()[0] != ">" and len(words) - 2 < longest else " "
+
+
+LONGEST: Final = 200  # characters of a sentence that is offered
+MESSAGE: Final = 600  # characters; a longer message was pasted, as were many lines
+LINES: Final = 3
+
+# A capital inside a sentence is how English marks a name; 叫 goes before one in Chinese.
+_EXACT = re.compile(
+    r"\d|(?<=[a-zß-ÿ,;] )(?!I\b)[A-ZÀ-Þ][\w’'-]*\w|叫[\u4e00-\u9fff]{2,4}"
+    r"|[零一二三四五六七八九十两百千万]+[个月号日点岁年块元]|(?:周|星期|礼拜)[一二三四五六日天]"
+)
+_WHOLLY_QUOTED = re.compile(r"[\"“”「」『』`>|{}<]")
+
+
+def is_exact(sentence: str) -> bool:
+    """True when a sentence has a name, a number or a date."""
+    return _EXACT.search(sentence) is not None
+
+
+def sentence_of(message: Message) -> str:
+    """The first sentence of a person's own words that may be offered; empty without one."""
+    own = "".join(
+        block.text
+        for block in message.blocks
+        if isinstance(block, Text) and not block.note and block.origin in CLEAN
+    ).strip()
+    if len(own) > MESSAGE or own.count("\n") >= LINES or is_unwanted(own):
+        return ""
+    return next(filter(_may_be_offered, split(own)), "")
+
+
+def _may_be_offered(sentence: str) -> bool:
+    return (
+        len(sentence) <= LONGEST
+        and is_exact(sentence)
+        and not is_question(sentence)
+        and _WHOLLY_QUOTED.search(sentence) is None
+        and not holds_secret(sentence)
+    )

@@ -22,7 +22,7 @@ from bot.channel import DEFAULT_ACCOUNT, PAGE_OWNER, Address
 from bot.channel.visitor import Visitor
 from bot.clock import Clock
 from bot.coordination import Event
-from bot.dashboard.visits import CHANNEL, origin_of
+from bot.dashboard.pages import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
 from bot.sessions import links, page_logins

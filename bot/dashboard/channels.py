@@ -22,9 +22,8 @@ from bot.channel import (
 )
 from bot.clock import Clock, to_the_minute
 from bot.dashboard import pages
-from bot.dashboard.forms import address, part_of, sent
+from bot.dashboard.pages import Visits, address, part_of, sent
 from bot.dashboard.people import shortened
-from bot.dashboard.visits import Visits
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
 from bot.findings import Told, told

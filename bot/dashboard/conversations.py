@@ -22,8 +22,7 @@ from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.config import Config
 from bot.dashboard import pages
-from bot.dashboard.forms import sent
-from bot.dashboard.visits import Visits
+from bot.dashboard.pages import Visits, sent
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.sessions import browsing, entries, imported, store

@@ -32,7 +32,7 @@ from bot.channel.kit.assets import STYLE
 from bot.channel.visitor import VISITOR, Visitor
 from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
 from bot.dashboard import pages
-from bot.dashboard.install import ICONS
+from bot.dashboard.push import ICONS
 from bot.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:

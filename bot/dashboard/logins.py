@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
+import structlog
 from aiohttp import web
 
+from bot.channel import PAGE_OWNER
+from bot.channel.visitor import shared, visitor_of
 from bot.clock import to_the_minute
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
-from bot.dashboard.forms import sent
-from bot.dashboard.visits import Visits
+from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard
+from bot.dashboard.pages import Visits, sent
+from bot.identity import MessageOrigin
 from bot.sessions import page_logins
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 HERE = "/logins"
 
@@ -91,3 +101,253 @@ class LoginPages:
 def _own_url(request: web.Request) -> str:
     """The address that the owner has the page open at."""
     return request.headers.get("Origin") or f"http://{request.headers.get('Host', '')}"
+
+
+SHORTEST, LONGEST = 12, 256  # characters
+AT_ONCE = 2  # each takes MEMORY meanwhile
+MEMORY = 19_456  # KiB; with TIMES the least that OWASP's cheat sheet of passwords recommends
+TIMES: Final = 2
+# Of no password at all: what is typed for a name that has none takes the same time.
+NOBODYS = (
+    "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
+    "$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+)
+
+
+class Passwords:
+    """Hashes and compares; so many at a time, in threads."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+
+    async def hash(self, password: str) -> str:
+        """A hash to keep, with a salt and its parameters in it."""
+        async with self._free:
+            return await asyncio.to_thread(_hash, password)
+
+    async def matches(self, hashed: str, typed: str) -> bool:
+        """Whether this is the password; an empty hash is nobody's, and takes as long."""
+        if len(typed) > LONGEST:
+            typed = ""
+        async with self._free:
+            return await asyncio.to_thread(_matches, hashed or NOBODYS, typed) and bool(hashed)
+
+
+def _hash(password: str) -> str:
+    return _hasher().hash(password)
+
+
+def _matches(hashed: str, typed: str) -> bool:
+    from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - see below
+
+    try:
+        return _hasher().verify(hashed, typed)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+@cache
+def _hasher() -> PasswordHasher:
+    from argon2 import PasswordHasher  # noqa: PLC0415 - only where somebody has a password
+
+    return PasswordHasher(time_cost=TIMES, memory_cost=MEMORY, parallelism=1)
+
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Entrance:
+    """`/login`, and `/enter` for links.
+
+    A link that is only looked at, as chat programs do for a preview, is not used up: that takes a
+    press on the button of its page.
+    """
+
+    def __init__(
+        self, guard: Guard, browsers: Browsers | None = None, passwords: Passwords | None = None
+    ) -> None:
+        """Without `browsers` there is but the owner, by a cookie that nothing is stored of."""
+        self._guard = guard
+        self._browsers = browsers
+        self._passwords = passwords or Passwords()
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        login = [web.get("/login", self._login_page), web.post("/login", self._login)]
+        if self._browsers is None:
+            return login
+        return [*login, web.get("/enter", self._link_page), web.post("/enter", self._enter)]
+
+    # --- the token, or a name and a password ------------------------------------------------------
+
+    async def _login_page(self, request: web.Request) -> web.Response:
+        if self._guard.tokens is None or pages.is_known(request):
+            return pages.see("/")
+        return pages.login(request)
+
+    async def _login(self, request: web.Request) -> web.Response:
+        tokens = self._guard.tokens
+        if tokens is None:
+            return pages.see("/")
+        form = await sent(request)
+        name = form.get("name", "").strip().lower()
+        if name and self._browsers is not None:
+            return await self._by_password(request, name, form.get("password", ""), self._browsers)
+        verdict = await self._guard.prove(request, form.get("token", ""))
+        if verdict == "too_many":
+            return pages.refuse(request, 429, "too_many")
+        if verdict == "wrong":
+            return pages.login(request, status=401, problem="token_wrong")
+        return await self._let_in(request, PAGE_OWNER, tokens.issue())
+
+    async def _by_password(
+        self, request: web.Request, name: str, typed: str, browsers: Browsers
+    ) -> web.Response:
+        known = await browsers.person(name) if page_logins.is_name(name) else None
+        hashed = known.password if known is not None else ""
+        is_right = await self._passwords.matches(hashed, typed)
+        match await self._guard.answer(request, is_right=is_right, name=name):
+            case "too_many":
+                return pages.refuse(request, 429, "too_many_passwords")
+            case "wrong":
+                return pages.login(request, status=401, problem="password_wrong")
+            case "right":
+                origin = known.origin if known is not None else None
+                return await self._let_in(request, name, page_logins.new_key(), origin)
+
+    # --- by a link --------------------------------------------------------------------------------
+
+    async def _link_page(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "")
+        found = await self._browsers.offered(key) if self._browsers is not None else None
+        if found is None:
+            return pages.refuse(request, 410, "link_gone")
+        return pages.page(request, "enter.html", key=key)
+
+    async def _enter(self, request: web.Request) -> web.Response:
+        form = await sent(request)
+        if self._browsers is None:
+            return pages.refuse(request, 400, "bad_request")
+        entered = await self._browsers.enter(form.get("key", ""))
+        # Nobody finds 256 bits; but whoever tries is as slow as with the token.
+        verdict = await self._guard.answer(request, is_right=entered is not None)
+        if entered is None:
+            number, why = (429, "too_many") if verdict == "too_many" else (410, "link_gone")
+            return pages.refuse(request, number, why)
+        tokens = self._guard.tokens
+        cookie = page_logins.new_key()
+        if entered.person == PAGE_OWNER and tokens is not None:
+            cookie = tokens.issue()
+        return await self._let_in(request, entered.person, cookie, entered.origin)
+
+    async def _let_in(
+        self,
+        request: web.Request,
+        person: str,
+        cookie: str,
+        origin: MessageOrigin | None = None,
+    ) -> web.Response:
+        if self._browsers is not None:
+            await self._browsers.begin(
+                person, cookie, request.headers.get("User-Agent", ""), origin
+            )
+        response = pages.see("/")
+        response.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=COOKIE_SECONDS,
+            httponly=True,
+            samesite="Strict",
+            # Behind a TLS proxy the page's own origin tells that the browser speaks https.
+            secure=request.secure or request.headers.get("Origin", "").startswith("https://"),
+        )
+        log.info("dashboard.login.ok", is_owner=person == PAGE_OWNER)
+        return response
+
+
+ACCOUNT = "/account"
+
+
+class AccountPages:
+    """Each visitor's own; the owner's log in with the token, everybody else may have a password."""
+
+    def __init__(self, browsers: Browsers, visits: Visits, passwords: Passwords) -> None:
+        self._browsers = browsers
+        self._visits = visits
+        self._passwords = passwords
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are."""
+        return shared(
+            [
+                web.get(ACCOUNT, self._page),
+                web.post(f"{ACCOUNT}/end", self._end),
+                web.post(f"{ACCOUNT}/end-others", self._end_others),
+                web.post(f"{ACCOUNT}/logout", self._log_out),
+                web.post(f"{ACCOUNT}/password", self._set_password),
+            ]
+        )
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return await self._drawn(request)
+
+    async def _drawn(
+        self, request: web.Request, *, status: int = 200, problem: str = ""
+    ) -> web.Response:
+        visitor, zone = visitor_of(request), self._visits.of(request).zone
+        known = None if visitor.is_owner else await self._browsers.person(visitor.name)
+        logins = [
+            {
+                "id": login.id,
+                "browser": login.browser,
+                "since": to_the_minute(login.made_at, zone),
+                "seen": to_the_minute(login.seen_at, zone),
+                "is_this": login.id == visitor.login,
+            }
+            for login in await self._browsers.of(visitor.name)
+        ]
+        return pages.page(
+            request,
+            "account.html",
+            status,
+            logins=logins,
+            has_password=known is not None and bool(known.password),
+            shortest=SHORTEST,
+            problem=problem,
+            is_done="done" in request.query,
+        )
+
+    async def _end(self, request: web.Request) -> web.Response:
+        login = (await sent(request)).get("login", "")
+        if not login:
+            return pages.refuse(request, 400, "bad_request")
+        await self._browsers.end(visitor_of(request).name, login)
+        return pages.see(ACCOUNT)
+
+    async def _end_others(self, request: web.Request) -> web.Response:
+        visitor = visitor_of(request)
+        await self._browsers.end(visitor.name, besides=visitor.login)
+        return pages.see(ACCOUNT)
+
+    async def _log_out(self, request: web.Request) -> web.Response:
+        visitor = visitor_of(request)
+        if visitor.login:
+            await self._browsers.end(visitor.name, visitor.login)
+        response = pages.see("/login")
+        response.del_cookie(COOKIE)
+        return response
+
+    async def _set_password(self, request: web.Request) -> web.Response:
+        visitor = visitor_of(request)
+        form = await sent(request)
+        old, new = form.get("old", ""), form.get("new", "")
+        known = None if visitor.is_owner else await self._browsers.person(visitor.name)
+        if known is None:
+            return pages.refuse(request, 400, "bad_request")
+        if known.password and not await self._passwords.matches(known.password, old):
+            return await self._drawn(request, status=400, problem="old_wrong")
+        if not SHORTEST <= len(new) <= LONGEST:
+            return await self._drawn(request, status=400, problem="length")
+        hashed = await self._passwords.hash(new)
+        await self._browsers.set_password(visitor.name, hashed, besides=visitor.login)
+        return pages.see(f"{ACCOUNT}?done")

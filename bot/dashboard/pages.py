@@ -7,17 +7,22 @@ whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` f
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlencode
 
 from aiohttp import web
 
+from bot.channel import DEFAULT_ACCOUNT
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
 from bot.config import Config
 from bot.i18n import language_of, text
+from bot.identity import Conversation, ConversationResolver
+from bot.identity.values import MessageOrigin
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -179,3 +184,69 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+SHOWN = 50  # of a list at once
+
+T = TypeVar("T")
+
+
+async def sent(request: web.Request) -> Mapping[str, str]:
+    """The fields of a form as texts; files are left out.
+
+    Raises:
+        HTTPBadRequest: it is no form that can be read.
+    """
+    try:
+        form = await request.post()
+    # Bytes that are no text, an unknown charset, or parts without a boundary between them.
+    except (ValueError, LookupError, AssertionError) as error:
+        raise web.HTTPBadRequest from error
+    return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """A part of a list: its rows, which part it is of how many, and how long the list is."""
+
+    rows: Sequence[T]
+    number: int
+    parts: int
+    total: int
+
+
+def part_of(rows: Sequence[T], wanted: str, size: int = SHOWN) -> Part[T]:
+    """The part of a list that a query asks for by its number from 1; the nearest there is."""
+    parts = max(1, -(-len(rows) // size))
+    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 8 else 1
+    number = min(max(number, 1), parts)
+    return Part(rows[(number - 1) * size : number * size], number, parts, len(rows))
+
+
+def address(path: str, wanted: str, name: str, number: int) -> str:
+    """Where part `number` of the list `name` of a page is, among what is looked for there."""
+    query = {"q": wanted} if wanted else {}
+    return f"{path}?{urlencode({**query, name: number})}#{name}"
+
+
+CHANNEL = "web"
+
+
+class Visits:
+    """Resolves a request to the conversation that its visitor has in the page.
+
+    So every page takes person, view, rights, language and zone from where the chat takes them.
+    """
+
+    def __init__(self, resolver: ConversationResolver) -> None:
+        self._resolver = resolver
+
+    def of(self, request: web.Request) -> Conversation:
+        """The conversation of whoever asks."""
+        locale = request.headers.get("Accept-Language", "").partition(",")[0]
+        return self._resolver.of(origin_of(visitor_of(request).name, locale))
+
+
+def origin_of(name: str, locale: str = "") -> MessageOrigin:
+    """Where a visitor of this name writes from: their chat in the page."""
+    return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)

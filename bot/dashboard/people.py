@@ -15,8 +15,7 @@ from bot.admitting import LetIn
 from bot.channel import DEFAULT_ACCOUNT
 from bot.clock import Clock, to_the_minute
 from bot.dashboard import pages
-from bot.dashboard.forms import address, part_of, sent
-from bot.dashboard.visits import Visits
+from bot.dashboard.pages import Visits, address, part_of, sent
 from bot.delivery.outbox import Letter
 from bot.identity import ConversationResolver, Link, Seat, routing
 from bot.identity.policy import PolicySnapshot

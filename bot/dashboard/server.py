@@ -21,10 +21,9 @@ from bot.config import Config, DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
 from bot.dashboard.browsers import Browsers
-from bot.dashboard.entrance import Entrance
 from bot.dashboard.guard import FindGuest, Guard, add_security_headers
-from bot.dashboard.install import InstallPages
-from bot.dashboard.passwords import Passwords
+from bot.dashboard.logins import Entrance, Passwords
+from bot.dashboard.push import InstallPages
 from bot.errors import ConfigError, StorageError
 
 log = structlog.stdlib.get_logger(__name__)

@@ -16,7 +16,7 @@ from bot.config import Config
 from bot.context.report import grouped
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
-from bot.dashboard.visits import Visits
+from bot.dashboard.pages import Visits
 from bot.i18n import text
 from bot.identity.routing import OWNER
 from bot.identity.zone import local_zone

@@ -10,18 +10,13 @@ from bot.channel import Finding
 from bot.doctor import (
     backups,
     channels,
-    clock,
     left_over,
     limits,
     memory,
-    models,
-    page,
-    speech,
+    network,
+    services,
     storage,
-    tokens,
-    tools,
     urgent,
-    web,
 )
 from bot.doctor.setup import Setup
 from bot.errors import ConfidantError
@@ -46,17 +41,17 @@ class Found:
 CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", backups.check),
-    Check("clock", clock.check),
+    Check("clock", network.check_clock),
     Check("limits", limits.check),
-    Check("page", page.check),
-    Check("model", models.check),
+    Check("page", network.check_page),
+    Check("model", services.check_models),
     Check("memory", memory.check),
-    Check("tools", tools.check),
-    Check("speech", speech.check),
-    Check("tokens", tokens.check),
+    Check("tools", services.check_tools),
+    Check("speech", services.check_speech),
+    Check("tokens", services.check_tokens),
     Check("messages", left_over.check),
     Check("connections", urgent.check),
-    Check("web", web.check),
+    Check("web", services.check_web),
 )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from bot.files.encoding import charset_of, decoded, is_binary
-from bot.files.marks import Mark
+from bot.files.opener import Mark
 from bot.files.sandbox import Unreadable
 
 MOST_CHARACTERS = 1_000_000

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from bot.files import sheets
-from bot.files.marks import Mark
+from bot.files.opener import Mark
 from bot.files.sandbox import Unreadable
 
 MOST_UNPACKED = 200_000_000  # bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError
 
-from bot.files.marks import Mark
+from bot.files.opener import Mark
 from bot.files.sandbox import Unreadable
 
 

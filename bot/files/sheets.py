@@ -12,7 +12,7 @@ from datetime import datetime
 
 from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum
 
-from bot.files.marks import Mark
+from bot.files.opener import Mark
 from bot.files.sandbox import Unreadable
 
 WIDEST_GAP = 20  # empty cells between two of a row that are shown as such

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bot.agent.approvals import call_of
 from bot.agent.tools.asking import DecidedCall, shown
+from bot.agent.turn import call_of
 from bot.channel import Button, Inbound
 from bot.clock import Clock
 from bot.delivery.outbox import Extra

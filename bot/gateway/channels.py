@@ -9,16 +9,23 @@ import structlog
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    Address,
     Channel,
     ChannelPlugin,
     CommandMenu,
     Engine,
     Health,
     HttpRoutes,
+    ShowsHistory,
 )
 from bot.commands.menu import menus
 from bot.config import ChannelsConfig
+from bot.coordination import Coordination, Event
+from bot.errors import StorageError
 from bot.gateway.gateway import Connections
+from bot.identity import ConversationResolver, MessageOrigin
+from bot.memory import versions
+from bot.storage import Database
 
 log = structlog.get_logger(__name__)
 
@@ -119,3 +126,50 @@ async def _publish(channel: CommandMenu) -> None:
         await channel.publish_commands(menus())
     except Exception:
         log.exception("channel.menu.failed")
+
+
+class Hiding:
+    """Has channels that show what was said show it anew, for whoever had some of it forgotten."""
+
+    def __init__(
+        self,
+        database: Database,
+        resolver: ConversationResolver,
+        channels: Mapping[str, Channel],
+        coordination: Coordination,
+    ) -> None:
+        self._database = database
+        self._resolver = resolver
+        self._channels = channels
+        self._known: Mapping[str, int] = {}
+        coordination.on("forgotten", self._heard)
+
+    async def begin(self) -> None:
+        """Know what was forgotten before anybody looks.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        self._known = await self._database.read(versions.numbers)
+
+    async def look(self) -> None:
+        """Something was forgotten, here or elsewhere: let no page show it. Never raises."""
+        try:
+            numbers = await self._database.read(versions.numbers)
+            changed = {space for space, n in numbers.items() if self._known.get(space) != n}
+            if not changed:
+                return
+            for channel in tuple(self._channels.values()):
+                if isinstance(channel, ShowsHistory):
+                    await channel.forgotten(lambda address: self._space_of(address) in changed)
+            self._known = numbers
+        except StorageError as error:
+            log.warning("forgotten.not_hidden", error=type(error).__name__)
+
+    async def _heard(self, _event: Event) -> None:
+        await self.look()
+
+    def _space_of(self, address: Address) -> str:
+        chat = address.chat
+        origin = MessageOrigin(address.channel, address.account, chat, "direct", chat)
+        return self._resolver.of(origin).view.space

@@ -8,15 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bot.agent import replies
-from bot.agent.meter import Meter
+from bot.agent import turn
 from bot.agent.models import Usage
 from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
-from bot.agent.replies import spoken
 from bot.agent.tools import ToolContext, provenance
 from bot.agent.transcript import new_entry
-from bot.agent.turn import TurnResult
+from bot.agent.turn import Meter, TurnResult, spoken
 from bot.channel import Button, Channel, Inbound
 from bot.channel.kit.text import closed
 from bot.clock import Clock
@@ -314,9 +312,9 @@ def answer_of(
 ) -> Answer:
     """What a turn's result tells, after what was understood of its voice messages."""
     language, model = prepared.request.language, prepared.active.limits.name
-    stored = replies.confirmation(language, prepared.request.context.memory.written)
+    stored = turn.confirmation(language, prepared.request.context.memory.written)
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
-    reply = replies.without_confirmations(result.reply)
+    reply = turn.without_confirmations(result.reply)
     notice, is_failure = "", False
     if isinstance(result.error, LimitReached) and prepared.balance.refused is not None:
         notice = _refusal(prepared, prepared.balance.refused)
@@ -373,7 +371,7 @@ def display_text(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
         return message.text
-    return replies.without_confirmations(spoken(message.text))
+    return turn.without_confirmations(spoken(message.text))
 
 
 def _place_of(use: ToolUse, said: Sequence[Message]) -> int:

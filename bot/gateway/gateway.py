@@ -29,8 +29,8 @@ from bot.channel import (
     ModelChoice,
 )
 from bot.clock import Clock
-from bot.commands.choices import ModelChoices
 from bot.commands.commander import Commander
+from bot.commands.conversation import ModelChoices
 from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
 from bot.errors import FenceLost, StorageError

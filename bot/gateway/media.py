@@ -20,8 +20,7 @@ from bot.errors import ChannelError, StorageError
 from bot.files.encoding import decoded, is_binary
 from bot.files.reading import Document, FileReader
 from bot.files.sandbox import Unreadable
-from bot.gateway.listener import Listener
-from bot.gateway.voice import MOST_AUDIO, files_of
+from bot.gateway.voice import MOST_AUDIO, Listener, files_of
 from bot.i18n import text
 from bot.messages import Picture, Text
 from bot.sessions.artifacts import PICTURE, ArtifactStore

@@ -25,9 +25,9 @@ from bot.memory.note_store import Watch
 from bot.messages import Message, Text, Whose
 from bot.money.allowance import UNLIMITED, Allowance
 from bot.money.limits import Balance
+from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
-from bot.sessions.snapshots import Snapshot
 from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 

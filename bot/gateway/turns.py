@@ -9,10 +9,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
-from bot.agent.meter import Meter
-from bot.agent.replies import without_confirmations
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import RunningTurns, Turn, TurnRequest, TurnResult
+from bot.agent.turn import Meter, RunningTurns, Turn, TurnRequest, TurnResult, without_confirmations
 from bot.channel import Activity, Address, Channel, Drafts, Typing
 from bot.delivery.live import LiveSigns
 from bot.errors import ModelTooLarge

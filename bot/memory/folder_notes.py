@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import structlog
 import watchfiles
 
-from bot.memory import disk, folders, layout
+from bot.memory import disk, layout
 from bot.memory.note_store import Seen, Watch
 
 STEP_MS = 50  # how long the operating system's events are gathered
@@ -81,7 +81,7 @@ class FolderNotes:
 
     def prepare(self) -> int:
         """See `NoteStore.prepare`; nothing is raised, and what a person has written stays."""
-        return folders.prepare(self.root)
+        return layout.prepare(self.root)
 
     async def tidy(self) -> None:
         """Nothing is kept."""

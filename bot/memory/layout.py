@@ -13,10 +13,15 @@ there is such a file somewhere else or not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+
+import structlog
 
 from bot.errors import NotVisible
 from bot.identity.view import MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
+from bot.storage import files
 
 PEOPLE = "people"
 ROOMS = "rooms"
@@ -177,3 +182,53 @@ def _partition(space: str, inner: tuple[str, ...]) -> str:
     if len(inner) == 1 and space.startswith(f"{ROOMS}/"):
         return space if inner[0] == ROOM_FILE else ""
     return f"{space}{PRIVATE}" if len(inner) == 1 and inner[0] in PRIVATE_FILES else ""
+
+
+log = structlog.get_logger(__name__)
+
+
+def source() -> Traversable:
+    """Where the templates are: inside the installed package, or in the repository's `config`."""
+    packaged = resources.files("bot.memory").joinpath("workspace")
+    if packaged.is_dir():
+        return packaged
+    return Path(__file__).parents[2] / "config" / "workspace"
+
+
+def templates() -> dict[str, str]:
+    """What a new workspace begins with: texts by name, in the order of the names."""
+    found = sorted(source().iterdir(), key=lambda file: file.name)
+    return {file.name: file.read_text("utf-8") for file in found if file.name in BOOTSTRAP}
+
+
+def prepare(workspace: Path) -> int:
+    """Copy the templates into a workspace that has none of these files yet; how many were copied.
+
+    A workspace with any of them is somebody's own: what is missing there was left out on purpose.
+    A `memory.md` without a MEMORY.md becomes that.
+    """
+    try:
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _adopt(workspace)
+        if any((workspace / name).exists() for name in BOOTSTRAP):
+            return 0
+        copied = 0
+        for name, text in templates().items():
+            # "x": should another process be quicker, its file stays.
+            with open(workspace / name, "x", encoding="utf-8", opener=files.opener) as file:
+                file.write(text)
+            copied += 1
+    except OSError as error:
+        log.warning("workspace.not_prepared", error=type(error).__name__)
+        return 0
+    log.info("workspace.prepared", files=copied)
+    return copied
+
+
+def _adopt(workspace: Path) -> None:
+    """Let a `memory.md`, as an OpenClaw workspace may have it, be MEMORY.md; a link is left."""
+    names = {path.name for path in workspace.iterdir() if path.is_file() and not path.is_symlink()}
+    older = sorted(name for name in names if name.lower() == MEMORY_FILE.lower())
+    if older and MEMORY_FILE not in names:
+        (workspace / older[0]).rename(workspace / MEMORY_FILE)
+        log.warning("workspace.older_memory", name=older[0])

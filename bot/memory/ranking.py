@@ -15,19 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
-from bot.memory import (
-    chunking,
-    claims,
-    dates,
-    line_scores,
-    listing,
-    markdown,
-    periods,
-    snippets,
-    speakers,
-    vectors,
-    words,
-)
+from bot.memory import chunking, claims, dates, listing, markdown, periods, snippets, vectors, words
 from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
 from bot.memory.periods import Period
@@ -191,7 +179,7 @@ def _listed(good: Sequence[Scored], request: Request, config: MemoryConfig) -> I
         each, passage = good[at], pool[at]
         shown = snippets.joined(passage.units, chosen)
         meant = {unit.line: near for unit, near in zip(passage.units, passage.meant, strict=True)}
-        yield each, shown, line_scores.of(shown, passage.units, each.unit_scores, meant)
+        yield each, shown, listing.of(shown, passage.units, each.unit_scores, meant)
 
 
 def _passage(scored: Scored) -> listing.Passage:
@@ -208,7 +196,7 @@ def _passage(scored: Scored) -> listing.Passage:
         meant=[meant.get(unit.line, 0.0) for unit in units],
         others=[
             is_others and bool(name)
-            for is_others, name in zip(others, speakers.labels(units), strict=True)
+            for is_others, name in zip(others, listing.labels(units), strict=True)
         ],
     )
 
@@ -305,13 +293,13 @@ def score_words(
             + LINE_SHARE * float(lines[number])
             + PAIR_SHARE * float(found.pairs[number])
         )
-    who = speakers.Speakers(texts, query, tokenize)
+    who = listing.Speakers(texts, query, tokenize)
     if who.are_known:
         _score_speech(scored, who, found, shares)
 
 
 def _score_speech(
-    scored: Sequence[Scored], who: speakers.Speakers, found: Matches, shares: Matrix
+    scored: Sequence[Scored], who: listing.Speakers, found: Matches, shares: Matrix
 ) -> None:
     """Set what candidates say of who was asked for."""
     texts = [each.prepared for each in scored]
@@ -323,7 +311,7 @@ def _score_speech(
         each.speech = (
             NAMED * float(named[number])
             + SAID * float(said[number])
-            + FIRST * speakers.is_first_person(line)
+            + FIRST * listing.is_first_person(line)
         )
 
 

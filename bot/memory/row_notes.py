@@ -20,8 +20,8 @@ from bot.coordination import Coordination, Event
 from bot.errors import FenceLost, NotVisible, StorageError, ToolError
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE
 from bot.invocation import confidant
-from bot.memory import folders as workspace_folders
 from bot.memory import forgettings, layout
+from bot.memory import layout as workspace_folders
 from bot.memory.note_store import (
     FORGOTTEN,
     KEEPS_CHANGING,

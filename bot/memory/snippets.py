@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from bot.memory import chunking, line_scores
+from bot.memory import chunking, listing
 from bot.memory.chunking import Unit
 from bot.memory.search import Line
 
@@ -32,12 +32,12 @@ def snippet(
         for words, unit in zip(by_words, units, strict=True)
     ]
     shown = best_lines(units, worth)
-    return shown, line_scores.of(shown, units, by_words, meant)
+    return shown, listing.of(shown, units, by_words, meant)
 
 
 def meanings(text: str, cosines: Sequence[float]) -> Mapping[int, float]:
     """The cosine of each line of a passage, by those of its windows."""
-    return line_scores.meanings(chunking.windows(text) if cosines else [], cosines)
+    return listing.meanings(chunking.windows(text) if cosines else [], cosines)
 
 
 def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:

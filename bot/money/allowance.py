@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
-from bot.agent.meter import Meter, added
 from bot.agent.models import Reply, Request, TextDelta, Usage, Writer
+from bot.agent.turn import Meter, added
 from bot.clock import Clock
 from bot.config import OFFLINE, Config, LimitsConfig
 from bot.errors import LimitReached

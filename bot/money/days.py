@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Final
 
-from bot.agent.meter import added
 from bot.agent.models import Usage
+from bot.agent.turn import added
 from bot.clock import moment
 from bot.money import counts
 from bot.money.counts import Count

@@ -27,7 +27,7 @@ from bot.memory.row_notes import space_of
 from bot.portability import places
 from bot.portability.places import Files, ReadOnly
 from bot.recovery import Restored, note, rebuilt
-from bot.sessions import approvals, page_logins, removals, snapshots
+from bot.sessions import approvals, compactions, page_logins, removals
 from bot.sessions.erasing import WAITING, Mark
 from bot.sessions.removals import NOTHING, Removals
 from bot.storage import Database, Transaction, backup, changes
@@ -193,7 +193,7 @@ def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple
     nights.clear(tx)
     count = len({id_ for id_, _ in new}) + len(forgotten.results) + len(erased)
     if count or forgotten.spaces:  # what requests begin with may hold it
-        snapshots.drop_all(tx)
+        compactions.drop_all(tx)
     changes.renew(tx)
     note(tx, Restored(now, name, counts={"forgotten": count}))
     return count, erased

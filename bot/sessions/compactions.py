@@ -6,15 +6,18 @@ was said before. Taking it back moves a pointer; nothing is ever removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter
 
 from bot.messages import Whose
 from bot.sessions import store
 from bot.sessions.entries import GONE, Entry, NewEntry
 from bot.sessions.store import Session
-from bot.storage import Transaction
+from bot.storage import Transaction, Value, fulltext
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +116,135 @@ def undo(tx: Transaction, session: Session) -> Compaction | None:
         held=1,
     )
     return taken_back
+
+
+Name = tuple[str, str]
+"""Which snapshot: the session's id, and the name of the view."""
+
+
+Sizes = tuple[tuple[str, int], ...]
+
+_SIZES: Final[TypeAdapter[tuple[Sizes, Sizes]]] = TypeAdapter(tuple[Sizes, Sizes])
+_ONE = "session_id = ? AND view = ?"
+_UNUSED = """DELETE FROM prefix_texts
+    WHERE NOT EXISTS (SELECT 1 FROM prefixes WHERE system = digest)
+    AND NOT EXISTS (SELECT 1 FROM prefixes WHERE tools = digest)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The system prompt of a session, and its tools as JSON.
+
+    Of the files in the prompt it has the names and about how many tokens each is: of those about
+    people in `remembered`, of the others in `own`.
+    """
+
+    system: str
+    tools: str
+    own: Sizes = ()
+    remembered: Sizes = ()
+
+
+def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
+    """The snapshots of a session, by the name of the view they were made for."""
+    rows = tx.execute(
+        "SELECT view, system.text, tools.text, sizes FROM prefixes "
+        "JOIN prefix_texts AS system ON system.digest = prefixes.system "
+        "JOIN prefix_texts AS tools ON tools.digest = prefixes.tools WHERE session_id = ?",
+        (session_id,),
+    )
+    return {row[0]: Snapshot(row[1], row[2], *_SIZES.validate_json(row[3])) for row in rows}
+
+
+def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
+    """The snapshots of these keys' sessions."""
+    return _names(tx, f"key IN ({','.join('?' * len(keys))})", keys)
+
+
+def _names(tx: Transaction, where: str, values: Sequence[Value]) -> list[Name]:
+    rows = tx.execute(
+        "SELECT session_id, view FROM prefixes JOIN sessions ON id = session_id "
+        f"WHERE {where} ORDER BY session_id, view",
+        values,
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
+    """Those of these snapshots that hold some words; case and spacing do not count."""
+    wanted = fulltext.folded(words)
+    found: list[Name] = []
+    known: dict[str, bool] = {}  # whether a text has them, by its digest
+    for name in names if wanted else ():
+        for (digest,) in tx.execute(f"SELECT system FROM prefixes WHERE {_ONE}", name):
+            if digest not in known:
+                rows = tx.execute("SELECT text FROM prefix_texts WHERE digest = ?", (digest,))
+                known[digest] = any(wanted in fulltext.folded(row[0]) for row in rows)
+            if known[digest]:
+                found.append(name)
+    return found
+
+
+def remove(tx: Transaction, names: Sequence[Name]) -> None:
+    """Remove snapshots; the next request of their sessions makes them anew."""
+    drop_old(tx, names)
+    for session_id in dict.fromkeys(session_id for session_id, _ in names):
+        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
+
+
+def before(tx: Transaction, at: int) -> list[Name]:
+    """The snapshots of sessions that were last spoken in before a time, in ms since the epoch."""
+    return _names(tx, "made_at < ? AND last_user_at < ?", (at, at))
+
+
+def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
+    """Remove those of sessions whose old months are dropped; what is said there begins anew."""
+    digests: set[str] = set()
+    for name in names:
+        rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)
+        digests.update(str(digest) for row in rows for digest in row)
+    for digest in sorted(digests):
+        tx.execute(f"{_UNUSED} AND digest = ?", (digest,))
+
+
+def drop_of(tx: Transaction, session_id: str) -> None:
+    """Remove those of a session."""
+    tx.execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
+    drop_unused(tx)
+
+
+def drop_all(tx: Transaction) -> None:
+    """Remove all: an older database may have in them what was forgotten since."""
+    tx.execute("DELETE FROM prefixes")
+    tx.execute("DELETE FROM prefix_texts")
+
+
+def drop_unused(tx: Transaction) -> None:
+    """Remove the texts that no session begins with any more."""
+    tx.execute(_UNUSED)
+
+
+def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: int) -> None:
+    """Keep the first snapshot of a session and view; a later one changes nothing.
+
+    Together with the first turn that saw it, which changes the session's version.
+    """
+    sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
+    texts = (snapshot.system, snapshot.tools)
+    digests = tuple(map(_digest, texts))
+    by_digest = dict(zip(digests, texts, strict=True))
+    is_new = tx.execute(
+        "INSERT INTO prefixes(session_id, view, system, tools, sizes, made_at) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(session_id, view) DO NOTHING RETURNING 1",
+        (session_id, view, *digests, sizes, now),
+    )
+    if is_new:
+        marks = ", ".join(["(?, ?)"] * len(by_digest))
+        tx.execute(
+            f"INSERT INTO prefix_texts(digest, text) VALUES {marks} ON CONFLICT(digest) DO NOTHING",
+            [value for item in by_digest.items() for value in item],
+        )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from bot.identity import MessageOrigin
-from bot.sessions import belongings, entries, snapshots, speakers, store, uploads
+from bot.sessions import belongings, compactions, entries, speakers, store, uploads
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
 from bot.storage import Transaction, fulltext
@@ -95,11 +95,11 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
             for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
                 tx.forget_text(int(seq))
         tx.execute(f"DELETE FROM {table} WHERE {where}", values)
-    snapshots.drop_unused(tx)
+    compactions.drop_unused(tx)
     _leave_inbox(tx, found)
     for session_id in found.sessions:
-        key = f"{WAITING}{session_id}."
-        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(key), key))
+        begins = f"{WAITING}{session_id}."
+        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(begins), begins))
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
@@ -240,7 +240,7 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
         store.set_mirror_bytes(tx, session_id, size)
         tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
-        snapshots.drop_of(tx, session_id)
+        compactions.drop_of(tx, session_id)
 
 
 def _goes(entry: Entry, begun: bool, is_answer: bool) -> bool:  # noqa: FBT001 - both are facts

@@ -19,14 +19,14 @@ from bot.identity.view import MemoryView
 from bot.sessions import (
     artifacts,
     browsing,
+    compactions,
     entries,
     removals,
     repeats,
     search,
-    snapshots,
     uploads,
 )
-from bot.sessions.snapshots import Name
+from bot.sessions.compactions import Name
 from bot.storage import Database, Transaction, fulltext, insist
 from bot.tool_results import LABELS
 
@@ -110,7 +110,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         keys=keys,
         newest=newest,
         mentions=tuple(await sliced(numbers, SLICE, among)),
-        prompts=tuple(await sliced(names, LONG_SLICE, snapshots.among)),
+        prompts=tuple(await sliced(names, LONG_SLICE, compactions.among)),
         results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
@@ -139,11 +139,11 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     spoke = tx.execute(f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks})", late)
     names = [
         name
-        for name in snapshots.names_of(tx, held.keys)
+        for name in compactions.names_of(tx, held.keys)
         if name not in held.seen or name[:1] in spoke
     ]
-    prompts = [*held.prompts, *snapshots.among(tx, names, words)]
-    snapshots.remove(tx, prompts)
+    prompts = [*held.prompts, *compactions.among(tx, names, words)]
+    compactions.remove(tx, prompts)
     ids = [id_ for id_ in artifacts.ids_of(tx, held.keys) if id_ not in held.seen]
     results = artifacts.among(tx, ids, words)
     artifacts.remove(tx, results)
@@ -176,7 +176,7 @@ def _everything(
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
     keys = tuple(search.keys_of(tx, view))
     newest = int(tx.execute("SELECT coalesce(max(seq), 0) FROM entries")[0][0])
-    names, ids = snapshots.names_of(tx, keys), artifacts.ids_of(tx, keys)
+    names, ids = compactions.names_of(tx, keys), artifacts.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
-from bot.agent.meter import Meter
 from bot.agent.models import Purpose, Usage
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
+from bot.agent.turn import Meter
 from bot.channel import Activity
 from bot.context import budget
 from bot.context.budget import Budget

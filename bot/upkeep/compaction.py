@@ -16,7 +16,7 @@ from typing import Literal
 import structlog
 from cachetools import LRUCache
 
-from bot.agent.meter import Meter
+from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock
 from bot.config import Config, ContextConfig

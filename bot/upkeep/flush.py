@@ -13,13 +13,11 @@ from datetime import datetime
 
 import structlog
 
-from bot.agent.meter import Meter
 from bot.agent.models import Writer
-from bot.agent.replies import TOKENS
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import Turn, TurnRequest
+from bot.agent.turn import TOKENS, Meter, Turn, TurnRequest
 from bot.clock import Clock
 from bot.config import Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens

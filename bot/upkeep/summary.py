@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.meter import Meter
 from bot.agent.models import Reply, Request, TextDelta, Writer
-from bot.agent.replies import is_silent
+from bot.agent.turn import Meter, is_silent
 from bot.context import excerpt, quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (

@@ -15,7 +15,7 @@ from bot.context.report import Part, Report
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.money import prices
-from bot.sessions.snapshots import Snapshot
+from bot.sessions.compactions import Snapshot
 from bot.tool_results import Quoted
 from bot.upkeep.active_session import ActiveSession, Fill
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from bot.channel import Attachment, Button
-from bot.context.usage_chart import draw, legend
+from bot.context.report import draw, legend
 from tests.e2e.test_web_page import lines, luminance, no_sideways_scroll, say
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]

@@ -288,8 +288,8 @@ async def test_of_many_nodes_one_makes_it(tmp_path, url):
     database = await PostgresDatabase.open(url)
     await database.start(takeover.prepare)
     try:
-        turns = OneAtATime()
-        nodes = [node(tmp_path / str(number), url, target, database, turns) for number in range(3)]
+        one = OneAtATime()
+        nodes = [node(tmp_path / str(number), url, target, database, one) for number in range(3)]
         await asyncio.gather(*(each.look() for each in nodes))
         state = await database.read(backup_state.read)
         (made,) = found(target, state.bot).values()

@@ -20,7 +20,7 @@ from bot.channel import reveal
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.config import Config
-from bot.doctor import clock, left_over, memory, models, page, server
+from bot.doctor import left_over, memory, network, server, services
 from bot.findings import Told
 from bot.storage.files import DataDirLock
 from tests.fakes import completions_api as completions
@@ -70,7 +70,7 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
 ):
     async with dated(seconds) as url:
         service = {"anthropic": {"base_url": f"{url}/v1", "api_key": "sk-canary"}}
-        _zone, found = await looked(clock.check, config_of(tmp_path, models=service))
+        _zone, found = await looked(network.check_clock, config_of(tmp_path, models=service))
     assert found.level == level
     if way:
         measured, said = re.fullmatch(
@@ -85,7 +85,7 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
 async def test_nobody_is_asked_where_nothing_is_set_up_or_reached(tmp_path):
     gone = {"anthropic": {"base_url": f"http://127.0.0.1:{free_port()}"}}
     for sections in ({}, {"models": gone}):
-        found = await looked(clock.check, config_of(tmp_path, **sections))
+        found = await looked(network.check_clock, config_of(tmp_path, **sections))
         assert [each.level for each in found] == ["ok"]  # the time zone
 
 
@@ -94,9 +94,9 @@ async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
     async with running(folder, clock=now) as engine:
         await engine.ask("hello")
     config = config_of(tmp_path)
-    assert wrong(await looked(clock.check, config, now)) == []
+    assert wrong(await looked(network.check_clock, config, now)) == []
     now.advance(hours=-2)
-    ((level, text),) = wrong(await looked(clock.check, config, now))
+    ((level, text),) = wrong(await looked(network.check_clock, config, now))
     assert (level, text.partition(":")[0]) == (
         "error",
         "something was stored 7200 seconds from now",
@@ -105,14 +105,14 @@ async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
 
 async def test_nodes_are_told_when_their_clock_is_not_the_servers(tmp_path, postgres_url):
     config = config_of(tmp_path, storage={"url": postgres_url})
-    assert wrong(await looked(clock.check, config)) == []
-    found = wrong(await looked(clock.check, config, lambda: system_clock() + 600_000))
+    assert wrong(await looked(network.check_clock, config)) == []
+    found = wrong(await looked(network.check_clock, config, lambda: system_clock() + 600_000))
     assert [level for level, _ in found] == ["warning"]
 
 
 async def test_the_time_zone_is_named(tmp_path):
     agent = {"timezone": "Asia/Shanghai"}
-    (found,) = await looked(clock.check, config_of(tmp_path, agent=agent))
+    (found,) = await looked(network.check_clock, config_of(tmp_path, agent=agent))
     assert found.text == "the time zone is Asia/Shanghai, as [agent] timezone says"
 
 
@@ -124,7 +124,7 @@ async def test_the_page_answers_also_through_its_proxy(tmp_path):
     async with running(tmp_path / "data", serves=True, dashboard={"port": port}):
         origin = f"http://127.0.0.1:{port}"
         dashboard = {"port": port, "allowed_origins": [origin, "http://127.0.0.1:1"]}
-        found = await looked(page.check, config_of(tmp_path, dashboard=dashboard))
+        found = await looked(network.check_page, config_of(tmp_path, dashboard=dashboard))
     assert [each.text for each in found] == [
         "only this machine reaches it, so it needs no token",
         f"the page answers at 127.0.0.1:{port}",
@@ -134,23 +134,23 @@ async def test_the_page_answers_also_through_its_proxy(tmp_path):
 
 
 async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "TIMEOUT", 0.2)
+    monkeypatch.setattr(network, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
         port = other.getsockname()[1]
         config = config_of(tmp_path, dashboard={"port": port})
-        ((level, text),) = wrong(await looked(page.check, config))
+        ((level, text),) = wrong(await looked(network.check_page, config))
         assert (level, text) == (
             "error",
             f"another program answers at 127.0.0.1:{port}, so the page cannot",
         )
         with DataDirLock(tmp_path / "data"):
-            ((_, text),) = wrong(await looked(page.check, config))
+            ((_, text),) = wrong(await looked(network.check_page, config))
             assert "the bot runs, but its page does not answer" in text
-    assert wrong(await looked(page.check, config)) == []
+    assert wrong(await looked(network.check_page, config)) == []
     app = web.Application()
     async with sites.serving(app) as url:
         config = config_of(tmp_path, dashboard={"port": int(url.rpartition(":")[2])})
-        ((_, text),) = wrong(await looked(page.check, config))
+        ((_, text),) = wrong(await looked(network.check_page, config))
         assert "another program answers" in text
 
 
@@ -164,7 +164,7 @@ async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
 )
 async def test_what_lets_strangers_in_is_told(tmp_path, dashboard, said):
     config = config_of(tmp_path, dashboard={"port": 0, **dashboard})
-    ((_, text),) = wrong(await looked(page.check, config))
+    ((_, text),) = wrong(await looked(network.check_page, config))
     assert said in text
 
 
@@ -176,12 +176,12 @@ async def test_a_model_whose_price_nobody_told_is_named(tmp_path):
         server.pages = completions.ollama(131_072)
         service = {"local": {"kind": "openai", "base_url": server.base_url, "window": 32_768}}
         sections: dict[str, Any] = {"models": service, "agent": {"model": "local/qwen3"}}
-        found = wrong(await looked(models.check, config_of(tmp_path, **sections)))
+        found = wrong(await looked(services.check_models, config_of(tmp_path, **sections)))
         assert found == [
             ("warning", "nobody has told what local/qwen3 costs: it is counted in tokens only")
         ]
         sections["prices"] = {"models": {"local/qwen3": {"input": 0, "output": 0}}}
-        assert wrong(await looked(models.check, config_of(tmp_path, **sections))) == []
+        assert wrong(await looked(services.check_models, config_of(tmp_path, **sections))) == []
 
 
 async def test_a_model_that_cannot_be_reached_is_an_error(tmp_path):
@@ -189,7 +189,7 @@ async def test_a_model_that_cannot_be_reached_is_an_error(tmp_path):
         pass
     service = {"anthropic": {"base_url": gone.base_url, "api_key": "sk-canary"}}
     sections: dict[str, Any] = {"models": service, "agent": {"model": "claude-x"}}
-    found = await looked(models.check, config_of(tmp_path, **sections))
+    found = await looked(services.check_models, config_of(tmp_path, **sections))
     assert [each.level for each in found] == ["error", "warning"]
     assert "Check ANTHROPIC_API_KEY" in found[0].fix
     assert "sk-canary" not in str(found)

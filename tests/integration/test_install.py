@@ -17,7 +17,7 @@ from adapters.web.channel import Web
 from bot.channel.kit import assets
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
-from bot.dashboard.install import InstallPages
+from bot.dashboard.push import InstallPages
 from tests.fakes.web_pages import ready
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -30,7 +30,7 @@ from bot.agent.tools.mcp import connection, servers
 from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import Config, McpConfig
-from bot.doctor import tools
+from bot.doctor import services
 from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import Message, ToolResult, ToolUse
@@ -508,7 +508,7 @@ def test_a_server_is_one_or_the_other(section, said):
 async def test_doctor_connects_to_each_server():
     places = {"kitchen": program("sdk"), "odd": program("odd"), "gone": {"command": "/nowhere"}}
     config = Config.model_validate({"tools": {"mcp": places}})
-    found = await looked(tools.check, config)
+    found = await looked(services.check_tools, config)
     said = [(finding.level, finding.text) for finding in found]
     assert said[0] == (
         "error",
@@ -533,7 +533,7 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
         await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
         assert "other tools have" not in engine.sent_to("den")[0]
     config = Config.model_validate({"tools": {"mcp": servers}})
-    found = await looked(tools.check, config)
+    found = await looked(services.check_tools, config)
     warned = [(each.text, each.fix) for each in found if each.level == "warning"]
     assert warned == [
         (
@@ -547,7 +547,7 @@ async def test_a_name_of_the_web_is_taken_only_where_it_is_on():
     named = program("web")
     off = Config.model_validate({"tools": {"mcp": {"web": named}}})
     on = Config.model_validate({"tools": {"mcp": {"web": named}, "web": {"fetch": True}}})
-    found = [await looked(tools.check, each) for each in (off, on)]
+    found = [await looked(services.check_tools, each) for each in (off, on)]
     assert [[each.level for each in one] for one in found] == [["ok"], ["ok", "warning"]]
 
 

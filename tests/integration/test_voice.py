@@ -16,13 +16,12 @@ from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
 from bot.config import SpeechConfig
 from bot.context import prompt
-from bot.doctor import speech as speech_doctor
+from bot.doctor import services as speech_doctor
 from bot.errors import ConfigError, ModelNotFound, SendRefused, SendTransient, StorageFull
 from bot.files import pictures as decoding
 from bot.gateway import media as module
 from bot.gateway.attempts import PLAIN_DEATHS
-from bot.gateway.listener import Listener
-from bot.gateway.voice import VoiceReader
+from bot.gateway.voice import Listener, VoiceReader
 from bot.messages import Picture, Text
 from bot.metrics import Metrics
 from bot.money.allowance import UNLIMITED

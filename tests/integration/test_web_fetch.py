@@ -24,8 +24,7 @@ from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.tools.web.browser import Browser, Limits
 from bot.agent.tools.web.ddgs import Ddgs
-from bot.agent.tools.web.fetch import MOST_CHARACTERS, WebFetch
-from bot.agent.tools.web.mentioned import OF_MEMORY
+from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, WebFetch
 from bot.agent.tools.web.search import Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document

@@ -17,7 +17,7 @@ import pytest
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.night.keeper import Keeper
 from bot.upkeep import nights
-from bot.upkeep.night_model import NightModel
+from bot.upkeep.nights import NightModel
 from tests.proofs import night_tour
 from tests.proofs.canaries import EVERYONE, PEOPLE, Leak, Rules, Setting, Who, World
 from tests.proofs.rounds import rounds

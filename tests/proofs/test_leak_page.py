@@ -12,7 +12,7 @@ from pathlib import Path
 from bot.channel import PAGE_OWNER
 from bot.channel.visitor import SharedRoute
 from bot.dashboard.guard import OPEN_PATHS
-from bot.dashboard.visits import CHANNEL
+from bot.dashboard.pages import CHANNEL
 from bot.identity import MessageOrigin
 from bot.memory import claims
 from bot.testing import ScriptedModel

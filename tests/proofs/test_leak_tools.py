@@ -342,15 +342,15 @@ def any_address_is_opened(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_log_has_the_question(patch: pytest.MonkeyPatch) -> None:
-    from bot.agent.tools.web import services
+    from bot.agent.tools.web import search
 
-    ask = services._ask
+    ask = search._ask
 
     async def telling(name: str, asked: Any) -> Any:
         structlog.get_logger("leaky").info("asked", params=asked.params)
         return await ask(name, asked)
 
-    patch.setattr(services, "_ask", telling)
+    patch.setattr(search, "_ask", telling)
 
 
 @pytest.mark.parametrize(

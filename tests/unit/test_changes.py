@@ -25,6 +25,7 @@ from bot.identity.view import MemoryView
 from bot.sessions import (
     artifacts,
     belongings,
+    compactions,
     erasing,
     forgetting,
     links,
@@ -34,14 +35,13 @@ from bot.sessions import (
     removals,
     repeats,
     rooms,
-    snapshots,
     store,
     zones,
 )
+from bot.sessions.compactions import Snapshot
 from bot.sessions.entries import NewEntry
 from bot.sessions.links import Link
 from bot.sessions.recurrence import Series
-from bot.sessions.snapshots import Snapshot
 from bot.storage import Row, Transaction, backup, changes, files
 from bot.storage.changes import ChangeLog
 from bot.storage.sqlite import SqliteDatabase
@@ -624,7 +624,7 @@ async def test_a_long_result_that_was_forgotten_and_a_beginning_of_requests_do_n
             "INSERT INTO artifacts(id, session_id, tool, at, text) VALUES ('a', ?, 'x', 1, 'word')",
             (current(tx).id,),
         )
-        snapshots.keep(tx, current(tx).id, "", Snapshot("word", ""), 1)
+        compactions.keep(tx, current(tx).id, "", Snapshot("word", ""), 1)
 
     await database.write(put)
     await copied(tmp_path, database)

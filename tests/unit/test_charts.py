@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageColor
 
-from bot.context.usage_chart import BAR, COLOURS, FREE, PAPER, SIZE, draw, legend, spans
+from bot.context.report import BAR, COLOURS, FREE, PAPER, SIZE, draw, legend, spans
 from bot.dashboard import charts
 from bot.dashboard.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Picture, Series
 from bot.dashboard.pages import _templates

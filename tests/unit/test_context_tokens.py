@@ -15,8 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.context import tokens
-from bot.context.calibration import HIGH, LEAST, LOW, MOST_MODELS, START, Calibration, from_json
-from bot.context.tokens import EXACT, KNOWN, TokenCounter, counter, estimate, weight
+from bot.context.tokens import (
+    EXACT,
+    HIGH,
+    KNOWN,
+    LEAST,
+    LOW,
+    MOST_MODELS,
+    START,
+    Calibration,
+    TokenCounter,
+    counter,
+    estimate,
+    from_json,
+    weight,
+)
 
 TEXTS = st.text(alphabet=st.characters(), max_size=300)
 LINES = b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(256))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, Piece
-from bot.channel.kit.pieces import numbered
+from bot.channel.kit.text import numbered
 from bot.coordination import Alone, Coordination, account_name
 from bot.delivery import delivery as module
 from bot.delivery import outbox

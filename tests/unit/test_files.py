@@ -24,8 +24,7 @@ from bot.files import documents, html, office, program, sheets, webpage
 from bot.files import pictures as decoding
 from bot.files.documents import collected, text_of
 from bot.files.encoding import decoded
-from bot.files.marks import Mark
-from bot.files.opener import MARK, Limits, Opener, Shares, mark_of
+from bot.files.opener import MARK, Limits, Mark, Opener, Shares, mark_of
 from bot.files.reading import FileReader
 from bot.files.sandbox import Unreadable
 from bot.storage.meta import MetaStore

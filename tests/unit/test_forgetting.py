@@ -28,7 +28,7 @@ from bot.memory.folder_notes import FolderNotes
 from bot.memory.guard import TOLD, Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
-from bot.sessions import browsing, entries, forgetting, search, snapshots, store, uploads
+from bot.sessions import browsing, compactions, entries, forgetting, search, store, uploads
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
@@ -113,15 +113,15 @@ async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
 
 async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path):
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    kept, prompt = ArtifactStore(database, lambda: 1), snapshots.Snapshot("about tea", "[]")
+    kept, prompt = ArtifactStore(database, lambda: 1), compactions.Snapshot("about tea", "[]")
     session = await database.write(lambda tx: begin(tx, *["tea, of course"] * 250, "coffee"))
     await kept.keep(session, "tool", "a pot of tea")
-    await database.write(lambda tx: snapshots.keep(tx, session, "one", prompt, 1))
+    await database.write(lambda tx: compactions.keep(tx, session, "one", prompt, 1))
     held = await forgetting.find(database, VIEW, "tea")
     assert (len(held.mentions), len(held.prompts), len(held.results)) == (250, 1, 1)
     await database.write(lambda tx: begin(tx, "tea again", "milk"))
     await kept.keep(session, "tool", "more tea")
-    await database.write(lambda tx: snapshots.keep(tx, session, "two", prompt, 1))
+    await database.write(lambda tx: compactions.keep(tx, session, "two", prompt, 1))
     await forgetting.hide(database, held, 2)
     gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
     assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)

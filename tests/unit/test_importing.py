@@ -13,8 +13,8 @@ from bot.config import Config
 from bot.identity import Books, Policy, PolicySnapshot
 from bot.identity.zone import local_zone
 from bot.importing import chatgpt, claude, marking
-from bot.importing.elements import DAMAGED, NoList, elements
-from bot.importing.openclaw import events, home, keys, proposal
+from bot.importing.exports import DAMAGED, NoList, elements
+from bot.importing.openclaw import home, people, proposal, transcripts
 from bot.importing.storing import Owner
 from bot.importing.values import MAX_TEXT, Skipped, Talk
 from bot.memory import markdown
@@ -317,13 +317,13 @@ ROOM = "agent:main:telegram:group:-1001"
     ],
 )
 def test_a_key_says_whose_its_session_is(snapshot, key, owner):
-    assert keys.owner_of(keys.parse(key), snapshot) == owner
+    assert people.owner_of(people.parse(key), snapshot) == owner
 
 
 def test_what_was_done_by_itself_is_work_and_not_unclear():
-    assert keys.parse("agent:main:cron:x").is_work
-    assert not keys.parse("group:1").is_work
-    assert keys.parse("group:1").is_unclear
+    assert people.parse("agent:main:cron:x").is_work
+    assert not people.parse("group:1").is_work
+    assert people.parse("group:1").is_unclear
 
 
 LINES = st.sampled_from(
@@ -419,7 +419,7 @@ def test_whatever_stands_in_its_settings_the_proposal_is_toml(settings):
 
 @given(st.lists(JSON_VALUES, max_size=6))
 def test_whatever_stands_in_a_transcript_is_read(found):
-    for said in events.said_in(found):
+    for said in transcripts.said_in(found):
         assert said is None or said.text
 
 

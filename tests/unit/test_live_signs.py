@@ -12,10 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, TextDelta
-from bot.agent.replies import TOKENS, is_silent, may_become_silent, spoken
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import Turn, TurnRequest, TurnResult
+from bot.agent.turn import (
+    TOKENS,
+    Turn,
+    TurnRequest,
+    TurnResult,
+    is_silent,
+    may_become_silent,
+    spoken,
+)
 from bot.channel import Activity, Address, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.coordination import Alone, Event

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import files as memory_files
-from bot.memory import folders, versions
+from bot.memory import layout, versions
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import (
@@ -451,7 +451,7 @@ def listed(folder: Path) -> set[str]:
 @pytest.mark.parametrize("name", ["memory.md", "Memory.md", "memory.MD"])
 def test_a_memory_md_becomes_the_memory_and_no_template_takes_its_place(tmp_path: Path, name: str):
     (tmp_path / name).write_text("- sails a red boat\n")
-    assert folders.prepare(tmp_path) == 0
+    assert layout.prepare(tmp_path) == 0
     assert listed(tmp_path) == {"MEMORY.md"}
     assert (tmp_path / "MEMORY.md").read_text() == "- sails a red boat\n"
 
@@ -459,12 +459,12 @@ def test_a_memory_md_becomes_the_memory_and_no_template_takes_its_place(tmp_path
 def test_a_memory_md_beside_a_memory_or_that_is_a_link_is_left(tmp_path: Path):
     (tmp_path / "MEMORY.md").write_text("- new fact\n")
     (tmp_path / "memory.md").write_text("- old fact\n")
-    folders.prepare(tmp_path)
+    layout.prepare(tmp_path)
     assert (tmp_path / "MEMORY.md").read_text() == "- new fact\n"
     (tmp_path / "MEMORY.md").unlink()
     (tmp_path / "memory.md").unlink()
     (tmp_path / "memory.md").symlink_to(tmp_path / "secret.txt")
-    folders.prepare(tmp_path)
+    layout.prepare(tmp_path)
     assert (tmp_path / "memory.md").is_symlink()
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import chunking, dates, periods, ranking, speakers, words
+from bot.memory import chunking, dates, listing, periods, ranking, words
 from bot.memory.dates import Named
-from bot.memory.many import asks_for_many
+from bot.memory.listing import asks_for_many
 from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Weights
 from bot.memory.search import Hit
@@ -270,14 +270,14 @@ def order(query: str, *texts: str) -> list[int]:
     ],
 )
 def test_a_line_of_a_conversation_begins_with_who_says_it(line, name):
-    assert speakers.label(line) == name
+    assert listing.label(line) == name
 
 
 def test_notes_in_which_a_colon_stands_now_and_then_are_no_conversation():
     note = "- Meeting: Tuesday\n- buy milk\n- call mother\n- water the plants"
     talk = "# May\nAda: hello\nBob: hi\n\nAda: how are you?"
-    assert speakers.labels(chunking.units(note, size=80)) == [""] * 4
-    assert speakers.labels(chunking.units(talk, size=80)) == ["", "Ada", "Bob", "", "Ada"]
+    assert listing.labels(chunking.units(note, size=80)) == [""] * 4
+    assert listing.labels(chunking.units(talk, size=80)) == ["", "Ada", "Bob", "", "Ada"]
 
 
 def test_what_is_asked_of_one_person_is_not_answered_by_anothers_words():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bot.agent.finds import Find, ranked
+from bot.agent.recall import Find, ranked
 from bot.config import MemoryConfig
 from bot.memory import claims, periods, ranking, vectors, words
 from bot.memory.claims import Aging, HalfLives

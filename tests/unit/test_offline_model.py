@@ -21,7 +21,7 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
-from bot.context import offers
+from bot.context import sentences
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.files import SpaceFiles
@@ -375,8 +375,8 @@ async def test_what_was_said_elsewhere_is_not_found_and_it_says_how_it_would_be(
     ],
 )
 async def test_a_plain_sentence_with_a_name_a_number_or_a_date_is_offered(said: str, offered: str):
-    assert offers.sentence_of(Message("user", (Text(said),))) == offered
-    assert offers.sentence_of(Message("user", (Text(said, origin="forwarded"),))) == ""
+    assert sentences.sentence_of(Message("user", (Text(said),))) == offered
+    assert sentences.sentence_of(Message("user", (Text(said, origin="forwarded"),))) == ""
 
 
 async def test_it_is_offered_unless_it_is_known_and_the_reply_says_of_which_message():

@@ -25,7 +25,7 @@ from bot.context.prompt import (
 )
 from bot.context.recap import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import folders
+from bot.memory import layout
 from bot.memory.claims import Aging, HalfLives, digest
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
@@ -333,31 +333,31 @@ def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]
 
 def test_the_templates_are_copied_once_and_never_over_anything(tmp_path: Path):
     workspace = tmp_path / "workspace"
-    assert folders.prepare(workspace) == 7
+    assert layout.prepare(workspace) == 7
     assert sorted(path.name for path in workspace.iterdir()) == sorted(
         name for name in BOOTSTRAP if name != "ROOM.md"
     )
     assert all(path.stat().st_mode & 0o077 == 0 for path in workspace.iterdir())
     (workspace / "SOUL.md").write_text("mine")
     (workspace / "HEARTBEAT.md").unlink()
-    assert folders.prepare(workspace) == 0
+    assert layout.prepare(workspace) == 0
     assert (workspace / "SOUL.md").read_text() == "mine"
     assert not (workspace / "HEARTBEAT.md").exists()
 
 
 def test_somebodys_own_workspace_is_left_alone(tmp_path: Path):
     (tmp_path / "MEMORY.md").write_text("mine")
-    assert folders.prepare(tmp_path) == 0
+    assert layout.prepare(tmp_path) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["MEMORY.md"]
 
 
 def test_a_workspace_that_cannot_be_made_is_no_reason_to_stop(tmp_path: Path):
     (tmp_path / "file").write_text("x")
-    assert folders.prepare(tmp_path / "file/workspace") == 0
+    assert layout.prepare(tmp_path / "file/workspace") == 0
 
 
 async def test_the_templates_tell_people_much_and_the_model_little(tmp_path: Path):
-    folders.prepare(tmp_path)
+    layout.prepare(tmp_path)
     loaded = await SpaceFiles(FolderNotes(tmp_path)).bootstrap(
         MemoryView(MAIN_SPACE, (), private=True)
     )

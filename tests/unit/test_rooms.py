@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from adapters.discord import DiscordConfig
-from bot.agent.replies import confirmation, without_confirmations
+from bot.agent.turn import confirmation, without_confirmations
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
 from bot.gateway.admission import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard, read_books
 from bot.identity import Books

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bot.identity import Place
 from bot.identity.view import MemoryView
-from bot.sessions import forgetting, snapshots, store
-from bot.sessions.snapshots import Snapshot
+from bot.sessions import compactions, forgetting, store
+from bot.sessions.compactions import Snapshot
 from bot.storage import Database, Transaction
 
 NOW = 1_795_262_400_000
@@ -33,18 +33,18 @@ async def test_a_text_is_stored_once_and_goes_with_the_last_that_begins_with_it(
 
     def keep(tx: Transaction) -> None:
         for id_ in ids[:2]:
-            snapshots.keep(tx, id_, "one", SAME, 1)
-        snapshots.keep(tx, ids[2], "one", other, 1)
-        snapshots.keep(tx, ids[2], "one", SAME, 2)  # a later one changes nothing
+            compactions.keep(tx, id_, "one", SAME, 1)
+        compactions.keep(tx, ids[2], "one", other, 1)
+        compactions.keep(tx, ids[2], "one", SAME, 2)  # a later one changes nothing
 
     await database.write(keep)
     assert await database.read(texts) == ["[]", other.system, SAME.system]
-    assert await database.read(lambda tx: snapshots.load(tx, ids[1])) == {"one": SAME}
-    assert await database.read(lambda tx: snapshots.load(tx, ids[2])) == {"one": other}
-    await database.write(lambda tx: snapshots.remove(tx, [(ids[0], "one"), (ids[2], "one")]))
+    assert await database.read(lambda tx: compactions.load(tx, ids[1])) == {"one": SAME}
+    assert await database.read(lambda tx: compactions.load(tx, ids[2])) == {"one": other}
+    await database.write(lambda tx: compactions.remove(tx, [(ids[0], "one"), (ids[2], "one")]))
     assert await database.read(texts) == ["[]", SAME.system]
-    assert await database.read(lambda tx: snapshots.load(tx, ids[0])) == {}
-    await database.write(lambda tx: snapshots.drop_old(tx, [(ids[1], "one")]))
+    assert await database.read(lambda tx: compactions.load(tx, ids[0])) == {}
+    await database.write(lambda tx: compactions.drop_old(tx, [(ids[1], "one")]))
     assert await database.read(texts) == []
 
 
@@ -54,13 +54,13 @@ async def test_a_forgotten_word_goes_from_a_text_that_several_begin_with(each_da
     known = Snapshot("Ada is allergic to  Peanuts.", "[]")
 
     def keep(tx: Transaction) -> None:
-        snapshots.keep(tx, ids[0], "one", known, 1)
-        snapshots.keep(tx, ids[1], "one", known, 1)
-        snapshots.keep(tx, ids[2], "one", SAME, 1)
+        compactions.keep(tx, ids[0], "one", known, 1)
+        compactions.keep(tx, ids[1], "one", known, 1)
+        compactions.keep(tx, ids[2], "one", SAME, 1)
 
     await database.write(keep)
     held = await database.read(
-        lambda tx: snapshots.among(tx, snapshots.names_of(tx, [place("ada").key]), "to peanuts")
+        lambda tx: compactions.among(tx, compactions.names_of(tx, [place("ada").key]), "to peanuts")
     )
     assert held == sorted((id_, "one") for id_ in ids[:2])
     view = MemoryView("people/ada", (place("ada").key,), private=True, people=("ada",))

@@ -21,10 +21,9 @@ from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefus
 from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import compactions, forgetting, snapshots, store
-from bot.sessions.compactions import Compaction
+from bot.sessions import compactions, forgetting, store
+from bot.sessions.compactions import Compaction, Snapshot
 from bot.sessions.entries import NewEntry
-from bot.sessions.snapshots import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -347,7 +346,7 @@ def said(*words: str) -> list[NewEntry]:
 
 def take_turn(tx: Transaction, session: Session) -> None:
     store.append(tx, session.id, said("more"), 2, COUNTED)
-    snapshots.keep(tx, session.id, "another", Snapshot("b", "[]"), 2)
+    compactions.keep(tx, session.id, "another", Snapshot("b", "[]"), 2)
 
 
 def compact(tx: Transaction, session: Session) -> None:
@@ -380,7 +379,7 @@ def end(tx: Transaction, session: Session) -> None:
 
 
 def forget_prompt(tx: Transaction, session: Session) -> None:
-    snapshots.remove(tx, snapshots.names_of(tx, [PLACE.key]))
+    compactions.remove(tx, compactions.names_of(tx, [PLACE.key]))
 
 
 def a_choice(**columns: str | int) -> Change:
@@ -418,7 +417,7 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
 def begin_with_two(tx: Transaction) -> Session:
     session, _ = UnitOfWork(tx, 1).current(PLACE)
     store.append(tx, session.id, said("one", "two"), 1)
-    snapshots.keep(tx, session.id, "view", Snapshot("a", "[]"), 1)
+    compactions.keep(tx, session.id, "view", Snapshot("a", "[]"), 1)
     return session
 
 

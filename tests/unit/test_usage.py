@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.meter import Meter, added
 from bot.agent.models import Reply, Usage
 from bot.agent.models.anthropic import KNOWN_NAMES
+from bot.agent.turn import Meter, added
 from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout

@@ -17,13 +17,15 @@ from bot.agent.tools.web.ddgs import Ddgs
 from bot.agent.tools.web.search import (
     MAX_SNIPPET,
     MAX_TITLE,
+    Brave,
     Hit,
     SearchFailed,
     SearchService,
+    SearXNG,
+    Tavily,
     WebSearch,
     quotes_of,
 )
-from bot.agent.tools.web.services import Brave, SearXNG, Tavily
 from bot.errors import ToolError
 from bot.identity.rights import ToolRights
 from bot.identity.view import MemoryView

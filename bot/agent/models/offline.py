@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.models.intent import MAX_QUERY, Intent, understand
-from bot.agent.replies import TOKENS
-from bot.context import excerpt, offers, sentences, wording
+from bot.agent.turn import TOKENS
+from bot.context import excerpt, sentences, wording
 from bot.context.quoting import clipped
 from bot.errors import ModelRejected
 from bot.memory import markdown
@@ -167,7 +167,7 @@ def _wish(request: Request, place: int) -> Wish:
                     SEARCHES, (said.strip()[:MAX_QUERY], intent.words), strict=True
                 )
             }
-        case "" if WRITE in offered and (offer := offers.sentence_of(request.messages[place])):
+        case "" if WRITE in offered and (offer := sentences.sentence_of(request.messages[place])):
             searches = {name: {"query": offer, "limit": KNOWN} for name in SEARCHES}
         case _:
             pass
@@ -178,7 +178,7 @@ def _wish(request: Request, place: int) -> Wish:
 def _said_before(messages: Sequence[Message]) -> str:
     """The sentence that "remember that" is about: the last one that may be offered."""
     people = (message for message in reversed(messages) if message.begins_turn)
-    return next((words for each in people if (words := offers.sentence_of(each))), "")
+    return next((words for each in people if (words := sentences.sentence_of(each))), "")
 
 
 def _when(request: Request, intent: Intent) -> When | Every | Problem:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bot.channel import LengthUnit
+from bot.channel import Capabilities, LengthUnit, Outbound, Piece
+from bot.errors import SendRefused
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -299,3 +300,39 @@ def parser() -> Markdown:
     from bot.channel.kit.markdown import Markdown  # noqa: PLC0415  # most messages never need it
 
     return Markdown()
+
+
+class TakesMarkdown:
+    """A channel that takes Markdown as it is: a base class that renders."""
+
+    capabilities: Capabilities
+
+    def render(self, outbound: Outbound) -> list[Piece]:
+        """The text as it is, cut at `max_length`, its files with the last piece.
+
+        Raises:
+            SendRefused: there is nothing to show.
+        """
+        able = self.capabilities
+        parts = split(outbound.text, able.max_length, able.length_unit)
+        if outbound.attachments and not parts:
+            parts = [""]
+        files = [()] * (len(parts) - 1) + [outbound.attachments]
+        return numbered(
+            Piece(outbound, part, attachments=each)
+            for part, each in zip(parts, files, strict=False)
+        )
+
+
+def numbered(parts: Iterable[Piece]) -> list[Piece]:
+    """The pieces, each knowing which one it is.
+
+    Raises:
+        SendRefused: there is none.
+    """
+    found = list(parts)
+    if not found:
+        raise SendRefused("there is nothing to show in this message")
+    if len(found) == 1:
+        return found
+    return [replace(part, index=index, count=len(found)) for index, part in enumerate(found)]

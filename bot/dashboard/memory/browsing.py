@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -16,18 +16,102 @@ from cachetools import LRUCache
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
-from bot.commands.memory import MAX_WORDS, WHY, asked_lines, faded_lines, how_far
+from bot.commands.memory import (
+    MAX_WORDS,
+    WHY,
+    asked_lines,
+    faded_lines,
+    how_far,
+    mode_of,
+    told_of,
+    whys,
+)
 from bot.dashboard import pages
-from bot.dashboard.memory import ages, drawing, week
-from bot.dashboard.visits import Visits
+from bot.dashboard.memory import drawing
+from bot.dashboard.memory.drawing import Source, source_of
+from bot.dashboard.pages import Visits
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
-from bot.memory import layout, selftest
+from bot.memory import claims, dates, layout, markdown, selftest
+from bot.memory.claims import FADED, Aging
 from bot.memory.files import Excerpt, Listed
+from bot.memory.lookup import Lookup, is_note
 from bot.memory.memory import Memory, Overview
+from bot.memory.search import Hit
 from bot.storage import Database, Transaction
+
+MOST_QUOTE = 80  # characters of an entry in the name of its button
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """What is told of an entry; `claim` is empty for one that has no button."""
+
+    told: Sequence[str]
+    is_faded: bool
+    claim: str = ""
+    words: str = ""
+
+
+def of_note(
+    language: str, path: str, text: str, first: int, aging: Aging, *, space: str, changes: bool
+) -> dict[int, Age]:
+    """The ages of the entries in a part of a note that begins at line `first`, by their lines.
+
+    Where the visitor `changes` the note, those that can be confirmed have a button until they are.
+    """
+    found: dict[int, Age] = {}
+    for claim in claims.of_note(path, text):
+        told = told_of(language, claim, aging, space)
+        if not told:
+            continue
+        age = Age(told, not claim.is_over and aging.is_faded(claim, space))
+        if changes and claim.can_be_confirmed and claim.confirmed != aging.today:
+            words = " ".join(claim.text.split())[:MOST_QUOTE]
+            age = replace(age, claim=claim.digest, words=words)
+        found[claim.first + first - 1] = age
+    return found
+
+
+DAYS = 7
+MOST_WORDS = 160  # characters of an entry
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """An entry that the bot wrote: where it stands, what it says, and whose words it is."""
+
+    path: str
+    line: int
+    words: str
+    source: Source
+
+
+def by_day(notes: Mapping[str, str], today: date) -> list[tuple[date, Sequence[Saved]]]:
+    """The last days, today first, with what was saved on each; `notes` are texts by path."""
+    days = [today - timedelta(days=number) for number in range(DAYS)]
+    found: dict[date, list[Saved]] = {day: [] for day in days}
+    for path, note in notes.items():
+        for day, saved in _entries(path, note):
+            if day is not None and day in found:
+                found[day].append(saved)
+    return [(day, found[day]) for day in days]
+
+
+def _entries(path: str, text: str) -> Iterator[tuple[date | None, Saved]]:
+    lines = text.split("\n")
+    named = dates.first_day(path.rsplit("/", 1)[-1])
+    for item in markdown.items(text):
+        source = source_of(lines[item.start])
+        if source is None or source.until:
+            continue
+        words = " ".join(markdown.plain(item.text).split())
+        short = words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
+        day = named or dates.first_day(source.day)
+        yield day, Saved(path, item.start + 1, short, source)
+
 
 FILES = "/memory"
 FILE = "/memory/file"
@@ -43,7 +127,7 @@ MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
-Week = Sequence[tuple[date, Sequence[week.Saved]]]
+Week = Sequence[tuple[date, Sequence[Saved]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +218,12 @@ class MemoryBrowser:
 
     async def _ages(
         self, request: web.Request, who: Conversation, path: str, excerpt: Excerpt
-    ) -> Mapping[int, ages.Age]:
+    ) -> Mapping[int, Age]:
         """The ages of the entries of a part of a note."""
         is_shared = path.startswith(f"{SHARED_SPACE}/")
         space, today = who.view.space, moment(self._clock(), who.zone).date()
         work = partial(
-            ages.of_note,
+            of_note,
             pages.language(request),
             path,
             excerpt.text,
@@ -178,7 +262,7 @@ class MemoryBrowser:
 
     async def _of_late(
         self, who: Conversation, listed: Sequence[Listed], now: int
-    ) -> list[tuple[str, str, Sequence[week.Saved]]]:
+    ) -> list[tuple[str, str, Sequence[Saved]]]:
         """What was saved on each of the last days, today first."""
         edits, today = self._memory.index.edits, moment(now, who.zone).date()
         known = self._late.get(who.view)
@@ -186,7 +270,7 @@ class MemoryBrowser:
             found = known[2]
         else:
             texts = await self._texts_of_late(who.view, listed, now)
-            found = await asyncio.to_thread(week.by_day, texts, today)
+            found = await asyncio.to_thread(by_day, texts, today)
             if edits is not None:
                 self._late[who.view] = edits, today, found
         return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
@@ -195,7 +279,7 @@ class MemoryBrowser:
         self, view: MemoryView, listed: Sequence[Listed], now: int
     ) -> Mapping[str, str]:
         """The files of a view's own space that were changed last, by path."""
-        since = now - week.DAYS * DAY_MS - DAY_MS
+        since = now - DAYS * DAY_MS - DAY_MS
         own = [each for each in listed if not each.path.startswith(f"{SHARED_SPACE}/")]
         late = sorted((f for f in own if f.changed_at >= since), key=lambda f: -f.changed_at)
         return {
@@ -290,3 +374,61 @@ def _part(language: str, name: str, off: str, **values: object) -> str:
         return text(language, f"memory.{name}_on", **values)
     why = text(language, f"memory.why.{off}") if off in WHY else off
     return text(language, f"memory.{name}_off", why=why)
+
+
+SEARCH = f"{FILES}/search"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A passage as the page shows it; `link` is empty for what was said."""
+
+    where: str
+    link: str
+    words: Sequence[str]
+    why: str
+
+
+class MemorySearching:
+    """Searches what the visitor's view permits."""
+
+    def __init__(self, visits: Visits, lookup: Lookup, clock: Clock) -> None:
+        self._visits = visits
+        self._lookup = lookup
+        self._clock = clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return shared([web.get(SEARCH, self._search)])
+
+    async def _search(self, request: web.Request) -> web.Response:
+        who, language = self._visits.of(request), pages.language(request)
+        query = " ".join(request.query.get("q", "").split())
+        if len(query) > MAX_WORDS:
+            return pages.refuse_status(request, 400)
+        hits: Sequence[Hit] = ()
+        mode = ""
+        if query and who.view.space:
+            found = await self._lookup.find(who.view, query, moment(self._clock(), who.zone).date())
+            hits, mode = found.hits, mode_of(language, found)
+        return pages.page(
+            request,
+            "memory_search.html",
+            query=query,
+            most=MAX_WORDS,
+            mode=mode,
+            found=[_shown(hit, who, language) for hit in hits],
+        )
+
+
+def _shown(hit: Hit, who: Conversation, language: str) -> Found:
+    words = markdown.readable(hit.snippet).strip().splitlines()
+    why = whys(language, hit.why)
+    if hit.strength < FADED:
+        why = f"{why} · {text(language, 'memory.aged.faded')}"
+    if not is_note(hit):
+        said = to_the_minute(hit.at, who.zone)
+        return Found(text(language, "memory.said", when=said), "", words, why)
+    path = layout.shown(hit.space, hit.path)
+    lines = f"{hit.start_line}-{hit.end_line}" if hit.end_line > hit.start_line else hit.start_line
+    return Found(f"{path}:{lines}", link_to(path, hit.start_line), words, why)

@@ -29,7 +29,7 @@ from bot.dashboard.memory.browsing import (
     size_in_words,
 )
 from bot.dashboard.memory.forms import form_of
-from bot.dashboard.visits import Visits
+from bot.dashboard.pages import Visits
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import Conversation

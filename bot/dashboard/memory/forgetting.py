@@ -12,16 +12,17 @@ import structlog
 from aiohttp import web
 
 from bot.channel.visitor import shared
-from bot.clock import Clock
+from bot.clock import Clock, moment
 from bot.commands.memory import MAX_WORDS
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, link_to, number_of
 from bot.dashboard.memory.forms import form_of
-from bot.dashboard.visits import Visits
-from bot.errors import ToolError
+from bot.dashboard.pages import Visits
+from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.memory import markdown
 from bot.memory.forgetter import Forgetter, Forgotten
+from bot.memory.memory import Memory
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -170,3 +171,40 @@ def _in_words(request: web.Request, how: str, told: Mapping[str, int]) -> list[s
 
 def _quote(words: str) -> str:
     return one_line(markdown.plain(words), MOST_QUOTE)
+
+
+CONFIRM = f"{FILES}/confirm"
+MOST_CONFIRMATION = 4_096  # bytes
+
+
+class MemoryConfirming:
+    """The visitor's own entries; what is shared with everyone has no button."""
+
+    def __init__(self, visits: Visits, memory: Memory, clock: Clock) -> None:
+        self._visits = visits
+        self._memory = memory
+        self._clock = clock
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return shared([web.post(CONFIRM, self._confirm)])
+
+    async def _confirm(self, request: web.Request) -> web.Response:
+        """Note that an entry is still true; it is told by its words, wherever it stands by now."""
+        who, form = self._visits.of(request), await form_of(request, MOST_CONFIRMATION)
+        if form is None:
+            return pages.refuse_status(request, 413)
+        path, day = form.get("path", ""), moment(self._clock(), who.zone).date()
+        try:
+            async with self._memory.notes.watching(who.view) as watch:
+                place = await self._memory.notes.confirm(
+                    who.view, path, form.get("claim", ""), day, watch=watch
+                )
+        except NotVisible:
+            return pages.refuse_status(request, 404)
+        except ToolError as error:
+            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        if place is None:
+            return pages.see(f"{link_to(path)}&confirmed=no")
+        log.info("memory.confirmed", by="page")
+        return pages.see(link_to(path, place.line).replace("#", "&confirmed=yes#", 1))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from bot.dashboard.forms import sent
+from bot.dashboard.pages import sent
 
 BESIDE = 64 * 1024  # bytes of a form beside its text
 

@@ -14,7 +14,7 @@ from bot.channel.visitor import shared
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, link_to, number_of
 from bot.dashboard.memory.forms import form_of
-from bot.dashboard.visits import Visits
+from bot.dashboard.pages import Visits
 from bot.errors import ToolError
 from bot.i18n import text
 from bot.identity import Conversation

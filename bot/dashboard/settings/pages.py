@@ -10,7 +10,7 @@ from aiohttp import web
 from bot.channel import Trial
 from bot.clock import to_the_minute
 from bot.dashboard import pages
-from bot.dashboard.settings import forms, options
+from bot.dashboard.settings import options
 from bot.dashboard.settings.options import Group
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
@@ -48,7 +48,7 @@ class SettingsPages:
         return await self._page(request)
 
     async def _change(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         group = next((each for each in self._groups if each.name == form.get("group")), None)
         if group is None:
             raise web.HTTPBadRequest
@@ -61,7 +61,7 @@ class SettingsPages:
         return await self._changed(request, group.name, wanted, form)
 
     async def _unset(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         key = tuple(form.get("option", "").split("."))
         known = {each.key for each in options.secrets(self._settings.config, {})}
         if key not in known and not options.is_offered(self._settings.config, key):
@@ -71,7 +71,7 @@ class SettingsPages:
         return await self._changed(request, group, {key: None}, {})
 
     async def _secret(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         name, value = form.get("option", ""), form.get("value", "")
         known = {each.name: each.key for each in options.secrets(self._settings.config, {})}
         if name not in known:
@@ -83,20 +83,20 @@ class SettingsPages:
         try:
             trial = await self._settings.try_secret(key, value)
         except ConfigError as error:
-            return await self._page(request, {"secrets": forms.sentences(request, error)})
+            return await self._page(request, {"secrets": options.sentences(request, error)})
         if not trial.may_be_kept:
             unchanged = text(pages.language(request), "settings.secrets.unchanged")
-            said = [forms.told(request, key, trial), unchanged]
+            said = [options.told(request, key, trial), unchanged]
             return await self._page(request, {"secrets": said})
         self._tried = (key, trial) if key[0] == "channels" else None
         return await self._changed(request, "secrets", {key: value}, {})
 
     async def _take_back(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         try:
             await self._settings.take_back(form.get("change", ""))
         except ConfigError as error:
-            return await self._page(request, {"changes": forms.sentences(request, error)})
+            return await self._page(request, {"changes": options.sentences(request, error)})
         return _back("changes")
 
     async def _changed(
@@ -110,7 +110,7 @@ class SettingsPages:
             if wanted:
                 await self._settings.change(wanted)
         except ConfigError as error:
-            return await self._page(request, {group: forms.sentences(request, error)}, typed)
+            return await self._page(request, {group: options.sentences(request, error)}, typed)
         return _back(group)
 
     # ----------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class SettingsPages:
             typed=typed or {},
             done=done if done in places else "",
             file=kept.shown_path(),
-            tried=forms.told(request, *tried) if tried is not None else "",
+            tried=options.told(request, *tried) if tried is not None else "",
             is_shared=settings.is_shared,
             refused=sorted(".".join(map(str, key)) for key in kept.refused),
         )

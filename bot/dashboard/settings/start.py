@@ -15,7 +15,7 @@ from bot.agent.models import trial
 from bot.channel import Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
-from bot.dashboard.settings import forms
+from bot.dashboard.settings import options
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import (
     ConfigError,
@@ -107,7 +107,7 @@ class StartPages:
     # --- a model ----------------------------------------------------------------------------------
 
     async def _try_model(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         typed = {name: form.get(name, "") for name in ("service", "address")}
         service, key, address = typed["service"], form.get("key", ""), typed["address"]
         if lacking := self._lacking(service, key, address):
@@ -117,7 +117,7 @@ class StartPages:
             loaded = await self._settings.tried(wanted)
             names = await trial.names_of(loaded.config.models, name)
         except ConfigError as error:
-            return self._page(request, Said({"model": forms.sentences(request, error)}, typed))
+            return self._page(request, Said({"model": options.sentences(request, error)}, typed))
         except ModelError as error:
             log.info("settings.model_tried", service=name, error=type(error).__name__)
             return self._page(request, Said({"model": [_why(request, error)]}, typed))
@@ -136,7 +136,7 @@ class StartPages:
         return "" if key or self._settings.config.models.is_set_up(service) else "no_key"
 
     async def _use_model(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         tried = self._waiting()
         if tried is None:
             return self._page(request, Said({"model": [_say(request, "gone")]}, form))
@@ -155,7 +155,7 @@ class StartPages:
         except ModelError as error:
             return self._page(request, Said({"model": [_why(request, error)]}, form))
         except ConfigError as error:
-            return self._page(request, Said({"model": forms.sentences(request, error)}, form))
+            return self._page(request, Said({"model": options.sentences(request, error)}, form))
         self._tried = None
         return _back("model")
 
@@ -169,19 +169,19 @@ class StartPages:
     # --- Telegram ---------------------------------------------------------------------------------
 
     async def _telegram(self, request: web.Request) -> web.Response:
-        token = (await forms.fields(request)).get("token", "") or self._token
+        token = (await options.fields(request)).get("token", "") or self._token
         if not token:
             return self._page(request, Said({TELEGRAM: [_say(request, "no_token")]}, {}))
         key: Key = ("channels", TELEGRAM, "token")
         try:
             trial = await self._settings.try_secret(key, token)
             if not trial.may_be_kept:
-                said = [forms.told(request, key, trial)]
+                said = [options.told(request, key, trial)]
                 return self._page(request, Said({TELEGRAM: said}, {}))
             self._token = token  # until it is written
             await self._settings.change({key: token})
         except ConfigError as error:
-            said = forms.sentences(request, error)
+            said = options.sentences(request, error)
             return self._page(request, Said({TELEGRAM: said}, {}))
         self._bot, self._token = trial.name, ""
         return _back(TELEGRAM)
@@ -189,7 +189,7 @@ class StartPages:
     # --- who --------------------------------------------------------------------------------------
 
     async def _self(self, request: web.Request) -> web.Response:
-        form = await forms.fields(request)
+        form = await options.fields(request)
         wanted: dict[Key, str | None] = {
             WHO[name]: form[name] or None
             for name, value in self._who().items()
@@ -199,7 +199,7 @@ class StartPages:
             if wanted:
                 await self._settings.change(wanted)
         except ConfigError as error:
-            return self._page(request, Said({"self": forms.sentences(request, error)}, form))
+            return self._page(request, Said({"self": options.sentences(request, error)}, form))
         return pages.see(f"{PATH}?saved=self#self")
 
     def _who(self) -> dict[str, str]:

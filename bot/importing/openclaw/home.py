@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Final, cast
 
 from bot.errors import ImportRefused
+from bot.importing.marking import Piece
 from bot.importing.values import items, mapping, words
 
 SETTINGS: Final = ("openclaw.json", "moltbot.json", "clawdbot.json")
@@ -152,3 +154,21 @@ def _as_json(found: re.Match[str]) -> str:
             return found[0]
         case _:
             return ""
+
+
+_DIGESTS = frozenset(
+    resources.files("bot.importing.openclaw")
+    .joinpath("template_digests.txt")
+    .read_text("ascii")
+    .split()
+)
+
+
+def written(pieces: Iterable[Piece]) -> list[Piece]:
+    """The pieces of a note without those that its template had."""
+    return [piece for piece in pieces if piece.digest not in _DIGESTS]
+
+
+def is_untouched(pieces: Iterable[Piece]) -> bool:
+    """True for a note that says nothing but what its template says."""
+    return all(piece.is_heading for piece in written(pieces))

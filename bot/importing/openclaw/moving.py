@@ -12,7 +12,7 @@ from pathlib import Path
 from bot.errors import ImportRefused
 from bot.identity import PolicySnapshot, routing
 from bot.importing import storing
-from bot.importing.openclaw import keys, notes, people, proposal, transcripts
+from bot.importing.openclaw import notes, people, proposal, transcripts
 from bot.importing.openclaw.home import Home
 from bot.importing.openclaw.notes import Brought, Note
 from bot.importing.openclaw.people import Seat
@@ -138,8 +138,8 @@ class Move:
                 if isinstance(session.talk, Skipped):
                     yield session.talk
                     continue
-                key = keys.parse(session.key)
-                owner = keys.owner_of(key, self.snapshot)
+                key = people.parse(session.key)
+                owner = people.owner_of(key, self.snapshot)
                 if key.is_work:
                     report.work += 1
                 elif owner is None and not self.is_mine:

@@ -18,9 +18,9 @@ import orjson
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.importing import marking
-from bot.importing.openclaw import templates
+from bot.importing.openclaw import home
 from bot.importing.values import Skipped
-from bot.memory import exchange, folders, layout
+from bot.memory import exchange, layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.memory.notes import is_day_note
@@ -116,7 +116,7 @@ async def bring(
         known = frozenset[str]()
         if database is not None:
             known = await database.read(lambda tx: _known(tx, note.path))
-        pieces = templates.written(marking.pieces(note.text))
+        pieces = home.written(marking.pieces(note.text))
         after = marking.merged(before or "", pieces, known, note.day)
         is_new = after != (before or "")
         if is_new and not is_rehearsal:
@@ -136,9 +136,9 @@ def _character(
     """Take a file about the bot's character, where nobody has written one here."""
     if before == note.text:
         return None
-    if templates.is_untouched(marking.pieces(note.text)):
+    if home.is_untouched(marking.pieces(note.text)):
         return Skipped(note.path, "it is as OpenClaw made it")
-    if before is not None and before != folders.templates().get(note.path):
+    if before is not None and before != layout.templates().get(note.path):
         return Skipped(note.path, "there is one here that somebody wrote; compare them")
     if not is_rehearsal:
         exchange.write(store, exchange.Change(note.path, before or "", note.text))

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from bot.importing.openclaw.keys import channel_of
+from bot.importing.openclaw.people import channel_of
 from bot.importing.values import items, mapping, words
 from bot.unicode import well_formed
 

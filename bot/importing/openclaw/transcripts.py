@@ -6,19 +6,104 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import apsw
 import orjson
 
 from bot.errors import ImportRefused
-from bot.importing.openclaw import events
 from bot.importing.openclaw.home import Agent
-from bot.importing.values import Skipped, Talk, made, mapping, words
+from bot.importing.values import (
+    Said,
+    Skipped,
+    Talk,
+    items,
+    made,
+    mapping,
+    milliseconds,
+    moment,
+    words,
+)
 from bot.storage.sqlite import SqliteTransaction
+
+# What the program put before and behind a person's words in some of its versions.
+_ABOUT = re.compile(
+    r"(?:Conversation info|Sender|Thread starter|Replied message|Forwarded message context)"
+    r" \(untrusted[^)\n]*\):\n```json\n.*?\n```\n*",
+    re.DOTALL,
+)
+_ENVELOPE = re.compile(r"\[[^\]\n]{0,300}\d{4}-\d\d-\d\d[ T]\d\d:\d\d[^\]\n]{0,60}\] ?")
+_NUMBER = re.compile(r"\n?\[message_id: [^\]\n]*\]\s*$")
+_DIRECTIVE = re.compile(r"\[\[\s*(?:reply_to_current|reply_to:[^\]\n]*|audio_as_voice)\s*\]\]\s*")
+_SILENT: Final = frozenset({"NO_REPLY", "HEARTBEAT_OK"})
+_RESETS: Final = frozenset({"/new", "/reset"})
+# What the program itself said in a person's place.
+_PROMPTS = (
+    "Read HEARTBEAT.md if it exists",
+    "Pre-compaction memory flush",
+    "A new session was started via /new or /reset",
+    "System: ",
+)
+
+
+def said_in(events: Iterable[object]) -> Iterator[Said | None]:
+    """The messages of a transcript; None for each in which there is nothing to read."""
+    for event in map(mapping, events):
+        # The oldest transcripts have the messages themselves, one a line.
+        message = mapping(event.get("message")) if event.get("type") == "message" else event
+        role = words(message.get("role"))
+        if role not in {"user", "assistant"} or (message is event and event.get("type")):
+            continue
+        whole = _text(message.get("content"))
+        text = _of_person(whole) if role == "user" else _of_model(whole)
+        if not text:
+            if not whole and _is_shown(message.get("content")):
+                yield None
+            continue
+        at = milliseconds(message.get("timestamp")) or moment(event.get("timestamp"))
+        yield Said(words(event.get("id")), "user" if role == "user" else "assistant", text, at)
+
+
+def _text(content: object) -> str:
+    """The words of a message: a text, or blocks of which some are."""
+    if isinstance(content, str):
+        return content.strip()
+    blocks = [mapping(each) for each in items(content)]
+    texts = [words(each.get("text")) for each in blocks if each.get("type") == "text"]
+    return "\n\n".join(filter(None, texts)).strip()
+
+
+def _is_shown(content: object) -> bool:
+    """True for blocks that a person saw, such as pictures, and not only for calls of tools."""
+    hidden = {"toolCall", "tool_use", "thinking", "toolResult"}
+    return any(words(mapping(each).get("type")) not in hidden for each in items(content))
+
+
+def _of_person(text: str) -> str:
+    bare = text
+    while found := _ABOUT.match(bare):
+        bare = bare[found.end() :]
+    if found := _ENVELOPE.match(bare):
+        bare = bare[found.end() :]
+    bare = _NUMBER.sub("", bare).strip()
+    is_programs = bare.startswith(_PROMPTS) or bare in _RESETS
+    return "" if is_programs else bare
+
+
+def _of_model(text: str) -> str:
+    bare = _DIRECTIVE.sub("", text).strip()
+    return "" if bare in _SILENT else bare
+
+
+def began_at(events: Iterable[Mapping[str, object]]) -> int:
+    """When a transcript began, by its header, in ms since the epoch; 0 when it does not say."""
+    headers = (event for event in events if event.get("type") == "session")
+    return next((moment(header.get("timestamp")) for header in headers), 0)
+
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -117,8 +202,8 @@ def _event(line: bytes) -> Mapping[str, object] | None:
 
 
 def _talk(agent: Agent, id_: str, title: str, found: list[Mapping[str, object]]) -> Talk | Skipped:
-    said = list(events.said_in(found))
-    return made("openclaw", f"{agent.name}:{id_}", title, said, events.began_at(found))
+    said = list(said_in(found))
+    return made("openclaw", f"{agent.name}:{id_}", title, said, began_at(found))
 
 
 # --- its database ---------------------------------------------------------------------------------

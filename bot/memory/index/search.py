@@ -27,7 +27,7 @@ from bot.memory.claims import Aging
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
 from bot.memory.index.engine import Reader, Rows
-from bot.memory.many import asks_for_many
+from bot.memory.listing import asks_for_many
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Findings, Hit, Mode

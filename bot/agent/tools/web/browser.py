@@ -17,8 +17,8 @@ from aiohttp import hdrs
 from cachetools import TTLCache
 from yarl import URL
 
-from bot.agent.tools.web import download
-from bot.agent.tools.web.download import Download
+from bot.agent.tools.web import fetch
+from bot.agent.tools.web.fetch import Download
 from bot.errors import ToolError
 from bot.net.addresses import Guard
 from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
@@ -110,7 +110,7 @@ class Browser:
             headers={
                 hdrs.USER_AGENT: USER_AGENT,
                 hdrs.ACCEPT: ACCEPT,
-                hdrs.ACCEPT_ENCODING: download.ENCODINGS,
+                hdrs.ACCEPT_ENCODING: fetch.ENCODINGS,
             },
             auto_decompress=False,
         ) as session:
@@ -141,7 +141,7 @@ class Browser:
                 return self.guard.url(str(url.join(URL(to))))
             if answer.status != HTTPStatus.OK:
                 raise _Status(answer.status)
-            data, is_whole = await download.read(answer, most)
+            data, is_whole = await fetch.read(answer, most)
             kind = answer.headers.get(hdrs.CONTENT_TYPE, "")[:LONGEST_TYPE]
             return Download(url, kind, data, is_whole)
 

@@ -11,8 +11,7 @@ from bot.agent.tools import Tool
 from bot.agent.tools.web import ddgs
 from bot.agent.tools.web.browser import Browser
 from bot.agent.tools.web.fetch import Reader, WebFetch
-from bot.agent.tools.web.search import SearchService, WebSearch
-from bot.agent.tools.web.services import Brave, SearXNG, Tavily
+from bot.agent.tools.web.search import Brave, SearchService, SearXNG, Tavily, WebSearch
 from bot.channel import reveal
 from bot.config import WebConfig
 from bot.errors import ConfigError

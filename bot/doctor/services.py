@@ -1,0 +1,267 @@
+"""The services the bot asks: models, tools, the web, speech, and what counts tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import wave
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from bot import i18n
+from bot.agent.models import Checked, Model, Window, trial
+from bot.agent.tools.mcp.listing import MAX_TOOLS, Listing, listing_of
+from bot.agent.tools.plugins import installed
+from bot.channel import Finding
+from bot.config import OFFLINE, OPENAI, Config, McpConfig, SpeechConfig
+from bot.context import tokens
+from bot.context.budget import TOO_SMALL, resolve
+from bot.delivery.aloud import Unspoken
+from bot.doctor.setup import Setup
+from bot.errors import ModelError, ModelNotFound
+from bot.files.sandbox import Unreadable
+from bot.money.prices import Prices
+from bot.settings import key_name
+from bot.speech.api import SpeechApi
+from bot.speech.local import missing
+from bot.speech.transcriber import Audio
+
+if TYPE_CHECKING:
+    from bot.agent.tools.web.search import SearchService
+
+
+async def check_models(setup: Setup) -> Sequence[Finding]:
+    """Which model answers, whether every configured service works, and what is not priced."""
+    config = setup.config
+    models, agent = config.models, config.agent
+    chosen, (owner, _) = agent.model, models.locate(agent.model)
+    named = {models.locate(each) for each in (chosen, *agent.fallback, agent.chores) if each}
+    found: list[Finding] = []
+    if chosen == OFFLINE:
+        found.append(Finding.of("ok", "model.offline"))
+    elif not models.is_set_up(owner):
+        key = key_name(owner)
+        found.append(Finding.of("warning", "model.no_key", model=chosen, key=key, service=owner))
+    for service in models.services:
+        if models.is_set_up(service):
+            names = sorted(name for owner, name in named if owner == service)
+            for name in names or [""]:
+                found += await _examine_model(config, service, name)
+    return [*found, *_prices(config, [f"{service}/{name}" for service, name in sorted(named)])]
+
+
+def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
+    """The models that are asked, and whose price nobody has told."""
+    prices = Prices.of_config(config)
+    return [
+        Finding.of("warning", "model.no_price", model=each)
+        for each in named
+        if config.models.is_set_up(each.partition("/")[0]) and not prices.is_known(each)
+    ]
+
+
+async def _examine_model(config: Config, service: str, name: str) -> Sequence[Finding]:
+    """Whether a service takes the key and knows a model; with no name, whether it answers."""
+    section = config.models.services[service]
+    full = f"{service}/{name}" if name else service
+    try:
+        async with trial.opened(config.models, service) as model:
+            return await _asked(config, full, name, model)
+    except ModelNotFound as error:
+        is_sure = name and not section.base_url
+        level = "error" if is_sure else "warning"
+        return [Finding.of(level, "model.unknown", model=full, why=str(error))]
+    except ModelError as error:
+        level, key = "error" if name else "warning", key_name(service)
+        said = {"model": full, "why": str(error), "key": key, "service": service}
+        return [Finding(level, id="model.unreachable", values=said)]
+
+
+async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
+    if not isinstance(model, Checked):
+        return [Finding.of("ok", "model.nothing", model=full)]
+    has_key = config.models.services[full.partition("/")[0]].api_key is not None
+    how = "key" if has_key else "no_key_needed"
+    if not name:
+        count = len(await model.fetch_names())
+        return [Finding.of("ok", f"model.lists_{how}", model=full, count=count)]
+    window = await model.check(name)
+    return [Finding.of("ok", f"model.answers_{how}", model=full), _window(config, full, window)]
+
+
+def _window(config: Config, full: str, told: Window) -> Finding:
+    """How large a model's window is, who says so, and whether that is enough."""
+    service = full.partition("/")[0]
+    known = resolve(
+        told.max_input_tokens,
+        config.context,
+        full,
+        configured=config.models.services[service].window,
+        assumed=told.assumed,
+    )
+    if not known.is_too_small:
+        return Finding.of("ok", f"model.window_{known.source}", tokens=known.reported)
+    is_cut = config.models.kind_of(service) == OPENAI
+    name = f"model.small_window{'_cut' if is_cut else ''}"
+    tokens, needed = known.reported, TOO_SMALL
+    return Finding.of("error", name, tokens=tokens, needed=needed, service=service)
+
+
+MOST_NAMED: Final = 5  # of a list of names
+
+
+async def check_tools(setup: Setup) -> Sequence[Finding]:
+    """Each server, connected to and asked for its list; and packages that cannot be loaded.
+
+    Names are given away in the order in which the program does it: its own, packages, servers.
+    """
+    config = setup.config
+    brought, problems = installed()
+    found = [
+        Finding.of("error", "tools.broken", package=package, why=problem)
+        for package, problem in problems
+    ]
+    taken = _own_names(config)
+    found += _left_out("packages", [tool.spec.name for tool in brought], taken)
+    for name, server in sorted(config.tools.mcp.items()):
+        listing = await _connect(name, server)
+        if isinstance(listing, Finding):
+            found.append(listing)
+            continue
+        found += _told(name, listing)
+        found += _left_out(name, [spec.name for _, spec in listing.tools], taken)
+    return found
+
+
+def _own_names(config: Config) -> set[str]:
+    """The names of the program's own tools, of those of the web as far as they are on."""
+    own = {key.removeprefix("tool.") for key in i18n.catalog("en") if key.startswith("tool.")}
+    web = {"web_fetch": config.tools.web.fetch, "web_search": config.tools.web.search != "off"}
+    return {name for name in own if web.get(name, True)}
+
+
+def _left_out(whose: str, names: Sequence[str], taken: set[str]) -> Sequence[Finding]:
+    """What is told of tools that have the name of another one; the others' names are taken now."""
+    lost = [name for name in names if name in taken]
+    taken |= set(names)
+    if not lost:
+        return ()
+    return (Finding.of("warning", "tools.same_names", whose=whose, names=_first(lost)),)
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+
+
+async def _connect(name: str, server: McpConfig) -> Listing | Finding:
+    from bot.agent.tools.mcp import connection  # noqa: PLC0415 - it imports the SDK
+
+    try:
+        async with connection.Connection(name, server) as opened:
+            offers = await opened.offers()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return Finding.of("error", "tools.server", name=name, why=connection.why(error, server))
+    return listing_of(name, server.tools, offers)
+
+
+def _told(name: str, listing: Listing) -> Sequence[Finding]:
+    asking = sum(spec.changes for _, spec in listing.tools)
+    count = len(listing.tools)
+    found = [Finding.of("ok", "tools.offered", name=name, count=count, asking=asking)]
+    if listing.unusable:
+        names = _first(listing.unusable)
+        found.append(Finding.of("warning", "tools.unusable", name=name, names=names))
+    if listing.left:
+        left, most = listing.left, MAX_TOOLS
+        found.append(Finding.of("warning", "tools.too_many", name=name, count=left, most=most))
+    return found
+
+
+PROBE = "weather"  # what every search service finds something for
+
+
+async def check_web(setup: Setup) -> Sequence[Finding]:
+    """Whether the web can be read and searched; nothing where it is not to be."""
+    web = setup.config.tools.web
+    if web.search == "off" and not web.fetch:
+        return []
+    from bot.agent.tools.web import setup as tools  # noqa: PLC0415 - only where it is configured
+
+    found: list[Finding] = []
+    if web.fetch:
+        hosts = sorted({host for host, _ in tools.guard_of(web).internal})
+        name = "web.fetches_own" if hosts else "web.fetches"
+        found.append(Finding.of("ok", name, hosts=", ".join(hosts)))
+    service = tools.service_of(web)
+    return [*found, await _searching(service)] if service is not None else found
+
+
+async def _searching(service: SearchService) -> Finding:
+    """Whether a search service answers."""
+    from bot.agent.tools.web import ddgs, search  # noqa: PLC0415 - only where it is configured
+
+    if isinstance(service, ddgs.Ddgs) and not ddgs.is_installed():
+        return Finding.of("error", "web.no_ddgs", package=ddgs.EXTRA)
+    try:
+        hits = await service.search(PROBE, 1)
+    except search.SearchFailed as error:
+        return Finding.of("error", "web.search_failed", why=str(error))
+    if not hits:
+        return Finding.of("warning", "web.finds_nothing", name=service.name, words=PROBE)
+    return Finding.of("ok", "web.searches", name=service.name)
+
+
+async def check_speech(setup: Setup) -> Sequence[Finding]:
+    """Whether voice messages are understood and made; nothing where nobody asked for it."""
+    speech = setup.config.speech
+    if speech.kind == "none":
+        return []
+    found = [await _listening(speech)]
+    return [*found, await _speaking(speech)] if speech.reply == "voice" else found
+
+
+async def _speaking(speech: SpeechConfig) -> Finding:
+    try:
+        await SpeechApi(speech).say("Hello.")
+    except Unspoken as error:
+        known = {"speaking": "does_not_speak", "format": "no_opus"}
+        name = known.get(error.reason, "refuses_to_speak")
+        return Finding.of("error", f"speech.{name}", url=speech.base_url)
+    return Finding.of("ok", "speech.speaks", url=speech.base_url)
+
+
+async def _listening(speech: SpeechConfig) -> Finding:
+    if speech.kind == "local":
+        if problem := missing(speech):
+            return Finding.of("error", "speech.missing", why=problem)
+        return Finding.of("ok", "speech.local")
+    try:
+        await SpeechApi(speech).transcribe("", Audio(_silence(), "silence.wav"))
+    except Unreadable as error:
+        if error.reason == "listening":
+            return Finding.of("error", "speech.does_not_listen", url=speech.base_url)
+        if error.reason != "silence":
+            return Finding.of("error", "speech.refuses_to_listen", url=speech.base_url)
+    return Finding.of("ok", "speech.listens", url=speech.base_url)
+
+
+def _silence() -> bytes:
+    """A second in which nothing is said, as a WAV file."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(32_000))
+    return out.getvalue()
+
+
+async def check_tokens(setup: Setup) -> Sequence[Finding]:
+    """Whether tokens are counted or estimated."""
+    choice = setup.config.context.tokenizer
+    counter = await asyncio.to_thread(tokens.counter, choice)
+    if counter.name != tokens.ESTIMATE:
+        return [Finding.of("ok", "tokens.counted", name=counter.name)]
+    if choice != "tiktoken":
+        return [Finding.of("ok", "tokens.estimated")]
+    return [Finding.of("error", "tokens.no_ranks")]
