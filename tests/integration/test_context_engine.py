@@ -132,26 +132,30 @@ def reading(times: int) -> Any:
 # --- notices -------------------------------------------------------------------------------------
 
 
-async def test_each_level_is_told_once_in_each_cycle(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 4)
-        told: list[tuple[int, int]] = []
-        for cycle in range(2):
-            for used in (125_999, 126_000, 140_000, 152_999, 153_000, 170_000, 175_000):
-                found = await reaching(engine, used)
-                told += [(cycle, used) for each in found if "% full" in each.text]
-                assert all(each.kind == "notice" for each in found)
-            assert [each.kind for each in await reaching(engine, FULL + 1)] == ["receipt"]
-        assert told == [(0, 126_000), (0, 153_000), (1, 126_000), (1, 153_000)]
-        assert current(tmp_path)["compaction_count"] == 2
+@pytest.fixture
+async def engine(tmp_path):
+    async with begun(tmp_path, Brain()) as found:
+        yield found
 
 
-async def test_a_jump_over_both_levels_is_told_of_once(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 1)
-        (notice,) = await reaching(engine, 160_000)
-        assert notice.text.startswith("This conversation is 88 % full (160")
-        assert await reaching(engine, 165_000) == []
+async def test_each_level_is_told_once_in_each_cycle(engine, tmp_path):
+    await talk(engine, 4)
+    told: list[tuple[int, int]] = []
+    for cycle in range(2):
+        for used in (125_999, 126_000, 140_000, 152_999, 153_000, 170_000, 175_000):
+            found = await reaching(engine, used)
+            told += [(cycle, used) for each in found if "% full" in each.text]
+            assert all(each.kind == "notice" for each in found)
+        assert [each.kind for each in await reaching(engine, FULL + 1)] == ["receipt"]
+    assert told == [(0, 126_000), (0, 153_000), (1, 126_000), (1, 153_000)]
+    assert current(tmp_path)["compaction_count"] == 2
+
+
+async def test_a_jump_over_both_levels_is_told_of_once(engine):
+    await talk(engine, 1)
+    (notice,) = await reaching(engine, 160_000)
+    assert notice.text.startswith("This conversation is 88 % full (160")
+    assert await reaching(engine, 165_000) == []
 
 
 @pytest.mark.parametrize(
@@ -161,17 +165,14 @@ async def test_a_jump_over_both_levels_is_told_of_once(tmp_path):
         ("zh", "这次对话已满 70 %", ["写摘要", "新对话", "以后再说"]),
     ],
 )
-async def test_a_notice_speaks_the_persons_language_and_has_buttons(
-    tmp_path, locale, begins, labels
-):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 1, locale=locale)
-        (notice,) = await reaching(engine, 126_000, locale=locale)
-        assert notice.text.startswith(begins)
-        assert "/compact" not in notice.text
-        assert [each.label for each in notice.buttons] == labels
-        commands = [each.command for each in notice.buttons]
-        assert commands == ["/compact", "/new", "/notices later"]
+async def test_a_notice_speaks_the_persons_language_and_has_buttons(engine, locale, begins, labels):
+    await talk(engine, 1, locale=locale)
+    (notice,) = await reaching(engine, 126_000, locale=locale)
+    assert notice.text.startswith(begins)
+    assert "/compact" not in notice.text
+    assert [each.label for each in notice.buttons] == labels
+    commands = [each.command for each in notice.buttons]
+    assert commands == ["/compact", "/new", "/notices later"]
 
 
 @pytest.mark.parametrize("locale", ["en", "zh"])
@@ -184,25 +185,23 @@ async def test_without_buttons_the_commands_are_spelled_out(tmp_path, locale):
         assert all(each in notice.text for each in ("/compact", "/new", "/notices later"))
 
 
-async def test_pressing_not_now_ends_notices_for_this_conversation_only(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 1)
-        (notice,) = await reaching(engine, 126_000)
-        await engine.channel.press(notice, "Not now")
-        await until(lambda: current(tmp_path)["notices"] == "later")
-        await done(engine)
-        assert await reaching(engine, 160_000) == []
-        await command(engine, "/new")
-        await talk(engine, 1)
-        assert len(await reaching(engine, 126_000)) == 1
+async def test_pressing_not_now_ends_notices_for_this_conversation_only(engine, tmp_path):
+    await talk(engine, 1)
+    (notice,) = await reaching(engine, 126_000)
+    await engine.channel.press(notice, "Not now")
+    await until(lambda: current(tmp_path)["notices"] == "later")
+    await done(engine)
+    assert await reaching(engine, 160_000) == []
+    await command(engine, "/new")
+    await talk(engine, 1)
+    assert len(await reaching(engine, 126_000)) == 1
 
 
-async def test_pressing_compact_summarises(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 5)
-        (notice,) = await reaching(engine, 126_000)
-        await engine.channel.press(notice, "Compact")
-        await engine.channel.wait_until(lambda sent: sent[-1].kind == "receipt")
+async def test_pressing_compact_summarises(engine):
+    await talk(engine, 5)
+    (notice,) = await reaching(engine, 126_000)
+    await engine.channel.press(notice, "Compact")
+    await engine.channel.wait_until(lambda sent: sent[-1].kind == "receipt")
 
 
 @pytest.mark.parametrize("off", ["/notices off", "/notices later"])
@@ -609,16 +608,15 @@ async def test_a_full_conversation_goes_on_from_a_summary_and_undo_takes_it_back
         assert is_paired(request)
 
 
-async def test_after_undo_the_next_summary_waits_until_it_must_be(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 4)
-        assert len(await reaching(engine, FULL + 1)) == 1
-        await command(engine, "/undo")
-        engine.model.requests.clear()
-        for used in (FULL + 1, HARD - 2_000):  # what has no room beside it is summarised before
-            assert not any(each.kind == "receipt" for each in await reaching(engine, used))
-        assert engine.model.asked("summary") == []
-        assert [each.kind for each in await reaching(engine, HARD + 1)] == ["receipt"]
+async def test_after_undo_the_next_summary_waits_until_it_must_be(engine):
+    await talk(engine, 4)
+    assert len(await reaching(engine, FULL + 1)) == 1
+    await command(engine, "/undo")
+    engine.model.requests.clear()
+    for used in (FULL + 1, HARD - 2_000):  # what has no room beside it is summarised before
+        assert not any(each.kind == "receipt" for each in await reaching(engine, used))
+    assert engine.model.asked("summary") == []
+    assert [each.kind for each in await reaching(engine, HARD + 1)] == ["receipt"]
 
 
 @pytest.mark.parametrize(
@@ -675,15 +673,14 @@ async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(tmp_path):
         assert len(brain.asked("summary")) == 1
 
 
-async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 5)
-        await command(engine, "/compact")
-        await command(engine, "/undo")
-        await command(engine, "/compact")
-        receipts = [each.text for each in engine.channel.sent if each.kind == "receipt"]
-        assert len(receipts) == 2
-        assert all(each.startswith("4 older messages became a summary") for each in receipts)
+async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(engine):
+    await talk(engine, 5)
+    await command(engine, "/compact")
+    await command(engine, "/undo")
+    await command(engine, "/compact")
+    receipts = [each.text for each in engine.channel.sent if each.kind == "receipt"]
+    assert len(receipts) == 2
+    assert all(each.startswith("4 older messages became a summary") for each in receipts)
 
 
 async def test_an_undo_within_a_turn_counts_for_it(tmp_path):
@@ -730,24 +727,23 @@ async def test_an_undo_while_a_turn_is_stored_counts_for_it(tmp_path, monkeypatc
         assert len(brain.asked("summary")) == 1  # and not another one at once
 
 
-async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_one(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 4)
-        await reaching(engine, FULL + 1)
-        await talk(engine, 3)
-        engine.model.summary = "- A second summary, of the harbour as well."
-        await reaching(engine, FULL + 1)
-        shown = engine.model.asked("summary")[-1].messages[0].text
-        assert "They talked about the harbour and its boats." in shown
-        await ask(engine, "one")
-        assert "A second summary" in first_note(engine.model.asked("chat")[-1])
-        await command(engine, "/undo")
-        await ask(engine, "two")
-        assert "its boats." in first_note(engine.model.asked("chat")[-1])
-        assert "A second summary" not in first_note(engine.model.asked("chat")[-1])
-        await command(engine, "/undo")
-        await ask(engine, "three")
-        assert words_of(engine.model.asked("chat")[-1])[0] == "turn 0"
+async def test_a_later_summary_carries_the_one_before_and_undo_goes_back_one_by_one(engine):
+    await talk(engine, 4)
+    await reaching(engine, FULL + 1)
+    await talk(engine, 3)
+    engine.model.summary = "- A second summary, of the harbour as well."
+    await reaching(engine, FULL + 1)
+    shown = engine.model.asked("summary")[-1].messages[0].text
+    assert "They talked about the harbour and its boats." in shown
+    await ask(engine, "one")
+    assert "A second summary" in first_note(engine.model.asked("chat")[-1])
+    await command(engine, "/undo")
+    await ask(engine, "two")
+    assert "its boats." in first_note(engine.model.asked("chat")[-1])
+    assert "A second summary" not in first_note(engine.model.asked("chat")[-1])
+    await command(engine, "/undo")
+    await ask(engine, "three")
+    assert words_of(engine.model.asked("chat")[-1])[0] == "turn 0"
 
 
 async def test_the_transcript_keeps_every_word_and_says_what_became_a_summary(tmp_path):
@@ -1048,27 +1044,26 @@ async def test_a_small_window_converses(tmp_path, window):
 # --- commands ------------------------------------------------------------------------------------
 
 
-async def test_context_shows_what_fills_it_with_a_picture(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 2)
-        engine.model.used = 90_000
-        await ask(engine, "how full?")
-        answer = await command(engine, "/context")
-        assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
-        for part in ("who I am", "tools", "what we said", "everything else"):
-            assert part in answer
-        assert "Counted by the model" in answer
-        assert "`memory_search`" not in answer
-        (picture,) = engine.channel.sent[-1].attachments
-        assert picture.data.startswith(b"\x89PNG")
-        assert await command(engine, "/context list") == answer
-        detail = await command(engine, "/context detail")
-        assert "`memory_search`" in detail
-        assert "Memories are saved from 176\u202f000 tokens on" in detail
-        assert "a window of 200\u202f000 tokens" in detail
-        status = await command(engine, "/status")
-        assert "90\u202f000" in status
-        assert "50 %" in status
+async def test_context_shows_what_fills_it_with_a_picture(engine):
+    await talk(engine, 2)
+    engine.model.used = 90_000
+    await ask(engine, "how full?")
+    answer = await command(engine, "/context")
+    assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
+    for part in ("who I am", "tools", "what we said", "everything else"):
+        assert part in answer
+    assert "Counted by the model" in answer
+    assert "`memory_search`" not in answer
+    (picture,) = engine.channel.sent[-1].attachments
+    assert picture.data.startswith(b"\x89PNG")
+    assert await command(engine, "/context list") == answer
+    detail = await command(engine, "/context detail")
+    assert "`memory_search`" in detail
+    assert "Memories are saved from 176\u202f000 tokens on" in detail
+    assert "a window of 200\u202f000 tokens" in detail
+    status = await command(engine, "/status")
+    assert "90\u202f000" in status
+    assert "50 %" in status
 
 
 async def test_context_says_so_when_a_window_is_capped_and_is_plain_without_pictures(tmp_path):
@@ -1080,23 +1075,22 @@ async def test_context_says_so_when_a_window_is_capped_and_is_plain_without_pict
         assert engine.channel.sent[-1].attachments == ()
 
 
-async def test_usage_shows_what_replies_cost_until_it_is_turned_off(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 1)
-        await command(engine, "/usage tokens")
-        engine.model.used = 18_000
-        await ask(engine, "how much?")
-        assert engine.channel.sent[-1].text == (
-            "All right.\n\n_17\u202f990 in · 10 out · 10 % full · $0.0361_"
-        )
-        assert "in · 10 out" not in str(engine.model.requests[-1].messages)
-        usage = await command(engine, "/usage")
-        assert "18\u202f980 tokens in, 0 more read from the model's cache, 20 out" in usage
-        assert "turns: 2" in usage
-        await command(engine, "/usage off")
-        assert await ask(engine, "more") == "All right."
-        await ask(engine, "and more")
-        assert "in · 10 out" not in str(engine.model.requests[-1].messages)
+async def test_usage_shows_what_replies_cost_until_it_is_turned_off(engine):
+    await talk(engine, 1)
+    await command(engine, "/usage tokens")
+    engine.model.used = 18_000
+    await ask(engine, "how much?")
+    assert engine.channel.sent[-1].text == (
+        "All right.\n\n_17\u202f990 in · 10 out · 10 % full · $0.0361_"
+    )
+    assert "in · 10 out" not in str(engine.model.requests[-1].messages)
+    usage = await command(engine, "/usage")
+    assert "18\u202f980 tokens in, 0 more read from the model's cache, 20 out" in usage
+    assert "turns: 2" in usage
+    await command(engine, "/usage off")
+    assert await ask(engine, "more") == "All right."
+    await ask(engine, "and more")
+    assert "in · 10 out" not in str(engine.model.requests[-1].messages)
 
 
 async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_path):
@@ -1115,18 +1109,17 @@ async def test_what_is_read_from_the_cache_is_told_apart_from_what_is_sent(tmp_p
         assert "_150 in, 9\u202f000 from the cache · 10 out · 5 % full · $0.0013_" in reply
 
 
-async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        await talk(engine, 4)
-        status = await command(engine, "/status")
-        assert "Summaries of its older part: 0" in status
-        assert "Notices when it gets full: on" in status
-        assert "Next fresh start: Sun 2026-11-22 04:00 (UTC), with the new day" in status
-        await reaching(engine, FULL + 1)
-        await command(engine, "/notices off")
-        status = await command(engine, "/status")
-        assert "Summaries of its older part: 1" in status
-        assert "Notices when it gets full: off" in status
+async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine):
+    await talk(engine, 4)
+    status = await command(engine, "/status")
+    assert "Summaries of its older part: 0" in status
+    assert "Notices when it gets full: on" in status
+    assert "Next fresh start: Sun 2026-11-22 04:00 (UTC), with the new day" in status
+    await reaching(engine, FULL + 1)
+    await command(engine, "/notices off")
+    status = await command(engine, "/status")
+    assert "Summaries of its older part: 1" in status
+    assert "Notices when it gets full: off" in status
 
 
 @pytest.mark.parametrize(
@@ -1175,12 +1168,11 @@ async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path):
         assert words_of(brain.asked("chat")[-1])[0] == "turn 2"
 
 
-async def test_a_short_conversation_has_nothing_to_compact(tmp_path):
-    async with begun(tmp_path, Brain()) as engine:
-        assert "still short" in await command(engine, "/compact")
-        await talk(engine, 3)
-        assert "still short" in await command(engine, "/compact")
-        assert engine.model.asked("summary") == []
+async def test_a_short_conversation_has_nothing_to_compact(engine):
+    assert "still short" in await command(engine, "/compact")
+    await talk(engine, 3)
+    assert "still short" in await command(engine, "/compact")
+    assert engine.model.asked("summary") == []
 
 
 async def test_two_compacts_at_once_make_one_summary(tmp_path):

@@ -24,18 +24,22 @@ from tests.fakes.brain import LONG, Brain, query
 from tests.support import Engine, FakeClock, running, until
 
 
-async def test_a_message_is_answered(tmp_path):
-    async with running(tmp_path) as engine:
-        assert await engine.ask("hello") == "You said: hello"
+@pytest.fixture
+async def engine(tmp_path):
+    async with running(tmp_path) as found:
+        yield found
 
 
-async def test_a_second_copy_is_dropped(tmp_path):
-    async with running(tmp_path) as engine:
-        inbound = await engine.say("once")
-        await engine.channel.wait_sent(1)
-        await engine.channel.push(inbound)
-        await engine.ask("and then")
-        assert engine.sent_to("ada") == ["You said: once", "You said: and then"]
+async def test_a_message_is_answered(engine):
+    assert await engine.ask("hello") == "You said: hello"
+
+
+async def test_a_second_copy_is_dropped(engine):
+    inbound = await engine.say("once")
+    await engine.channel.wait_sent(1)
+    await engine.channel.push(inbound)
+    await engine.ask("and then")
+    assert engine.sent_to("ada") == ["You said: once", "You said: and then"]
 
 
 async def test_the_conversation_goes_on_after_a_restart(tmp_path):
@@ -63,30 +67,28 @@ async def test_what_was_waiting_when_it_stopped_is_answered_after_a_restart(tmp_
         assert engine.sent_to("ada") == ["You said: one", "You said: two"]
 
 
-async def test_new_starts_afresh_and_undo_goes_back(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("first talk")
-        assert "New conversation" in await engine.ask("/new")
-        await engine.ask("second talk")
-        assert [m.text for m in engine.model.requests[-1].messages] == ["second talk"]
-        assert "Back in the conversation before" in await engine.ask("/undo")
-        await engine.ask("third")
-        assert [m.text for m in engine.model.requests[-1].messages] == [
-            "first talk",
-            "You said: first talk",
-            "third",
-        ]
+async def test_new_starts_afresh_and_undo_goes_back(engine):
+    await engine.ask("first talk")
+    assert "New conversation" in await engine.ask("/new")
+    await engine.ask("second talk")
+    assert [m.text for m in engine.model.requests[-1].messages] == ["second talk"]
+    assert "Back in the conversation before" in await engine.ask("/undo")
+    await engine.ask("third")
+    assert [m.text for m in engine.model.requests[-1].messages] == [
+        "first talk",
+        "You said: first talk",
+        "third",
+    ]
 
 
-async def test_the_rest_of_new_is_the_first_message(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("old")
-        await engine.say("/new scripted-two tell me a joke")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
-        told, answer = engine.sent_to("ada")[1:]
-        assert told.startswith("New conversation with anthropic/scripted-two. The one before is")
-        assert answer == "You said: tell me a joke"
-        assert engine.model.requests[-1].model == "scripted-two"
+async def test_the_rest_of_new_is_the_first_message(engine):
+    await engine.ask("old")
+    await engine.say("/new scripted-two tell me a joke")
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
+    told, answer = engine.sent_to("ada")[1:]
+    assert told.startswith("New conversation with anthropic/scripted-two. The one before is")
+    assert answer == "You said: tell me a joke"
+    assert engine.model.requests[-1].model == "scripted-two"
 
 
 async def test_stop_keeps_the_partial_text_and_does_not_wait_behind_the_turn(tmp_path):
@@ -99,9 +101,8 @@ async def test_stop_keeps_the_partial_text_and_does_not_wait_behind_the_turn(tmp
         assert sorted(engine.sent_to("ada")) == ["Stopped.", "one\n\n(stopped)"]
 
 
-async def test_the_word_stop_is_a_message_when_nothing_runs(tmp_path):
-    async with running(tmp_path) as engine:
-        assert await engine.ask("stop") == "You said: stop"
+async def test_the_word_stop_is_a_message_when_nothing_runs(engine):
+    assert await engine.ask("stop") == "You said: stop"
 
 
 async def test_status_answers_while_a_turn_runs(tmp_path):
@@ -333,28 +334,26 @@ async def test_the_mirror_has_every_entry_and_is_repaired_from_the_database(tmp_
     assert first.with_suffix(".jsonl.kept-1").read_bytes().endswith(b"torn")
 
 
-async def test_a_second_new_begins_no_second_conversation(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        assert "New conversation" in await engine.ask("/new")
-        assert await engine.ask("/new") == "This is a new conversation already."
-        assert "with anthropic/scripted-two" in await engine.ask("/new scripted-two")
-        assert "scripted-two" in await engine.ask("/model")
-        assert "conversation before" in await engine.ask("/undo")
-        await engine.ask("and then")
-        assert engine.model.requests[-1].messages[0].text == "hello"
+async def test_a_second_new_begins_no_second_conversation(engine):
+    await engine.ask("hello")
+    assert "New conversation" in await engine.ask("/new")
+    assert await engine.ask("/new") == "This is a new conversation already."
+    assert "with anthropic/scripted-two" in await engine.ask("/new scripted-two")
+    assert "scripted-two" in await engine.ask("/model")
+    assert "conversation before" in await engine.ask("/undo")
+    await engine.ask("and then")
+    assert engine.model.requests[-1].messages[0].text == "hello"
 
 
-async def test_new_with_words_in_an_empty_conversation_says_them_there(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        await engine.ask("/new")
-        await engine.say("/new how are you?")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 4)
-        assert engine.sent_to("ada")[2:] == [
-            "This is a new conversation already.",
-            "You said: how are you?",
-        ]
+async def test_new_with_words_in_an_empty_conversation_says_them_there(engine):
+    await engine.ask("hello")
+    await engine.ask("/new")
+    await engine.say("/new how are you?")
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 4)
+    assert engine.sent_to("ada")[2:] == [
+        "This is a new conversation already.",
+        "You said: how are you?",
+    ]
 
 
 async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_path):
@@ -436,14 +435,13 @@ async def answered(engine: Engine, count: int) -> list[str]:
     return engine.sent_to("ada")
 
 
-async def test_a_message_whose_caller_gave_up_is_answered(tmp_path):
-    async with running(tmp_path) as engine:
-        pushing = asyncio.create_task(engine.say("hello"))
-        await asyncio.sleep(0)  # it is on its way to the disk
-        pushing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pushing
-        assert await answered(engine, 1) == ["You said: hello"]
+async def test_a_message_whose_caller_gave_up_is_answered(engine):
+    pushing = asyncio.create_task(engine.say("hello"))
+    await asyncio.sleep(0)  # it is on its way to the disk
+    pushing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pushing
+    assert await answered(engine, 1) == ["You said: hello"]
 
 
 async def test_a_command_whose_caller_gave_up_is_answered(tmp_path):
@@ -521,15 +519,14 @@ async def test_a_command_cut_short_by_the_end_is_answered_after_a_restart(tmp_pa
     command.cancel()
 
 
-async def test_a_stop_before_the_reply_has_begun_ends_it_and_the_lane_goes_on(tmp_path):
-    async with running(tmp_path) as engine:
-        for number in range(20):  # at one of them the stop comes before the first step
-            sends = [engine.say(f"n{number}"), engine.say("/stop")]
-            await asyncio.gather(*sends)
-            assert await engine.ask(f"after {number}") is not None
-        texts = engine.sent_to("ada")
-        await engine.channel.wait_until(lambda _: "You said: after 19" in engine.sent_to("ada"))
-        assert [t for t in texts if t in {"Stopped.", "Nothing is running."}]
+async def test_a_stop_before_the_reply_has_begun_ends_it_and_the_lane_goes_on(engine):
+    for number in range(20):  # at one of them the stop comes before the first step
+        sends = [engine.say(f"n{number}"), engine.say("/stop")]
+        await asyncio.gather(*sends)
+        assert await engine.ask(f"after {number}") is not None
+    texts = engine.sent_to("ada")
+    await engine.channel.wait_until(lambda _: "You said: after 19" in engine.sent_to("ada"))
+    assert [t for t in texts if t in {"Stopped.", "Nothing is running."}]
 
 
 async def test_a_model_that_breaks_is_told_once_and_the_lane_goes_on(tmp_path):
@@ -596,29 +593,26 @@ async def typed(engine: Engine, text: str) -> str:
     return await engine.ask(text, locale="zh-CN")
 
 
-async def test_names_choices_and_slashes_may_be_chinese(tmp_path):
-    async with running(tmp_path) as engine:
-        assert "此外我还懂" in await typed(engine, "/帮助")
-        assert "此外我还懂" in await typed(engine, "／help")
-        assert "不再提醒你" in await typed(engine, "/notices 关")
-        assert "我会提醒你" in await typed(engine, "/notices 打开")
-        assert "写明用量" in await typed(engine, "/usage 开")
-        assert "不再写明" in await typed(engine, "/usage 关闭")
-        assert "模型：" in await typed(engine, "/状态")
+async def test_names_choices_and_slashes_may_be_chinese(engine):
+    assert "此外我还懂" in await typed(engine, "/帮助")
+    assert "此外我还懂" in await typed(engine, "／help")
+    assert "不再提醒你" in await typed(engine, "/notices 关")
+    assert "我会提醒你" in await typed(engine, "/notices 打开")
+    assert "写明用量" in await typed(engine, "/usage 开")
+    assert "不再写明" in await typed(engine, "/usage 关闭")
+    assert "模型：" in await typed(engine, "/状态")
 
 
-async def test_reminders_are_set_listed_and_cancelled(tmp_path):
-    async with running(tmp_path) as engine:
-        assert "提醒你：开会" in await typed(engine, "/提醒 两小时后开会")
-        listed = await typed(engine, "/提醒列表")
-        assert "1. 周六 2026-11-21 14:00 (UTC)：开会" in listed
-        assert "/reminders 取消 1" in listed
-        assert "已取消：开会" in await typed(engine, "/reminders 取消1")
+async def test_reminders_are_set_listed_and_cancelled(engine):
+    assert "提醒你：开会" in await typed(engine, "/提醒 两小时后开会")
+    listed = await typed(engine, "/提醒列表")
+    assert "1. 周六 2026-11-21 14:00 (UTC)：开会" in listed
+    assert "/reminders 取消 1" in listed
+    assert "已取消：开会" in await typed(engine, "/reminders 取消1")
 
 
-async def test_words_that_begin_with_a_slash_are_no_command(tmp_path):
-    async with running(tmp_path) as engine:
-        assert await typed(engine, "/吃饭了吗") == "You said: /吃饭了吗"
+async def test_words_that_begin_with_a_slash_are_no_command(engine):
+    assert await typed(engine, "/吃饭了吗") == "You said: /吃饭了吗"
 
 
 @dataclass

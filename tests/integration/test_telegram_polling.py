@@ -434,12 +434,17 @@ async def emptied(engine):
     await engine.wait_until(lambda e: not e.notes)
 
 
-async def test_an_album_is_one_message(fake, engine, config):
-    async with running(engine, config):
+@pytest.fixture
+async def up(engine, config):
+    async with running(engine, config) as channel:
         await engine.wait_said(Health.UP)
-        numbers = fake.album(TEA, 7, 4, "@confidant_bot look")
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        await emptied(engine)
+        yield channel
+
+
+async def test_an_album_is_one_message(fake, engine, up):
+    numbers = fake.album(TEA, 7, 4, "@confidant_bot look")
+    await engine.wait_until(lambda e: len(e.received) == 1)
+    await emptied(engine)
     (got,) = engine.received
     assert (len(got.media), got.text, got.mentions_bot) == (4, "look", True)
     assert got.message_id == str(numbers[-1])
@@ -467,14 +472,12 @@ async def test_a_fault_of_ours_does_not_block_a_chat_for_ever(fake, config):
     assert engine.drops["fault"] == 1
 
 
-async def test_a_paste_the_app_cut_is_one_text(fake, engine, config):
+async def test_a_paste_the_app_cut_is_one_text(fake, engine, up):
     parts = ["x" * 4096, "y" * 4090, "z"]
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        for part in parts:
-            fake.push_text(7, part)
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        await emptied(engine)
+    for part in parts:
+        fake.push_text(7, part)
+    await engine.wait_until(lambda e: len(e.received) == 1)
+    await emptied(engine)
     assert [i.text for i in engine.received] == [f"{'x' * 4096}{'y' * 4090}\nz"]
     assert fake.deliveries == [200] * 3
 
@@ -493,14 +496,12 @@ async def test_a_part_is_taken_only_once_it_is_on_disk(fake, engine, config):
     assert engine.health["telegram", "default"] == (Health.UP, "")
 
 
-async def test_a_whole_message_that_cannot_be_stored_is_tried_again(fake, engine, config):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        fake.album(7, 7, 2)
-        await fake.wait_acknowledged()
-        engine.failures = 2
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        await emptied(engine)
+async def test_a_whole_message_that_cannot_be_stored_is_tried_again(fake, engine, up):
+    fake.album(7, 7, 2)
+    await fake.wait_acknowledged()
+    engine.failures = 2
+    await engine.wait_until(lambda e: len(e.received) == 1)
+    await emptied(engine)
     assert engine.said(Health.DEGRADED)
     assert engine.health["telegram", "default"] == (Health.UP, "")
 
@@ -613,18 +614,16 @@ async def test_a_part_that_is_brought_twice_counts_once(fake, engine, config, po
     assert engine.received[0].message_id == engine.received[1].message_id
 
 
-async def test_what_others_say_in_between_does_not_tear_an_album(fake, engine, config):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        fake.album(TEA, 7, 2, "look")
-        name = fake.bots[fake.token].updates[-1]["message"]["media_group_id"]
-        fake.say(TEA, 8, "nice")
-        photo = [{"file_id": "third", "file_unique_id": "u"}]
-        fake.say(TEA, 7, None, media_group_id=name, photo=photo)
-        fake.say(TEA, 7, "that is all")
-        fake.push_text(9, "elsewhere")
-        await engine.wait_until(lambda e: len(e.received) == 4)
-        await emptied(engine)
+async def test_what_others_say_in_between_does_not_tear_an_album(fake, engine, up):
+    fake.album(TEA, 7, 2, "look")
+    name = fake.bots[fake.token].updates[-1]["message"]["media_group_id"]
+    fake.say(TEA, 8, "nice")
+    photo = [{"file_id": "third", "file_unique_id": "u"}]
+    fake.say(TEA, 7, None, media_group_id=name, photo=photo)
+    fake.say(TEA, 7, "that is all")
+    fake.push_text(9, "elsewhere")
+    await engine.wait_until(lambda e: len(e.received) == 4)
+    await emptied(engine)
     assert "elsewhere" in {i.text for i in engine.received}
     here = [i for i in engine.received if i.chat == str(TEA)]
     assert [(i.sender, i.text, len(i.media)) for i in here] == [
@@ -634,33 +633,27 @@ async def test_what_others_say_in_between_does_not_tear_an_album(fake, engine, c
     ]
 
 
-async def test_other_chats_do_not_wait(fake, engine, config):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        fake.album(TEA, 7, 2, "look")
-        fake.push_text(9, "elsewhere")
-        await engine.wait_until(lambda e: len(e.received) == 2)
+async def test_other_chats_do_not_wait(fake, engine, up):
+    fake.album(TEA, 7, 2, "look")
+    fake.push_text(9, "elsewhere")
+    await engine.wait_until(lambda e: len(e.received) == 2)
     assert [i.text for i in engine.received] == ["elsewhere", "look"]
 
 
-async def test_a_press_and_a_move_wait_for_what_was_said_before(fake, engine, config):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        fake.album(TEA, 7, 2, "look")
-        fake.press(7, 5, "/compact", room=TEA)
-        fake.push({"message": fake.room_message(TEA, 7, None, migrate_to_chat_id=-1002)})
-        await engine.wait_until(lambda e: bool(e.moved))
-        await emptied(engine)
+async def test_a_press_and_a_move_wait_for_what_was_said_before(fake, engine, up):
+    fake.album(TEA, 7, 2, "look")
+    fake.press(7, 5, "/compact", room=TEA)
+    fake.push({"message": fake.room_message(TEA, 7, None, migrate_to_chat_id=-1002)})
+    await engine.wait_until(lambda e: bool(e.moved))
+    await emptied(engine)
     assert [i.text for i in engine.received] == ["look", "/compact"]
     assert engine.moved == [(Address("telegram", "default", str(TEA)), "-1002")]
 
 
-async def test_half_a_surrogate_pair_is_kept_too(fake, engine, config, post):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        for update in album(fake, 2, caption="odd \ud83d"):
-            assert await post(update) == 200
-        await engine.wait_until(lambda e: len(e.received) == 1)
+async def test_half_a_surrogate_pair_is_kept_too(fake, engine, post, up):
+    for update in album(fake, 2, caption="odd \ud83d"):
+        assert await post(update) == 200
+    await engine.wait_until(lambda e: len(e.received) == 1)
     assert engine.received[0].text == "odd \ufffd\nodd \ufffd"
 
 

@@ -158,26 +158,20 @@ async def test_half_a_call_is_not_waited_for(engine, config, post, port, monkeyp
     assert engine.drops == {"slow": 1}
 
 
-async def test_an_accepted_call_gets_an_empty_answer(engine, config, post):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        assert await post(UPDATE) == (200, b"")
+async def test_an_accepted_call_gets_an_empty_answer(engine, post, up):
+    assert await post(UPDATE) == (200, b"")
     assert len(engine.received) == 1
 
 
-async def test_a_huge_body_is_refused(engine, config, post):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        status, _ = await post(io.BytesIO(b"x" * (MAX_BODY + 1)))
-        assert status == 413
-        assert (await post(UPDATE))[0] == 200
+async def test_a_huge_body_is_refused(engine, post, up):
+    status, _ = await post(io.BytesIO(b"x" * (MAX_BODY + 1)))
+    assert status == 413
+    assert (await post(UPDATE))[0] == 200
     assert len(engine.received) == 1
 
 
-async def test_a_huge_body_without_the_secret_is_not_read(engine, config, post):
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        status, _ = await post(b"x" * (MAX_BODY - 1), "wrong")
+async def test_a_huge_body_without_the_secret_is_not_read(post, up):
+    status, _ = await post(b"x" * (MAX_BODY - 1), "wrong")
     assert status == 403
 
 
@@ -193,11 +187,9 @@ async def test_a_body_nobody_can_read_is_accepted_and_counted(engine, config, po
     assert engine.received == []
 
 
-async def test_half_a_surrogate_pair_is_no_reason_to_lose_a_message(engine, config, post):
+async def test_half_a_surrogate_pair_is_no_reason_to_lose_a_message(engine, post, up):
     body = json.dumps(UPDATE).replace("hello", "hello \\ud83d").encode()
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        assert (await post(body))[0] == 200
+    assert (await post(body))[0] == 200
     assert [inbound.text for inbound in engine.received] == ["hello \ufffd"]
 
 
