@@ -128,10 +128,12 @@ async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tm
     async with running(home, storage=at(url)) as engine:
         await talk(engine)
         await write_notes(url)
-        talking = asyncio.create_task(keep_talking(engine))
+        stop = asyncio.Event()
+        talking = asyncio.create_task(keep_talking(engine, stop))
         for number in range(2):
             await ran(home, "backup", str(tmp_path / f"{number}.backup"), url=url)
-        talking.cancel()
+        stop.set()
+        await talking
         await ran(home, "backup", str(made), url=url)
         assert "can be restored" in await ran(home, "restore", "--check", str(made), url=url)
     for number in range(2):
@@ -165,9 +167,9 @@ async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tm
     assert await shown(tmp_path / "n", other) == await shown(folder)
 
 
-async def keep_talking(engine: Engine) -> None:
+async def keep_talking(engine: Engine, stop: asyncio.Event) -> None:
     number = 0
-    while True:
+    while not stop.is_set():
         number += 1
         await engine.ask(f"message {number}")
 

@@ -91,7 +91,8 @@ async def test_a_transcript_is_written_again_as_a_private_file(tmp_path, monkeyp
     replace = Path.replace
 
     def watched(self: Path, target: Path) -> Path:
-        seen.append(self.stat().st_mode & 0o777)
+        if Path(target).suffix == ".jsonl":
+            seen.append(self.stat().st_mode & 0o777)
         return replace(self, target)
 
     monkeypatch.setattr(Path, "replace", watched)

@@ -16,7 +16,6 @@ from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
 from bot.config import SpeechConfig
 from bot.context import prompt
-from bot.doctor import services as speech_doctor
 from bot.errors import ConfigError, ModelNotFound, SendRefused, SendTransient, StorageFull
 from bot.files import pictures as decoding
 from bot.gateway import media as module
@@ -572,7 +571,7 @@ async def test_a_model_that_is_not_there_is_said_at_the_start(tmp_path):
 async def test_doctor_says_whether_voice_messages_are_understood(tmp_path):
     async def found(**section):
         config, _ = make_config(tmp_path, speech=section)
-        return await looked(speech_doctor.check, config)
+        return await looked(services.check_speech, config)
 
     assert await found() == []
     (missing,) = await found(kind="local", model=str(tmp_path))
