@@ -52,6 +52,8 @@ from tests.support import PATIENCE, FakeClock, running, until
 
 __all__ = ["note"]
 
+LATE = 1.0  # seconds: after what is configured, and before every default
+
 
 async def soon(ready: Callable[[], bool]) -> None:
     """Wait some seconds for something that has no event of its own."""
@@ -358,7 +360,7 @@ class Late(Brain):
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         if request.purpose == self.late:
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(LATE)
         async for event in super().stream(request):
             yield event
 
@@ -383,7 +385,7 @@ async def test_a_saving_takes_no_longer_than_configured(tmp_path):
 class SlowSearcher(WordSearcher):
     """A searcher that takes far too long and notes that it was waited for."""
 
-    delay: float = PATIENCE
+    delay: float = LATE
     finished: int = 0
 
     async def search(
@@ -420,7 +422,11 @@ async def test_a_search_takes_no_longer_than_configured(tmp_path, note):
 
 
 async def test_a_server_for_vectors_is_waited_for_as_long_as_configured():
-    async with embeddings_api.running(embeddings_api.never) as api:
+    async def late(api, request):
+        await asyncio.sleep(LATE)
+        return await embeddings_api.vectors(api, request)
+
+    async with embeddings_api.running(late) as api:
         config = EmbedderConfig(provider="openai", model="m", base_url=api.base_url, timeout=0.05)
         embedder = RemoteEmbedder(config)
         with pytest.raises(EmbedderError, match="did not answer in time"):

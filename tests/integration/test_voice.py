@@ -16,6 +16,7 @@ from bot.agent.models import Usage
 from bot.channel import Capabilities, Foreign, Media
 from bot.config import SpeechConfig
 from bot.context import prompt
+from bot.doctor import services
 from bot.errors import ConfigError, ModelNotFound, SendRefused, SendTransient, StorageFull
 from bot.files import pictures as decoding
 from bot.gateway import media as module
