@@ -3,7 +3,7 @@
 Each row stands for a quarter of an hour, because the days of every time zone begin with one: so
 "today" can be asked for in any zone, also when somebody moves to another. What is older than
 `KEPT_WHOLE_MS` is folded into one row for each day (UTC), person, model and purpose, and what is
-older than `KEPT_MS` goes. It is no part of the journal: see docs/usage.md.
+older than `KEPT_MS` goes; see docs/usage.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def choose(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
 
 
 def tell(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
-    """Keep where somebody's browser is; the journal need not know what a browser says again."""
+    """Store the zone that somebody's browser reports."""
     upsert(tx, "told_zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
     tx.publish("books")
 
