@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from bot import settings
@@ -441,6 +444,19 @@ def test_the_locks_have_everything_pinned_and_agree():
             assert re.sub(r"[._-]+", "-", package[0].lower()) in lock, requirement
     # `make run` builds without isolation, so what builds must be pinned with the rest.
     assert project["build-system"]["requires"] == groups["build"][::-1]
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_the_locks_have_what_their_packages_need(lock):
+    locked = requirements(lock)
+    for name in locked:
+        try:
+            needs = distribution(name).requires or []
+        except PackageNotFoundError:  # for another machine
+            continue
+        for need in map(Requirement, needs):
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(need.name) in locked, f"{name} needs {need}"
 
 
 def test_the_locks_name_no_place_to_download_from():
