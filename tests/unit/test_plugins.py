@@ -213,8 +213,8 @@ def test_the_example_is_short_and_needs_nothing_but_the_contract():
     assert len(source.splitlines()) <= LONGEST
     assert re.findall(r"^(?:from bot|import bot).*", source, re.MULTILINE) == [
         "from bot import channel, errors",
-        "from bot.channel.kit.text import TakesMarkdown",
         "from bot.channel.kit.supervisor import Supervisor",
+        "from bot.channel.kit.text import TakesMarkdown",
     ]
 
 
