@@ -13,7 +13,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -288,59 +288,42 @@ async def _bring_back(
 ) -> None:
     """Do what a log says beyond a database, and tell of it; a kill on the way loses nothing."""
     columns = await database.read(changes.columns_of)
-    done = _Done(now, used or "", by_hand=used is None)
-    if later is not None:
-        done.missing, done.unread = later.missing, later.unread
+    missing, unread = (later.missing, later.unread) if later is not None else (0, 0)
+    begun = Restored(now, used or "", by_hand=used is None, missing=missing, unread=unread)
     before = await database.read(latest)
-    if before is not None and not before.is_whole:
-        done.add(before)
+    if before is not None and not before.is_whole:  # an earlier start was ended on the way
+        backup_, most = begun.backup or before.backup, max(missing, before.missing)
+        begun = replace(before, at=now, backup=backup_, missing=most)
+    done = _Done(begun)
     for batch in _batches(later.changes if later is not None else ()):
         work = partial(_apply, changes_=batch, columns=columns, done=done)
         await database.write(work)
     is_compact = await database.write(lambda tx: _end(tx, later, done, now))
     if not is_compact:
         await asyncio.to_thread(compact, database.path)
-    log.warning("storage.brought_back", entries=done.entries, missing=done.missing, **done.counts)
+    told = done.told(is_whole=True)
+    log.warning("storage.brought_back", entries=told.entries, missing=told.missing, **told.counts)
 
 
 @dataclass(slots=True)
 class _Done:
-    """What was brought back so far."""
+    """What was brought back: `before` this start, and the entries and rows of it."""
 
-    at: int
-    backup: str
-    by_hand: bool
-    missing: int = 0
-    unread: int = 0
+    before: Restored
     entries: int = 0
     rows: dict[str, set[tuple[object, ...]]] = field(
         default_factory=lambda: defaultdict[str, set[tuple[object, ...]]](set)
     )
-    more: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        names = sorted({*self.rows, *self.more})
-        return {name: len(self.rows[name]) + self.more.get(name, 0) for name in names}
-
-    def add(self, before: Restored) -> None:
-        """Count what an earlier start did that was ended on the way, too."""
-        self.backup, self.by_hand = self.backup or before.backup, before.by_hand
-        self.entries, self.more = before.entries, dict(before.counts)
-        self.missing, self.unread = max(self.missing, before.missing), before.unread
 
     def told(self, *, is_whole: bool) -> Restored:
         """As it is kept."""
-        return Restored(
-            self.at,
-            self.backup,
-            by_hand=self.by_hand,
-            entries=self.entries,
-            counts=self.counts,
-            missing=self.missing,
-            unread=self.unread,
-            is_whole=is_whole,
-        )
+        earlier = self.before.counts
+        counts = {
+            name: len(self.rows[name]) + earlier.get(name, 0)
+            for name in sorted({*self.rows, *earlier})
+        }
+        entries = self.before.entries + self.entries
+        return replace(self.before, entries=entries, counts=counts, is_whole=is_whole)
 
 
 def _batches(found: Sequence[Change]) -> Iterator[list[Change]]:
