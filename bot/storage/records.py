@@ -1,0 +1,151 @@
+"""Rows of a table as values of a dataclass: `Records` reads, adds, replaces and deletes them.
+
+    LINKS = Records("links", Link, "linked_at", seat=group("channel sender"))
+    LINKS.put(tx, link, now)
+    LINKS.where(tx, "language = ?", "zh", order="linked_at")
+
+Columns are called like the fields. A field that is a dataclass lies in the columns of its own
+fields, a bool in a number; a `Form` says where and how any other lies. All SQL is made once, when
+the module that owns a table is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Generic, TypeVar, cast, get_type_hints
+
+from bot.storage import Row, Transaction, Value
+from bot.storage.tables import TABLES
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The columns of a value, spaces between; `read` makes it of theirs, `write` the reverse."""
+
+    columns: str
+    read: Callable[[Sequence[Any]], Any]
+    write: Callable[[Any], Sequence[Value]]
+
+
+def group(columns: str) -> Form:
+    """A tuple, each of whose values lies in a column."""
+    return Form(columns, tuple, tuple)
+
+
+def packed(column: str, load: Callable[[Any], Any], dump: Callable[[Any], Value]) -> Form:
+    """A value that a column holds as another one."""
+    return Form(column, lambda held: load(held[0]), lambda value: (dump(value),))
+
+
+def absent(value: object) -> Form:
+    """What is in no column, and has this value when it is read."""
+    return Form("", lambda _: value, lambda _: ())
+
+
+def _form_of(kind: type[Any], given: Mapping[str, Form]) -> Form:
+    """The columns of a dataclass, in the order of its fields."""
+    hints, forms = get_type_hints(kind), dict[str, Form | None]()
+    columns, spans = list[str](), list[tuple[slice, Form]]()
+    for name in (field.name for field in fields(kind)):
+        form = given.get(name)
+        if form is None and is_dataclass(hints[name]):
+            form = _form_of(hints[name], given)
+        elif form is None and hints[name] is bool:
+            form = packed(name, bool, int)
+        start = len(columns)
+        columns += form.columns.split() if form is not None else (name,)
+        if form is not None:
+            spans.insert(0, (slice(start, len(columns)), form))
+        forms[name] = form
+
+    def read(row: Sequence[Any]) -> Any:
+        values = list(row)
+        for span, form in spans:  # the last first: those before it keep their places
+            values[span] = (form.read(values[span]),)
+        return kind(*values)
+
+    def write(record: Any) -> Sequence[Value]:
+        values: list[Value] = []
+        for name, form in forms.items():
+            value = getattr(record, name)
+            values += (value,) if form is None else form.write(value)
+        return values
+
+    return Form(" ".join(columns), read if spans else lambda row: kind(*row), write)
+
+
+class Records(Generic[T]):
+    """The rows of a table, each as a `kind`.
+
+    `also` are columns it does not have: what is put in them is given beside it. Where the database
+    numbers rows, the first field is their `id`, which nobody chooses. `form` is for a kind that
+    does not lie in its columns field by field.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        kind: type[T],
+        *also: str,
+        is_numbered: bool = False,
+        form: Form | None = None,
+        **forms: Form,
+    ) -> None:
+        form = form or _form_of(kind, forms)
+        key = next(each.key for each in TABLES if each.name == table)
+        names = (*form.columns.split(), *also)[is_numbered:]
+        changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+        self.columns = form.columns.replace(" ", ", ")
+        self._read, self._write = form.read, form.write
+        self._is_numbered = is_numbered
+        self._is_key = " AND ".join(f"{name} = ?" for name in key)
+        self._select = f"SELECT {self.columns} FROM {table} WHERE"
+        self._count = f"SELECT count(*) FROM {table} WHERE"
+        self._delete = f"DELETE FROM {table} WHERE"
+        self._insert = (
+            f"INSERT INTO {table}({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        )
+        self._upsert = f"{self._insert} ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}"
+
+    def of(self, rows: Sequence[Row]) -> list[T]:
+        """What rows of `columns` hold."""
+        return [self._read(row) for row in rows]
+
+    def get(self, tx: Transaction, *key: Value) -> T | None:
+        """The one of a key."""
+        return self.first(tx, self._is_key, *key)
+
+    def where(
+        self, tx: Transaction, condition: str = "TRUE", *values: Value, order: str = ""
+    ) -> list[T]:
+        """Those that a condition holds for; `order` may end with a LIMIT."""
+        ordered = f" ORDER BY {order}" if order else ""
+        return self.of(tx.execute(f"{self._select} {condition}{ordered}", values))
+
+    def first(self, tx: Transaction, condition: str, *values: Value, order: str = "") -> T | None:
+        """The first of those, if there is any."""
+        return next(iter(self.where(tx, condition, *values, order=order)), None)
+
+    def count(self, tx: Transaction, condition: str, *values: Value) -> int:
+        """How many there are."""
+        return int(tx.execute(f"{self._count} {condition}", values)[0][0])
+
+    def add(self, tx: Transaction, record: T, *also: Value) -> T:
+        """Add one; it is returned with its number."""
+        values = (*self._write(record), *also)
+        if not self._is_numbered:
+            tx.execute(self._insert, values)
+            return record
+        rows = tx.execute(f"{self._insert} RETURNING id", values[1:])
+        return cast("T", replace(cast("Any", record), id=int(rows[0][0])))
+
+    def put(self, tx: Transaction, record: T, *also: Value) -> None:
+        """Add one, or replace the one of its key."""
+        tx.execute(self._upsert, (*self._write(record), *also))
+
+    def delete(self, tx: Transaction, condition: str, *values: Value) -> list[T]:
+        """Remove those that a condition holds for; what they were."""
+        return self.of(tx.execute(f"{self._delete} {condition} RETURNING {self.columns}", values))
