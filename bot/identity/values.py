@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
+import orjson
+
 from bot.channel import Address, Inbound
+from bot.storage.records import packed
 
 MAX_CHOSEN = 20_000  # rooms with a choice of their own; an older one is as if it had not been made
 MANY = "*"  # in the place of a session's sender: several people wrote in what is a direct chat
@@ -64,6 +67,18 @@ class MessageOrigin:
     def chat_ref(self) -> ChatRef:
         """The chat it was said in."""
         return (self.channel, self.account, self.chat)
+
+
+def _unpacked(text: str) -> MessageOrigin | None:
+    return MessageOrigin(**orjson.loads(text)) if text else None
+
+
+def _packed(origin: MessageOrigin | None) -> str:
+    return orjson.dumps(asdict(origin)).decode() if origin is not None else ""
+
+
+ORIGIN: Final = packed("origin", _unpacked, _packed)
+"""How tables keep one, or none: as JSON, in a column of this name."""
 
 
 @dataclass(frozen=True, slots=True)

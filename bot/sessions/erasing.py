@@ -22,7 +22,7 @@ from bot.identity import MessageOrigin
 from bot.sessions import belongings, compactions, entries, speakers, store, uploads
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
-from bot.storage import Transaction, fulltext
+from bot.storage import Transaction, fulltext, scalars
 from bot.storage.meta import keep
 from bot.storage.tables import TABLES, Owner
 
@@ -92,8 +92,8 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
         tx.execute("DELETE FROM meta WHERE key = ?", (key,))
     for table, (where, values) in belongings.conditions(found, on_server=on_server).items():
         if table == "entries":
-            for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
-                tx.forget_text(int(seq))
+            for seq in scalars(tx, f"SELECT seq FROM entries WHERE {where}", *values):
+                tx.forget_text(seq)
         tx.execute(f"DELETE FROM {table} WHERE {where}", values)
     compactions.drop_unused(tx)
     _leave_inbox(tx, found)
@@ -158,8 +158,7 @@ def _everybody(tx: Transaction) -> Iterator[str]:
     for table in TABLES:
         for owner in table.owner if not table.engine else ():
             if name := _NAMED.get(owner):
-                rows = tx.execute(f"SELECT DISTINCT {name} FROM {table.name}")
-                yield from (str(row[0]) for row in rows)
+                yield from scalars(tx, f"SELECT DISTINCT {name} FROM {table.name}")
     yield from speakers.accounts(tx)
 
 

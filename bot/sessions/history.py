@@ -13,7 +13,7 @@ from bot.channel import Address, HistoryItem
 from bot.sessions import browsing, entries, inbox
 from bot.sessions.entries import Entry
 from bot.sessions.uploads import refs_of
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, scalar, scalars
 from bot.storage.addressed import HERE, place
 
 _END = 2**62  # beyond the number of every entry
@@ -95,15 +95,12 @@ def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Ro
 
 def _number(tx: Transaction, entry_id: str) -> int:
     """Where an entry stands; before one that is not there, nothing does."""
-    rows = tx.execute("SELECT seq FROM entries WHERE id = ?", (entry_id,))
-    return int(rows[0][0]) if rows else 0
+    return scalar(tx, "SELECT seq FROM entries WHERE id = ?", entry_id) or 0
 
 
 def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:
-    rows = tx.execute(
-        f"SELECT body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id", place(address)
-    )
-    for (body,) in rows:
+    waiting = f"SELECT body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id"
+    for body in scalars(tx, waiting, *place(address)):
         inbound = inbox.read_back(body)
         if inbound is not None:
             files = refs_of(inbound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bot.storage import Transaction
+from bot.storage import Transaction, scalar, scalars
 
 # Those that were for the bot and are done with, by when that was: `inbox_done` finds them.
 _THEN = "state <> 'waiting' AND done_at >= ? AND done_at < ?"
@@ -41,21 +41,22 @@ def traffic(tx: Transaction, start: int, end: int) -> Traffic:
         "AND state IN ('done', 'aside') GROUP BY channel ORDER BY channel",
         (start, end),
     )
-    spans = tx.execute(
+    spans = scalars(
+        tx,
         "SELECT span FROM (SELECT done_at - received_at AS span, "
         "row_number() OVER (ORDER BY done_at - received_at) AS place, count(*) OVER () AS of_all "
         f"FROM inbox WHERE {_THEN} AND state = 'done') AS ended "
         "WHERE place = (of_all + 1) / 2 OR place = (9 * of_all + 9) / 10 ORDER BY place",
-        (start, end),
+        *(start, end),
     )
-    middle, slow = (int(spans[0][0]), int(spans[-1][0])) if spans else (None, None)
-    return Traffic({str(name): int(count) for name, count in channels}, middle, slow)
+    middle, slow = (spans[0], spans[-1]) if spans else (None, None)
+    return Traffic(dict(channels), middle, slow)
 
 
 def waiting(tx: Transaction) -> Waiting:
     """What waits now."""
     counts = [
-        int(tx.execute(f"SELECT count(*) FROM {where}")[0][0])
+        scalar(tx, f"SELECT count(*) FROM {where}")
         for where in (
             "inbox WHERE state = 'waiting'",
             "outbox WHERE state = 'waiting'",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.clock import Clock
 from bot.errors import StorageError
 from bot.invocation import confidant
-from bot.storage import Database, Transaction, upsert
+from bot.storage import Database, Transaction, scalar, upsert
 
 MOVE = "move:"  # what the keys begin with that say how far a move into this database is
 MOVED_FROM = f"{MOVE}from"  # where everything here comes from
@@ -53,8 +53,7 @@ class MetaStore:
 
 def text_of(tx: Transaction, key: str) -> str | None:
     """The text of a key, if there is one."""
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (key,))
-    return str(rows[0][0]) if rows else None
+    return scalar(tx, "SELECT value FROM meta WHERE key = ?", key)
 
 
 def keep(tx: Transaction, key: str, text: str, now: int) -> None:
@@ -68,8 +67,7 @@ def must_be_whole(tx: Transaction) -> None:
     Raises:
         StorageError: a move was begun and is not complete.
     """
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (MOVED_FROM,))
-    if rows and rows[0][0] != MOVED:
+    if text_of(tx, MOVED_FROM) not in {None, MOVED}:
         raise StorageError(
             "A move into this database is not complete, so nothing runs on it yet. Do the same "
             f"`{confidant('move')}`, or `{confidant('restore')}`, again: it goes on where it ended."

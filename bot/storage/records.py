@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar, cast, get_type_hints
 
-from bot.storage import Row, Transaction, Value
+from bot.storage import Row, Transaction, Value, marks, scalar
 from bot.storage.tables import TABLES
 
 T = TypeVar("T")
@@ -105,9 +105,7 @@ class Records(Generic[T]):
         self._select = f"SELECT {self.columns} FROM {table} WHERE"
         self._count = f"SELECT count(*) FROM {table} WHERE"
         self._delete = f"DELETE FROM {table} WHERE"
-        self._insert = (
-            f"INSERT INTO {table}({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        )
+        self._insert = f"INSERT INTO {table}({', '.join(names)}) VALUES ({marks(names)})"
         self._upsert = f"{self._insert} ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}"
 
     def of(self, rows: Sequence[Row]) -> list[T]:
@@ -131,7 +129,7 @@ class Records(Generic[T]):
 
     def count(self, tx: Transaction, condition: str, *values: Value) -> int:
         """How many there are."""
-        return int(tx.execute(f"{self._count} {condition}", values)[0][0])
+        return scalar(tx, f"{self._count} {condition}", *values)
 
     def add(self, tx: Transaction, record: T, *also: Value) -> T:
         """Add one; it is returned with its number."""
@@ -139,8 +137,8 @@ class Records(Generic[T]):
         if not self._is_numbered:
             tx.execute(self._insert, values)
             return record
-        rows = tx.execute(f"{self._insert} RETURNING id", values[1:])
-        return cast("T", replace(cast("Any", record), id=int(rows[0][0])))
+        number = scalar(tx, f"{self._insert} RETURNING id", *values[1:])
+        return cast("T", replace(cast("Any", record), id=number))
 
     def put(self, tx: Transaction, record: T, *also: Value) -> None:
         """Add one, or replace the one of its key."""
