@@ -12,10 +12,9 @@ from zoneinfo import ZoneInfo
 from bot.channel import Address, ChannelConfig, Inbound
 from bot.i18n import language_of
 from bot.identity import access, routing
-from bot.identity.access import AccessDecision
+from bot.identity.access import AccessDecision, ToolRights, rights_of
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Policy, PolicySnapshot
-from bot.identity.rights import ToolRights, rights_of
 from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 from bot.identity.view import MemoryView, Subject, permits, view_for
 

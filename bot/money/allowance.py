@@ -18,8 +18,7 @@ from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.money import counts, limits
 from bot.money.counts import EVER
-from bot.money.limits import Balance, Limit, Standing
-from bot.money.periods import Period, period
+from bot.money.limits import Balance, Limit, Period, Standing, period
 from bot.money.prices import Prices
 from bot.storage import Database, Transaction
 

@@ -14,7 +14,7 @@ from bot.clock import moment
 from bot.money import counts
 from bot.money.counts import Count
 from bot.money.ledger import Line
-from bot.money.periods import period
+from bot.money.limits import period
 from bot.money.prices import Prices
 from bot.storage import Transaction
 

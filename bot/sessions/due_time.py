@@ -16,7 +16,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from bot import i18n
-from bot.sessions import recurrence, time_phrases, zone_names
+from bot.sessions import recurrence, time_phrases, zones
 from bot.sessions.recurrence import Series, TooOften
 from bot.sessions.reminders import MAX_AHEAD, moment
 from bot.sessions.repeat_phrases import Repetition
@@ -103,7 +103,7 @@ def _once(phrase: Phrase, now: datetime) -> When | Problem:
 def shown(language: str, at: datetime) -> str:
     """A moment as people read it: day of the week, date, hour and minute, and time zone."""
     days = i18n.text(language, "reminder.days").split()
-    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone_names.spoken(at.tzinfo)})"
+    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zones.spoken(at.tzinfo)})"
 
 
 def _every(found: Repetition, rest: str, now: datetime) -> Every | Problem:

@@ -15,7 +15,7 @@ from bot.memory.note_store import NoteStore, Seen
 from bot.memory.row_notes import RowNotes, seen_of
 from bot.memory.search import Counts, Forgotten, Source
 from bot.memory.words import Tokenize
-from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, tsvector
+from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, postgres_sql
 
 T = TypeVar("T")
 
@@ -362,7 +362,7 @@ def mark_of(partition: int) -> str:
 def words_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
     """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
     # A line's end stands between the two, so no phrase spans them.
-    return " ".join((mark_of(partition), *tsvector.vectors((*heading, words.NEW_LINE, *body))))
+    return " ".join((mark_of(partition), *postgres_sql.vectors((*heading, words.NEW_LINE, *body))))
 
 
 def signs_of(bits: bytes) -> str:
