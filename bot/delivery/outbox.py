@@ -12,8 +12,7 @@ import orjson
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.coordination import account_name
 from bot.storage import Transaction, fulltext, marks
-from bot.storage.addressed import HERE, place
-from bot.storage.records import Records, packed
+from bot.storage.records import HERE, Records, packed, place
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from bot.agent.models import Usage
 from bot.agent.turn import added
 from bot.clock import moment
 from bot.money import counts
-from bot.money.counts import Count
-from bot.money.ledger import Line
+from bot.money.counts import Count, Line
 from bot.money.limits import period
 from bot.money.prices import Prices
 from bot.storage import Transaction

@@ -14,7 +14,7 @@ from bot.sessions import browsing, entries, inbox
 from bot.sessions.entries import Entry
 from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, scalar, scalars
-from bot.storage.addressed import HERE, place
+from bot.storage.records import HERE, place
 
 _END = 2**62  # beyond the number of every entry
 FEWEST_LOOKED_AT = 50  # conversations among which the newest lines are looked for

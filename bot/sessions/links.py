@@ -14,8 +14,7 @@ from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
 from bot.storage import Transaction
-from bot.storage.addressed import place
-from bot.storage.records import Form, Records, group
+from bot.storage.records import Form, Records, group, place
 
 VALID_MS = 10 * 60_000
 

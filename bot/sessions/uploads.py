@@ -13,7 +13,7 @@ from typing import Final
 from bot.channel import MOST_UPLOAD, MOST_UPLOAD_PART, UPLOAD_MARK, Address, Inbound, Media
 from bot.clock import DAY_MS
 from bot.storage import Transaction, fulltext, marks, scalars
-from bot.storage.addressed import HERE, place
+from bot.storage.records import HERE, place
 
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
 MOST_FILES: Final = 100  # of one address

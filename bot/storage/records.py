@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar, cast, get_type_hints
+from typing import Any, Final, Generic, TypeVar, cast, get_type_hints
 
+from bot.channel import Address
 from bot.storage import Row, Transaction, Value, marks, scalar
 from bot.storage.tables import TABLES
 
@@ -147,3 +148,11 @@ class Records(Generic[T]):
     def delete(self, tx: Transaction, condition: str, *values: Value) -> list[T]:
         """Remove those that a condition holds for; what they were."""
         return self.of(tx.execute(f"{self._delete} {condition} RETURNING {self.columns}", values))
+
+
+HERE: Final = "channel = ? AND account = ? AND chat = ? AND thread = ?"
+
+
+def place(address: Address) -> tuple[str, str, str, str]:
+    """The values of the columns that rows of one address have in any table, for `HERE`."""
+    return address.channel, address.account, address.chat, address.thread

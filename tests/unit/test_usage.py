@@ -17,7 +17,7 @@ from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import ConversationResolver, MessageOrigin, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.messages import Message
 from bot.money import allowance, counts, days, limits, prices
 from bot.money.allowance import SETTLED_MS, UNLIMITED, Allowance
