@@ -8,8 +8,9 @@ older than `KEPT_MS` goes; see docs/usage.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import tzinfo
 from typing import Any, Final, Literal
 
@@ -28,13 +29,7 @@ KEPT_MS: Final = KEPT_DAYS * DAY_MS
 EVER: Final = 1 << 62  # later than anything
 
 _KEY: Final = ("person", "at", "session_id", "model", "purpose")
-_SUMS: Final = (
-    "runs",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-)
+_SUMS: Final = ("runs", *(each.name for each in fields(Usage)))
 _NAMES: Final = ", ".join((*_KEY, *_SUMS))
 _TOTALS: Final = ", ".join(f"CAST(sum({name}) AS BIGINT)" for name in _SUMS)
 _ADDED: Final = ", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _SUMS)
@@ -71,15 +66,8 @@ def add(tx: Transaction, spent: Spent, now: int) -> bool:
         f"INSERT INTO usage_counts({_NAMES}) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?) "
         f"ON CONFLICT({', '.join(_KEY)}) DO UPDATE SET {_ADDED}",
         (
-            spent.person,
-            now - now % SLOT_MS,
-            spent.session_id,
-            spent.model,
-            spent.purpose,
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
+            *(spent.person, now - now % SLOT_MS, spent.session_id, spent.model, spent.purpose),
+            *astuple(usage),
         ),
     )
     return True
@@ -143,19 +131,32 @@ def lines(tx: Transaction, by: Heading, since: int, zone: tzinfo, prices: Prices
 
     Days are those of the zone, in order; everything else begins with what cost or used most.
     """
-    used: dict[str, dict[str, Usage]] = {}
-    runs: dict[str, int] = {}
     groups: tuple[By, ...] = (_COLUMNS[by],) if by == "model" else (_COLUMNS[by], "model")
-    for each in sums(tx, groups, since, EVER):
-        key, model = each.keys[0], str(each.keys[-1])
-        name = f"{moment(int(key), zone):%Y-%m-%d}" if by == "day" else str(key)
-        models = used.setdefault(name, {})
-        models[model] = models.get(model, Usage()) + each.usage
-        runs[name] = runs.get(name, 0) + each.runs
-    found = [Line(name, runs[name], prices.bill(models)) for name, models in used.items()]
-    if by != "day":
-        found.sort(key=lambda line: (-line.bill.usd, -line.bill.usage.context_tokens, line.name))
-    return found
+    found = [
+        (
+            f"{moment(int(each.keys[0]), zone):%Y-%m-%d}" if by == "day" else str(each.keys[0]),
+            *(str(each.keys[-1]), each.runs, each.usage),
+        )
+        for each in sums(tx, groups, since, EVER)
+    ]
+    return summed(found, prices, by_day=by == "day")
+
+
+def summed(
+    found: Iterable[tuple[str, str, int, Usage]], prices: Prices, *, by_day: bool = False
+) -> list[Line]:
+    """What was used, by name, model and in how many runs, as a line a name.
+
+    Days stay in order; of anything else that comes first which cost or used most.
+    """
+    used, runs = defaultdict[str, dict[str, Usage]](dict), Counter[str]()
+    for name, model, count, usage in found:
+        used[name][model] = used[name].get(model, Usage()) + usage
+        runs[name] += count
+    lines = [Line(name, runs[name], prices.bill(models)) for name, models in used.items()]
+    if not by_day:
+        lines.sort(key=lambda line: (-line.bill.usd, -line.bill.usage.context_tokens, line.name))
+    return lines
 
 
 def total(found: Sequence[Line]) -> Line:
@@ -178,14 +179,10 @@ def cost_in_words(language: str, line: Line) -> str:
 
 def plain(line: Line) -> dict[str, Any]:
     """A line for machines; `usd` leaves out the models in `unpriced`."""
-    usage = line.bill.usage
     return {
         "name": line.name,
         "runs": line.runs,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
+        **asdict(line.bill.usage),
         "usd": round(line.bill.usd, 6),
         "unpriced": list(line.bill.unpriced),
     }
@@ -193,15 +190,9 @@ def plain(line: Line) -> dict[str, Any]:
 
 def measure(metrics: Metrics, prices: Prices, spent: Spent) -> None:
     """Add what was counted to the metrics of this program."""
-    usage = spent.usage
-    kinds = {
-        "input": usage.input_tokens,
-        "output": usage.output_tokens,
-        "cache_read": usage.cache_read_tokens,
-        "cache_write": usage.cache_write_tokens,
-    }
-    for kind, number in kinds.items():
+    for name, number in asdict(spent.usage).items():
         if number:
+            kind = name.removesuffix("_tokens")
             metrics.tokens.labels(spent.model, spent.purpose, kind).inc(number)
-    if usd := prices.cost(spent.model, usage):
+    if usd := prices.cost(spent.model, spent.usage):
         metrics.cost.labels(spent.model, spent.purpose).inc(usd)

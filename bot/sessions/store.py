@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -25,17 +25,8 @@ EndedBy = Literal["", "daily", "idle", "left"]
 
 # What a session's mirror begins with: everything about it that never changes.
 HEADER_NAMES = (
-    "id",
-    "key",
-    "person",
-    "channel",
-    "account",
-    "chat",
-    "thread",
-    "chat_type",
-    "previous",
-    "started_at",
-    "started_by",
+    *("id", "key", "person", "channel", "account", "chat", "thread", "chat_type"),
+    *("previous", "started_at", "started_by"),
 )
 
 
@@ -105,17 +96,7 @@ class Session:
     @property
     def origin(self) -> MessageOrigin:
         """Who wrote in it last, and where: for whom things are done with no message at hand."""
-        return MessageOrigin(
-            self.channel,
-            self.account,
-            self.chat,
-            self.chat_type,
-            self.sender,
-            self.thread,
-            self.parent,
-            self.server,
-            self.locale,
-        )
+        return MessageOrigin.of(self)
 
     @property
     def is_flushed(self) -> bool:
@@ -233,13 +214,7 @@ def start(
     notices = previous.notices if previous is not None else ""
     session = Session(
         id=new_id(now),
-        key=place.key,
-        person=place.person,
-        channel=place.channel,
-        account=place.account,
-        chat=place.chat,
-        thread=place.thread,
-        chat_type=place.chat_type,
+        **asdict(place),
         model=model,
         previous=previous.id if previous is not None else None,
         started_at=now,
@@ -247,7 +222,6 @@ def start(
         started_by=by,
         notices="" if notices == "later" else notices,  # that was for this conversation
         usage=previous.usage if previous is not None else "",
-        sender=place.sender,
     )
     return insert(tx, session)
 
@@ -378,20 +352,9 @@ def append(
         "first_seq = CASE WHEN ? > 0 THEN ? ELSE first_seq END, "
         "version = version + 1 WHERE id = ?",
         (
-            parent,
-            count,
-            offset + len(data),
-            now if spoken else 0,
-            now,
-            add.input_tokens,
-            add.cached_tokens,
-            add.output_tokens,
-            add.context_tokens,
-            add.context_tokens,
-            add.turns,
-            first_seq,
-            first_seq,
-            session_id,
+            *(parent, count, offset + len(data), now if spoken else 0, now),
+            *(add.input_tokens, add.cached_tokens, add.output_tokens),
+            *(add.context_tokens, add.context_tokens, add.turns, first_seq, first_seq, session_id),
         ),
     )
     return Appended(session_id, offset, data, tuple(lines))

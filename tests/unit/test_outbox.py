@@ -93,7 +93,6 @@ async def test_what_is_read_back_is_what_was_stored(database: Database, more):
         0,
         wanted["language"],
         wanted["asker"],
-        parked=False,
     )
     assert letter.queue == Queue(ADA, wanted["asker"])
     assert await database.read(lambda tx: outbox.waiting(tx, letter.queue, 10)) == [letter]
