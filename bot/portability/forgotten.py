@@ -30,7 +30,7 @@ from bot.recovery import Restored, note, rebuilt
 from bot.sessions import approvals, compactions, page_logins, removals
 from bot.sessions.erasing import WAITING, Mark
 from bot.sessions.removals import NOTHING, Removals
-from bot.storage import Database, Transaction, backup, changes
+from bot.storage import Database, Transaction, backup, changes, scalars
 from bot.storage.files import DATABASE_NAME
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase, compact
@@ -134,11 +134,8 @@ async def _since(here: Database, then: Path, workspace: Path) -> Forgotten:
 
 def _waiting(tx: Transaction) -> frozenset[tuple[str, int]]:
     """What was forgotten of entries that are not here, by their ids and blocks."""
-    rows = tx.execute(
-        "SELECT substr(key, ?) FROM meta WHERE substr(key, 1, ?) = ?",
-        (len(WAITING) + 1, len(WAITING), WAITING),
-    )
-    found = (str(key).rsplit("/", 1) for (key,) in rows)
+    size, keys = len(WAITING), "SELECT substr(key, ?) FROM meta WHERE substr(key, 1, ?) = ?"
+    found = (key.rsplit("/", 1) for key in scalars(tx, keys, size + 1, size, WAITING))
     return frozenset((id_, int(block)) for id_, block in found)
 
 

@@ -64,7 +64,7 @@ def whole(tx: Transaction, address: Address) -> dict[str, Media]:
         f"WHERE {HERE} GROUP BY ref HAVING sum(bytes) = min(size)",
         place(address),
     )
-    return {ref: Media(*about, ref) for ref, *about in rows}
+    return {row[0]: Media(row[1], row[2], row[3], row[4], row[0]) for row in rows}
 
 
 def read(tx: Transaction, address: Address, ref: str) -> bytes | None:

@@ -113,7 +113,7 @@ _HOURS = range(-12, 15)  # that places on Earth are from UTC
 
 
 @cache
-def _known() -> frozenset[str]:
+def _installed() -> frozenset[str]:
     """The zones somebody may live in: without abbreviations, which mean different ones."""
     return frozenset({name for name in available_timezones() if "/" in name} | {"UTC"})
 
@@ -122,13 +122,13 @@ def _known() -> frozenset[str]:
 def _by_name() -> dict[str, str]:
     """Zones by what they are called, in lower case: "europe/berlin" and "berlin"."""
     found: dict[str, str] = {}
-    for name in sorted(_known(), key=lambda name: (name.count("/") != 1, name)):
+    for name in sorted(_installed(), key=lambda name: (name.count("/") != 1, name)):
         if name.startswith("Etc/") and name != "Etc/UTC":
             continue
         spoken = name.replace("_", " ").lower()
         found.setdefault(spoken.rpartition("/")[2], name)
         found[spoken] = name
-    return {**found, **{city: name for city, name in _CITIES.items() if name in _known()}}
+    return {**found, **{city: name for city, name in _CITIES.items() if name in _installed()}}
 
 
 def zone_named(text: str) -> ZoneInfo | None:
@@ -159,7 +159,7 @@ def spoken(zone: tzinfo | None) -> str:
 
 def meant(text: str) -> str:
     """The name that was probably meant, or empty."""
-    names: Collection[str] = _known()
+    names: Collection[str] = _installed()
     said = text.strip().replace(" ", "_")[:MAX_NAME]
     whole = nearest(said, names)
     if whole is not None:

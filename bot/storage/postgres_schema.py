@@ -16,7 +16,7 @@ from psycopg import errors as pg
 
 from bot import __version__, errors
 from bot.invocation import confidant
-from bot.storage import months, schema
+from bot.storage import months, scalar, scalars, schema
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 
 # Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;
@@ -116,7 +116,7 @@ def migrate(tx: PostgresTransaction) -> None:
     """
     check_server(tx)
     tx.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-    if not tx.execute("SELECT to_regclass('writers') IS NOT NULL")[0][0]:
+    if not scalar(tx, "SELECT to_regclass('writers') IS NOT NULL"):
         for statement in _VERSIONS:
             _make(tx, statement)
     current = version(tx)
@@ -136,8 +136,7 @@ def migrate(tx: PostgresTransaction) -> None:
 
 
 def _step(tx: PostgresTransaction, current: int) -> None:
-    rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
-    compatible_from = int(rows[0][0])
+    compatible_from = scalar(tx, "SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
     for number, step in schema.steps(current):
         for statement in step:
             _make(tx, _spelled(statement))
@@ -161,7 +160,7 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
             that this one cannot use them.
     """
     check_server(tx)
-    there = bool(tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0])
+    there = scalar(tx, "SELECT to_regclass('schema_versions') IS NOT NULL")
     wanted = {**_PARTS, **parts}.items()
     is_made = there and version(tx) >= schema.VERSION
     if not is_made or any(_missing(tx, name, statements) for name, statements in wanted):
@@ -176,11 +175,11 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
 def _by_month(tx: PostgresTransaction) -> None:
     """Have what is said in a partition a month."""
     # The functions keep this path, so that nobody's own tables take the place of these.
-    path = str(tx.execute("SELECT current_setting('search_path')")[0][0])
+    path = scalar(tx, "SELECT current_setting('search_path')")
     tx.execute(
         "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
     )
-    is_new = tx.execute("SELECT to_regclass('entry_months') IS NULL")[0][0]
+    is_new = scalar(tx, "SELECT to_regclass('entry_months') IS NULL")
     if is_new:
         for statement in months.TABLES:
             _make(tx, _spelled(statement))
@@ -207,8 +206,7 @@ def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
 
 def _missing(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> dict[str, str]:
     """Those of the statements for a part that were not run yet, by their digests."""
-    rows = tx.execute("SELECT digest FROM schema_parts WHERE name = ?", (name,))
-    done = {str(row[0]) for row in rows}
+    done = {*scalars(tx, "SELECT digest FROM schema_parts WHERE name = ?", name)}
     digests = {blake2b(each.encode(), digest_size=16).hexdigest(): each for each in statements}
     return {digest: each for digest, each in digests.items() if digest not in done}
 
@@ -258,8 +256,7 @@ def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
     Raises:
         StorageError: it is another name.
     """
-    rows = tx.execute("SELECT value FROM meta WHERE key = 'cluster'")
-    found = str(rows[0][0]) if rows else ""
+    found = scalar(tx, "SELECT value FROM meta WHERE key = 'cluster'") or ""
     if found and found != cluster:
         said = f'[storage] cluster is "{cluster}"' if cluster else "[storage] cluster is not set"
         raise errors.StorageError(
@@ -275,7 +272,7 @@ def check_making(tx: PostgresTransaction) -> None:
     Raises:
         StorageError: it may not.
     """
-    if not tx.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")[0][0]:
+    if not scalar(tx, "SELECT has_schema_privilege(current_schema(), 'CREATE')"):
         raise _may_not_make(tx)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import psycopg
 
 from bot import errors
-from bot.storage import fulltext, postgres_schema, schema
+from bot.storage import fulltext, postgres_schema, scalar, schema
 from bot.storage.postgres_link import OPTIONS, place_of, unusable
 from bot.storage.postgres_sql import Connection, PostgresTransaction, Signals, configure
 
@@ -69,13 +69,13 @@ def once(url: str, work: Callable[[PostgresTransaction], T]) -> T:
 
 
 def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
-    version = str(tx.execute("SHOW server_version")[0][0]).split()[0]
-    size = int(tx.execute("SELECT pg_database_size(current_database())")[0][0])
+    version = scalar(tx, "SHOW server_version").split()[0]
+    size = scalar(tx, "SELECT pg_database_size(current_database())")
     problems: list[str] = []
     tables = 0
     try:
         postgres_schema.check_server(tx)
-        if tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0]:
+        if scalar(tx, "SELECT to_regclass('schema_versions') IS NOT NULL"):
             postgres_schema.check_rights(tx)
             tables = postgres_schema.version(tx)
             if tables:
