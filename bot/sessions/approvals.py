@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bot.storage import Transaction
-from bot.storage.records import Records, group
+from bot.storage.records import Form, Records
 
 VALID_MS = 3_600_000  # a question may be answered that long, and what was allowed be begun
 KEPT_MS = 7 * 24 * VALID_MS  # questions are remembered that long
@@ -48,7 +48,7 @@ class Question:
         return self.state == "open" and now - self.asked_at <= VALID_MS
 
 
-QUESTIONS: Final = Records("approvals", Question, asker=group("channel account sender"))
+QUESTIONS: Final = Records("approvals", Question, asker=Form("channel account sender"))
 
 
 def ask(

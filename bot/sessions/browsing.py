@@ -199,7 +199,9 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
     )
     shown, _ = as_shown(tx, rows)
     return [
-        line if entry == entries.parse(line) else _line_of(entry)
+        line
+        if entry == entries.parse(line)
+        else entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
         for entry, (_, line) in zip(shown, rows, strict=True)
     ], (int(rows[-1][0]) if rows else 0)
 
@@ -212,10 +214,6 @@ def whole(tx: Transaction, session: Session) -> tuple[list[Entry], frozenset[str
         said += shown
         lost |= gone
     return said, frozenset(lost)
-
-
-def _line_of(entry: Entry) -> str:
-    return entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
 
 
 def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozenset[str]]:

@@ -29,7 +29,9 @@ def history_of(
     unless it is the first of all. What has no answer yet comes last. Nobody saw how a task was
     carried out: what came of it stands in the conversation itself.
     """
-    edge = _number(tx, before) if before else _END
+    # Before one that is not there, nothing stands.
+    number = "SELECT seq FROM entries WHERE id = ?"
+    edge = (scalar(tx, number, before) or 0) if before else _END
     rows = _newest(tx, address, edge, limit)
     items = _items(tx, rows)
     while rows and not items:  # nothing but what tools did
@@ -91,11 +93,6 @@ def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Ro
         rows.sort(key=lambda row: int(row[0]), reverse=True)
         del rows[limit:]
     return rows
-
-
-def _number(tx: Transaction, entry_id: str) -> int:
-    """Where an entry stands; before one that is not there, nothing does."""
-    return scalar(tx, "SELECT seq FROM entries WHERE id = ?", entry_id) or 0
 
 
 def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:

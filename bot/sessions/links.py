@@ -14,7 +14,7 @@ from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
 from bot.storage import Transaction
-from bot.storage.records import Form, Records, group, place
+from bot.storage.records import Form, Records, place
 
 VALID_MS = 10 * 60_000
 
@@ -34,7 +34,7 @@ class Offer:
     language: str
 
 
-CODES: Final = Records("link_codes", Offer, "made_at", root=group("root_channel root_sender"))
+CODES: Final = Records("link_codes", Offer, "made_at", root=Form("root_channel root_sender"))
 LINKS: Final = Records(
     "links",
     Link,

@@ -18,7 +18,7 @@ from bot.channel import PAGE_OWNER
 from bot.clock import DAY_MS
 from bot.identity import ORIGIN, MessageOrigin, Seat
 from bot.storage import Transaction, marks
-from bot.storage.records import Records, group
+from bot.storage.records import Form, Records
 
 LINK_MS = 10 * 60_000  # how long a link is good that somebody asked for in a chat …
 INVITATION_MS = DAY_MS  # … and one that the owner passes on to somebody
@@ -82,7 +82,7 @@ class LoginLink:
     valid_ms: int
 
 
-PEOPLE: Final = Records("page_people", PagePerson, seat=group("channel sender"), origin=ORIGIN)
+PEOPLE: Final = Records("page_people", PagePerson, seat=Form("channel sender"), origin=ORIGIN)
 LINKS: Final = Records("page_links", LoginLink, "digest", origin=ORIGIN)
 LOGINS: Final = Records("page_logins", Login, "digest", origin=ORIGIN)
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from bot.channel import Address
 from bot.identity import MessageOrigin
 from bot.storage import Transaction, scalar
-from bot.storage.records import Records, absent
+from bot.storage.records import Form, Records
 from bot.unicode import well_formed
 
 MadeBy = Literal["person", "agent"]
@@ -50,7 +50,8 @@ class Reminder:
     created_at: int
 
 
-REMINDERS: Final = Records("reminders", Reminder, "state", is_numbered=True, origin=absent(None))
+_UNKEPT = Form("", lambda _: None, lambda _: ())
+REMINDERS: Final = Records("reminders", Reminder, "state", is_numbered=True, origin=_UNKEPT)
 _WAITING = "state = 'waiting'"
 
 

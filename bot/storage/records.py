@@ -1,6 +1,6 @@
 """Rows of a table as values of a dataclass: `Records` reads, adds, replaces and deletes them.
 
-    LINKS = Records("links", Link, "linked_at", seat=group("channel sender"))
+    LINKS = Records("links", Link, "linked_at", seat=Form("channel sender"))
     LINKS.put(tx, link, now)
     LINKS.where(tx, "language = ?", "zh", order="linked_at")
 
@@ -24,26 +24,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The columns of a value, spaces between; `read` makes it of theirs, `write` the reverse."""
+    """The columns of a value, spaces between; `read` makes it of theirs, `write` the reverse.
+
+    By default it is a tuple with each of its values in a column.
+    """
 
     columns: str
-    read: Callable[[Sequence[Any]], Any]
-    write: Callable[[Any], Sequence[Value]]
-
-
-def group(columns: str) -> Form:
-    """A tuple, each of whose values lies in a column."""
-    return Form(columns, tuple, tuple)
+    read: Callable[[Sequence[Any]], Any] = tuple
+    write: Callable[[Any], Sequence[Value]] = tuple
 
 
 def packed(column: str, load: Callable[[Any], Any], dump: Callable[[Any], Value]) -> Form:
     """A value that a column holds as another one."""
     return Form(column, lambda held: load(held[0]), lambda value: (dump(value),))
-
-
-def absent(value: object) -> Form:
-    """What is in no column, and has this value when it is read."""
-    return Form("", lambda _: value, lambda _: ())
 
 
 def _form_of(kind: type[Any], given: Mapping[str, Form]) -> Form:
