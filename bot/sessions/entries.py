@@ -139,18 +139,6 @@ def header_line(facts: Mapping[str, str | int | None]) -> str:
     return orjson.dumps({"type": "session", "version": FORMAT_VERSION, **facts}).decode()
 
 
-def parse_header(line: str | bytes) -> dict[str, Any] | None:
-    """The facts of a session's first line, or None when it is none."""
-    try:
-        record: object = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(record, dict):
-        return None
-    header = cast("dict[str, Any]", record)
-    return header if header.get("type") == "session" else None
-
-
 def veil(entry: Entry, blocks: set[int]) -> Entry:
     """An entry without what some of its blocks said; calls and answers stay pairs. Pure."""
     shown = (_bare(block) if n in blocks else block for n, block in enumerate(entry.content))
