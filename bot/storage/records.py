@@ -12,7 +12,7 @@ the module that owns a table is imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Final, Generic, TypeVar, cast, get_type_hints
 
 from bot.channel import Address
@@ -41,18 +41,17 @@ def packed(column: str, load: Callable[[Any], Any], dump: Callable[[Any], Value]
 
 def _form_of(kind: type[Any], given: Mapping[str, Form]) -> Form:
     """The columns of a dataclass, in the order of its fields."""
-    hints, forms = get_type_hints(kind), dict[str, Form | None]()
-    columns, spans = list[str](), list[tuple[slice, Form]]()
-    for name in (field.name for field in fields(kind)):
+    forms, columns, spans = dict[str, Form | None](), list[str](), list[tuple[slice, Form]]()
+    for name, hint in get_type_hints(kind).items():
         form = given.get(name)
-        if form is None and is_dataclass(hints[name]):
-            form = _form_of(hints[name], given)
-        elif form is None and hints[name] is bool:
+        if form is None and is_dataclass(hint):
+            form = _form_of(hint, given)
+        elif form is None and hint is bool:
             form = packed(name, bool, int)
-        start = len(columns)
-        columns += form.columns.split() if form is not None else (name,)
+        names = form.columns.split() if form is not None else [name]
         if form is not None:
-            spans.insert(0, (slice(start, len(columns)), form))
+            spans.insert(0, (slice(len(columns), len(columns) + len(names)), form))
+        columns += names
         forms[name] = form
 
     def read(row: Sequence[Any]) -> Any:
