@@ -4,9 +4,9 @@
     LINKS.put(tx, link, now)
     LINKS.where(tx, "language = ?", "zh", order="linked_at")
 
-Columns are called like the fields. A field that is a dataclass lies in the columns of its own
-fields, a bool in a number; a `Form` says where and how any other lies. All SQL is made once, when
-the module that owns a table is imported.
+Columns have the names of the fields. A field that is a dataclass takes the columns of its own
+fields, and a bool is stored as a number; for anything else there is a `Form`. All SQL is made once,
+when the module that owns a table is imported.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The columns of a value, spaces between; `read` makes it of theirs, `write` the reverse.
+    """How a value is stored: its columns, with spaces between, and how to `read` and `write` it.
 
-    By default it is a tuple with each of its values in a column.
+    By default it is a tuple, with each of its values in a column.
     """
 
     columns: str
@@ -35,7 +35,7 @@ class Form:
 
 
 def packed(column: str, load: Callable[[Any], Any], dump: Callable[[Any], Value]) -> Form:
-    """A value that a column holds as another one."""
+    """A value that is stored in one column as another value, such as JSON."""
     return Form(column, lambda held: load(held[0]), lambda value: (dump(value),))
 
 
@@ -73,9 +73,9 @@ def _form_of(kind: type[Any], given: Mapping[str, Form]) -> Form:
 class Records(Generic[T]):
     """The rows of a table, each as a `kind`.
 
-    `also` are columns it does not have: what is put in them is given beside it. Where the database
-    numbers rows, the first field is their `id`, which nobody chooses. `form` is for a kind that
-    does not lie in its columns field by field.
+    `also` are columns that are no fields of it; their values are given beside it. With
+    `is_numbered` the first field is an `id` that the database gives. `form` is for a kind that is
+    not stored field by field.
     """
 
     def __init__(
@@ -102,30 +102,30 @@ class Records(Generic[T]):
         self._upsert = f"{self._insert} ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}"
 
     def of(self, rows: Sequence[Row]) -> list[T]:
-        """What rows of `columns` hold."""
+        """Rows of `columns` as values."""
         return [self._read(row) for row in rows]
 
     def get(self, tx: Transaction, *key: Value) -> T | None:
-        """The one of a key."""
+        """The row with a key, or None."""
         return self.first(tx, self._is_key, *key)
 
     def where(
         self, tx: Transaction, condition: str = "TRUE", *values: Value, order: str = ""
     ) -> list[T]:
-        """Those that a condition holds for; `order` may end with a LIMIT."""
+        """The rows that match a condition; `order` may end with a LIMIT."""
         ordered = f" ORDER BY {order}" if order else ""
         return self.of(tx.execute(f"{self._select} {condition}{ordered}", values))
 
     def first(self, tx: Transaction, condition: str, *values: Value, order: str = "") -> T | None:
-        """The first of those, if there is any."""
+        """The first row that matches, or None."""
         return next(iter(self.where(tx, condition, *values, order=order)), None)
 
     def count(self, tx: Transaction, condition: str, *values: Value) -> int:
-        """How many there are."""
+        """How many rows match."""
         return scalar(tx, f"{self._count} {condition}", *values)
 
     def add(self, tx: Transaction, record: T, *also: Value) -> T:
-        """Add one; it is returned with its number."""
+        """Insert a row; returns it with its number."""
         values = (*self._write(record), *also)
         if not self._is_numbered:
             tx.execute(self._insert, values)
@@ -134,11 +134,11 @@ class Records(Generic[T]):
         return cast("T", replace(cast("Any", record), id=number))
 
     def put(self, tx: Transaction, record: T, *also: Value) -> None:
-        """Add one, or replace the one of its key."""
+        """Insert a row, or replace the one with its key."""
         tx.execute(self._upsert, (*self._write(record), *also))
 
     def delete(self, tx: Transaction, condition: str, *values: Value) -> list[T]:
-        """Remove those that a condition holds for; what they were."""
+        """Delete the rows that match; returns them."""
         return self.of(tx.execute(f"{self._delete} {condition} RETURNING {self.columns}", values))
 
 
@@ -146,5 +146,5 @@ HERE: Final = "channel = ? AND account = ? AND chat = ? AND thread = ?"
 
 
 def place(address: Address) -> tuple[str, str, str, str]:
-    """The values of the columns that rows of one address have in any table, for `HERE`."""
+    """An address as values for `HERE`, which finds its rows in any table that has them."""
     return address.channel, address.account, address.chat, address.thread
