@@ -33,7 +33,7 @@ from bot.sessions.removals import Removals
 from bot.storage import Transaction, backup, changes, files
 from bot.storage.changes import Change, Part, Position
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import keep, must_be_whole, text_of
+from bot.storage.meta import drop, keep, must_be_whole, text_of
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import mapped
 
@@ -431,7 +431,7 @@ def note(tx: Transaction, restored: Restored) -> None:
     """Keep the latest one, for the owner and for `confidant doctor`."""
     value = orjson.dumps(asdict(restored)).decode()
     keep(tx, _KEY, value, restored.at)
-    tx.execute("DELETE FROM meta WHERE key = ?", (_TOLD,))
+    drop(tx, _TOLD)
 
 
 def latest(tx: Transaction) -> Restored | None:
@@ -446,7 +446,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     `language` is the configured one; "auto" is that of the owner's app.
     """
     restored = latest(tx)
-    if restored is None or tx.execute("SELECT 1 FROM meta WHERE key = ?", (_TOLD,)):
+    if restored is None or text_of(tx, _TOLD) is not None:
         return True
     chat = store.latest_direct(tx, OWNER)
     if chat is None:

@@ -13,6 +13,7 @@ from typing import Any
 from bot.identity import Seat
 from bot.identity.view import folder_name
 from bot.storage import Transaction, Value, marks, scalar, scalars
+from bot.storage.meta import under
 from bot.storage.tables import TABLES, Owner
 
 WEB = "web"  # the channel in which the people of the page have their names
@@ -124,12 +125,11 @@ def rows(
 
 def channel_keys(tx: Transaction, found: Belongings) -> list[str]:
     """The keys of what channels keep about somebody's direct chats."""
-    begins, size = "SELECT key FROM meta WHERE substr(key, 1, ?) = ?", len(CHANNEL_KEPT)
     chats = {chat for _, _, chat in found.chats}
     return [
-        key
-        for key in scalars(tx, begins, size, CHANNEL_KEPT)
-        if not chats.isdisjoint(key.split("/", 3)[-1].replace(":", " ").split(" "))
+        f"{CHANNEL_KEPT}{key}"
+        for key in under(tx, CHANNEL_KEPT)
+        if not chats.isdisjoint(key.split("/", 2)[-1].replace(":", " ").split(" "))
     ]
 
 

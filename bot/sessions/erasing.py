@@ -23,7 +23,7 @@ from bot.sessions import belongings, compactions, entries, speakers, store, uplo
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
 from bot.storage import Transaction, fulltext, scalars
-from bot.storage.meta import keep
+from bot.storage.meta import drop, drop_under, keep, under
 from bot.storage.tables import TABLES, Owner
 
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
@@ -89,7 +89,7 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
     _leave_rooms(tx, found, now)
     kept = [f"{kind}{space}" for space in found.spaces for kind in (ASKED, NIGHT)]
     for key in (*belongings.channel_keys(tx, found), *kept):
-        tx.execute("DELETE FROM meta WHERE key = ?", (key,))
+        drop(tx, key)
     for table, (where, values) in belongings.conditions(found, on_server=on_server).items():
         if table == "entries":
             for seq in scalars(tx, f"SELECT seq FROM entries WHERE {where}", *values):
@@ -98,8 +98,7 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
     compactions.drop_unused(tx)
     _leave_inbox(tx, found)
     for session_id in found.sessions:
-        begins = f"{WAITING}{session_id}."
-        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(begins), begins))
+        drop_under(tx, f"{WAITING}{session_id}.")
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
@@ -125,10 +124,7 @@ def put_mark(tx: Transaction, mark: Mark) -> None:
 
 def marks(tx: Transaction) -> list[Mark]:
     """Everybody who was erased."""
-    rows = tx.execute(
-        "SELECT value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key", (len(ERASED), ERASED)
-    )
-    return [mark_of(orjson.loads(row[0])) for row in rows]
+    return [mark_of(orjson.loads(said)) for said in under(tx, ERASED).values()]
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:

@@ -25,13 +25,7 @@ class MetaStore:
 
     async def under(self, prefix: str) -> dict[str, str]:
         """The texts of all keys that begin like this, by what follows in the key."""
-        size = len(prefix)
-        rows = await self._database.read(
-            lambda tx: tx.execute(
-                "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (size, prefix)
-            )
-        )
-        return {str(key)[size:]: str(value) for key, value in rows}
+        return await self._database.read(lambda tx: under(tx, prefix))
 
     async def forget(self, key: str) -> None:
         """Keep nothing under a key.
@@ -39,7 +33,7 @@ class MetaStore:
         Raises:
             StorageError: it could not be stored.
         """
-        await self._database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = ?", (key,)))
+        await self._database.write(lambda tx: drop(tx, key))
 
     async def set(self, key: str, text: str) -> None:
         """Keep a text.
@@ -54,6 +48,23 @@ class MetaStore:
 def text_of(tx: Transaction, key: str) -> str | None:
     """The text of a key, if there is one."""
     return scalar(tx, "SELECT value FROM meta WHERE key = ?", key)
+
+
+def under(tx: Transaction, prefix: str) -> dict[str, str]:
+    """The texts of all keys with a prefix, by what follows it, in the order of the keys."""
+    size, begins = len(prefix), "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?"
+    rows = tx.execute(f"{begins} ORDER BY key", (size, prefix))
+    return {key[size:]: text for key, text in rows}
+
+
+def drop(tx: Transaction, key: str) -> None:
+    """Keep nothing under a key."""
+    tx.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
+def drop_under(tx: Transaction, prefix: str) -> None:
+    """Keep nothing under the keys with a prefix."""
+    tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
 
 
 def keep(tx: Transaction, key: str, text: str, now: int) -> None:

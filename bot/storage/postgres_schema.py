@@ -17,6 +17,7 @@ from psycopg import errors as pg
 from bot import __version__, errors
 from bot.invocation import confidant
 from bot.storage import months, scalar, scalars, schema
+from bot.storage.meta import keep, text_of
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 
 # Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;
@@ -246,8 +247,7 @@ def belongs(tx: PostgresTransaction, cluster: str, now: int) -> None:
         StorageError: they are another's, and two bots must not share them.
     """
     if check_cluster(tx, cluster) != cluster:
-        row = ("cluster", cluster, now)
-        tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?)", row)
+        keep(tx, "cluster", cluster, now)
 
 
 def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
@@ -256,7 +256,7 @@ def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
     Raises:
         StorageError: it is another name.
     """
-    found = scalar(tx, "SELECT value FROM meta WHERE key = 'cluster'") or ""
+    found = text_of(tx, "cluster") or ""
     if found and found != cluster:
         said = f'[storage] cluster is "{cluster}"' if cluster else "[storage] cluster is not set"
         raise errors.StorageError(

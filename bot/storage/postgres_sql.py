@@ -16,7 +16,7 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 
 from bot import errors
-from bot.storage import Row, Value, fulltext
+from bot.storage import Row, Value, fulltext, marks
 
 # What the server takes: 16 383 places and 1 MB a vector, 2 KB a word, 255 places of one word.
 PART_PLACES = 16_000
@@ -183,8 +183,8 @@ class PostgresTransaction:
             return []
         sql = _SEARCH.format(
             terms=", ".join(["(CAST(? AS tsquery))"] * len(terms)),
-            keys=",".join("?" * len(keys)),
-            people=",".join("?" * len(people)),
+            keys=marks(keys),
+            people=marks(people),
             found=MAX_FOUND,
         )
         rows = self.execute(sql, (*terms, *keys, *people, " | ".join(terms), limit))
