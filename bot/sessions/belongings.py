@@ -38,10 +38,11 @@ class Belongings:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """The accounts among their names."""
-        return tuple((name.partition(":")[0], name.partition(":")[2]) for name in self._accounts)
+        return tuple((name.partition(":")[0], name.partition(":")[2]) for name in self.accounts)
 
     @property
-    def _accounts(self) -> tuple[str, ...]:
+    def accounts(self) -> tuple[str, ...]:
+        """The names that are accounts: "telegram:42"."""
         return tuple(name for name in self.names if ":" in name)
 
     @property

@@ -61,8 +61,7 @@ def preview(
     tx: Transaction, found: Belongings, *, on_server: bool = False
 ) -> tuple[dict[str, int], int]:
     """How many rows of each table would go, and how many messages of theirs are in rooms."""
-    accounts = [name for name in found.names if ":" in name]
-    said = sum(len(speakers.said_by(tx, id_, accounts)) for id_, _ in speakers.rooms(tx))
+    said = sum(len(speakers.said_by(tx, id_, found.accounts)) for id_, _ in speakers.rooms(tx))
     return belongings.counts(tx, found, on_server=on_server), said
 
 
@@ -175,12 +174,11 @@ def _is_theirs(found: Belongings, packed: str) -> bool:
 
 def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> None:
     """Put a mark in the place of what somebody said in rooms, was answered, and is quoted with."""
-    accounts = [name for name in found.names if ":" in name]
     by_key: dict[str, list[str]] = {}
     for session_id, key in speakers.rooms(tx):
         by_key.setdefault(key, []).append(session_id)
     for key, ids in by_key.items():
-        said = {id_: speakers.said_by(tx, id_, accounts) for id_ in ids}
+        said = {id_: speakers.said_by(tx, id_, found.accounts) for id_ in ids}
         if not any(said.values()):
             continue
         wanted = _Wanted.of(entry for each in said.values() for _, entry in each)
