@@ -286,8 +286,16 @@ def counts_of(
     spaces = Counter[str]()
     for name, chunks in partitions:
         spaces[layout.space_of(name)] += chunks
-    total, told = spaces.total(), dict[str, str](problems)
-    return Counts(kinds[0], total, kinds[1], total - bare, dims, size, dict(spaces), told)
+    return Counts(
+        files=kinds[0],
+        documents=kinds[1],
+        chunks=spaces.total(),
+        vectors=spaces.total() - bare,
+        dims=dims,
+        size=size,
+        spaces=dict(spaces),
+        problems=dict(problems),
+    )
 
 
 def known_of(rows: Iterable[Row]) -> dict[tuple[str, str], Known]:
