@@ -45,7 +45,7 @@ def _form_of(kind: type[Any], given: Mapping[str, Form]) -> Form:
     for name, hint in get_type_hints(kind).items():
         form = given.get(name)
         if form is None and is_dataclass(hint):
-            form = _form_of(hint, given)
+            form = _form_of(cast("type[Any]", hint), given)
         elif form is None and hint is bool:
             form = packed(name, bool, int)
         names = form.columns.split() if form is not None else [name]
