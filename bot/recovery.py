@@ -30,10 +30,10 @@ from bot.identity.routing import OWNER
 from bot.memory import uses, versions
 from bot.sessions import approvals, compactions, entries, erasing, page_logins, removals, store
 from bot.sessions.removals import Removals
-from bot.storage import Transaction, backup, changes, files, upsert
+from bot.storage import Transaction, backup, changes, files
 from bot.storage.changes import Change, Part, Position
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import must_be_whole
+from bot.storage.meta import drop, keep, must_be_whole, text_of
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import mapped
 
@@ -413,14 +413,14 @@ async def rebuilt(folder: Path, scratch: Path, clock: Clock) -> SqliteDatabase:
 def note(tx: Transaction, restored: Restored) -> None:
     """Keep the latest one, for the owner and for `confidant doctor`."""
     value = orjson.dumps(asdict(restored)).decode()
-    upsert(tx, "meta", ("key",), {"key": _KEY, "value": value, "updated_at": restored.at})
-    tx.execute("DELETE FROM meta WHERE key = ?", (_TOLD,))
+    keep(tx, _KEY, value, restored.at)
+    drop(tx, _TOLD)
 
 
 def latest(tx: Transaction) -> Restored | None:
     """The latest one, if the database was ever lost."""
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (_KEY,))
-    return Restored(**orjson.loads(rows[0][0])) if rows else None
+    value = text_of(tx, _KEY)
+    return Restored(**orjson.loads(value)) if value is not None else None
 
 
 def tell(tx: Transaction, language: str, now: int) -> bool:
@@ -429,7 +429,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     `language` is the configured one; "auto" is that of the owner's app.
     """
     restored = latest(tx)
-    if restored is None or tx.execute("SELECT 1 FROM meta WHERE key = ?", (_TOLD,)):
+    if restored is None or text_of(tx, _TOLD) is not None:
         return True
     chat = store.latest_direct(tx, OWNER)
     if chat is None:
@@ -437,7 +437,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     spoken = language_of(chat.locale if language == "auto" else language)
     address = Address(chat.channel, chat.account, chat.chat, chat.thread)
     outbox.add(tx, address, words(restored, spoken), now, kind="notice")
-    tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, '', ?)", (_TOLD, now))
+    keep(tx, _TOLD, "", now)
     return True
 
 

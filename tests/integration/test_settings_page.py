@@ -25,10 +25,10 @@ from bot.delivery import outbox
 from bot.doctor.channels import examined
 from bot.errors import ConfigError, StorageError
 from bot.identity import ConversationResolver, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.memory.growth import KEPT, MemoryGrowth
-from bot.sessions import traffic
-from bot.sessions.traffic import Traffic
+from bot.sessions import inbox
+from bot.sessions.inbox import Traffic
 from bot.settings import config_model
 from bot.settings.changes import ChangeableSettings
 from bot.settings.live import is_live
@@ -646,9 +646,9 @@ async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
                         row,
                     )
                 )
-        found = await database.read(lambda tx: traffic.traffic(tx, 1_000, 5_000))
+        found = await database.read(lambda tx: inbox.traffic(tx, 1_000, 5_000))
         assert found == Traffic({"t": 11}, 500, 900)
-        assert await database.read(lambda tx: traffic.traffic(tx, 0, 1_000)) == Traffic(
+        assert await database.read(lambda tx: inbox.traffic(tx, 0, 1_000)) == Traffic(
             {}, None, None
         )
         plan = query(

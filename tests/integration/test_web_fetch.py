@@ -29,7 +29,7 @@ from bot.agent.tools.web.search import Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse

@@ -7,6 +7,7 @@ stopped or killed. A kill is the state of the disk at one moment, taken over by 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tempfile
 from collections import Counter
@@ -265,9 +266,7 @@ class Conversations(RuleBasedStateMachine):
         return self.look()[1].get(f"agent:main:memory:dm:{person}")
 
     def previous(self, session: str) -> str | None:
-        header = entries.parse_header(self.look()[0][session][0])
-        assert header is not None
-        return header["previous"]
+        return json.loads(self.look()[0][session][0])["previous"]
 
     def is_untouched(self, session: str) -> bool:
         """True when somebody began it by /new and has said nothing to the model in it."""

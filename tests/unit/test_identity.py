@@ -236,13 +236,6 @@ ADA_SEAT, THERE, EVE = ("telegram", "42"), ("discord", "77"), ("nct", "eve")
 SEATS = st.tuples(st.sampled_from(["t", "d"]), st.sampled_from(["1", "2", "3"]))
 
 
-@pytest.fixture
-def tx(tmp_path):
-    connection = _connect_and_migrate(tmp_path / "confidant.db")
-    yield SqliteTransaction(connection)
-    connection.close()
-
-
 def offered(person: str = "telegram:42", code: str = "ABCDEFGH", root=ADA_SEAT) -> Offer:
     return Offer(person, code, root, Address("telegram", "default", "c42"), "key", "en")
 

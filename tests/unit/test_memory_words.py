@@ -17,7 +17,7 @@ from bot.memory.snippets import MAX_SNIPPET, OMITTED
 from bot.memory.words import NEW_LINE, Statistics
 from bot.storage import fulltext
 from bot.storage.fulltext import tokenizer
-from bot.storage.sqlite_schema import FULLTEXT
+from bot.storage.sqlite import FULLTEXT
 
 TOKENIZE = tokenizer(apsw.Connection(":memory:"))
 

@@ -22,7 +22,7 @@ from bot.agent.tools.plugins import ToolPlugins, installed
 from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox
 from bot.channel import ChannelPlugin, Health, Outbound
 from bot.errors import ConfigError, SendTransient
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
 from bot.settings.plugins import GROUP, config_model

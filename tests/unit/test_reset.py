@@ -21,7 +21,7 @@ from bot.sessions.reset import (
     next_boundary,
     policy_for,
 )
-from bot.sessions.zone_names import meant, spoken, zone_named
+from bot.sessions.zones import meant, spoken, zone_named
 from bot.storage import Database
 from tests.fakes.config_channels import load, problems
 from tests.support import FakeClock, running
