@@ -99,38 +99,6 @@ async def test_what_another_process_stored_is_found_by_the_next_look(tmp_path, m
     await database.close()
 
 
-async def test_a_crash_before_the_sending_is_followed_by_one_sending(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    channel = InMemoryChannel()
-    parts = Parts(database, tmp_path, channel)
-    await parts.reminders.schedule(TARGET, "tea", NOON + 1)
-    await parts.reminders.fire(NOON + 1)  # delivery is not open: the program ends before it sends
-    await parts.delivery.stop(0)
-    assert channel.sent == []
-    again = Parts(database, tmp_path, channel)
-    await again.reminders.fire(NOON + 2)
-    await again.delivery.look()
-    again.delivery.open()
-    await channel.wait_sent(1)
-    await again.reminders.fire(NOON + 3)
-    await again.delivery.stop(1)
-    assert [piece.text for piece in channel.sent] == ["⏰ tea"]
-    await database.close()
-
-
-async def test_a_reminder_for_a_channel_that_is_gone_is_parked(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    gone = ReplyTarget(TARGET.key, TARGET.person, Address("pigeon", "default", "ada"), "en")
-    await parts.reminders.schedule(gone, "tea", NOON)
-    assert await parts.reminders.fire(NOON) == 1
-    await parts.delivery.stop(1)
-    rows = await database.read(lambda tx: tx.execute("SELECT state FROM outbox"))
-    assert rows == [("parked",)]
-    await database.close()
-
-
 # --- in the whole engine -------------------------------------------------------------------------
 
 
@@ -175,29 +143,6 @@ async def test_the_model_can_schedule(tmp_path):
         engine.clock.advance(minutes=10)
         await engine.app.reminders.wake()
         await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ Call Bob!")
-
-
-async def test_overnight_the_conversation_is_closed_and_the_next_message_begins_another(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        engine.clock.advance(hours=16)
-        assert await engine.app.sweeper.sweep(engine.clock()) == 1
-        assert await engine.app.sweeper.sweep(engine.clock()) == 0
-        assert "A new day" in await engine.ask("good morning")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
-        assert "Back in the conversation" in await engine.ask("/undo")
-        await engine.ask("again")
-        said = [m.text for m in engine.model.requests[-1].messages]
-        assert said == ["hello", "You said: hello", "again"]
-
-
-async def test_a_command_in_the_morning_does_not_keep_the_old_conversation(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        engine.clock.advance(hours=16)
-        await engine.ask("/status")
-        engine.clock.advance(minutes=5)
-        assert "A new day" in await engine.ask("good morning")
 
 
 async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
