@@ -500,11 +500,7 @@ async def test_each_starter_chip_gets_a_sensible_answer_in_its_order(
 
 
 @pytest.mark.parametrize(
-    ("language", "asked"),
-    [
-        *(("en", each) for each in ("What do you know about me?", "who am I", "show me my notes")),
-        *(("zh", each) for each in ("你知道我什么", "你记得我的哪些事？", "关于我你知道什么？")),
-    ],
+    ("language", "asked"), [("en", "show me my notes"), ("zh", "关于我你知道什么？")]
 )
 async def test_who_asks_before_anything_is_noted_is_told_how_to_have_it_kept(
     tmp_path, language, asked
