@@ -120,44 +120,6 @@ async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_p
         assert "was not let in by pairing" in again.err
 
 
-async def test_an_own_account_that_is_approved_with_me_is_the_owners_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.coordination.LOOK_SECONDS", 0.01)
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        engine.clock.now = _now()
-        (tmp_path / "data/workspace/MEMORY.md").write_text("- The boat is red\n")
-        code = await code_for(engine, "ada")
-        done = await confidant(tmp_path, "pairing", "approve", "memory", code, "--me")
-        assert (done.code, done.err) == (0, "")
-        assert "It is your own account from now on; /unlink" in done.out
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
-        assert "for the same person from now on" in engine.sent_to("ada")[1]
-        assert "my owner" in await engine.ask("/whoami")
-        assert "boat is red" in await engine.ask("/memory show MEMORY.md")
-        listed = (await confidant(tmp_path, "pairing", "list")).out
-        assert re.search(r"approved  memory:ada .*\(you\)", listed)
-        code = await code_for(engine, "bob")
-        other = await confidant(tmp_path, "pairing", "approve", "memory", code, "--not-me")
-        assert (other.code, "your own" in other.out) == (0, False)
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("bob")) == 2)
-        assert "known to me as `memory:bob`" in await engine.ask("/whoami", sender="bob")
-        assert "on their own again: 1" in await engine.ask("/unlink")
-        assert "known to me as `memory:ada`" in await engine.ask("/whoami")
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        assert "known to me as `memory:ada`" in await engine.ask("/whoami")
-
-
-async def test_whom_the_configuration_names_cannot_be_made_the_owners_by_an_approval(tmp_path):
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        engine.clock.now = _now()
-        code = await code_for(engine, "ada")
-    (tmp_path / "confidant.toml").write_text('[session.identity_links]\nbob = ["memory:ada"]\n')
-    refused = await confidant(tmp_path, "pairing", "approve", "memory", code, "--me")
-    assert refused.code == 1
-    assert "Nothing was changed: approve it without --me" in refused.err
-    assert f"code {code}" in (await confidant(tmp_path, "pairing", "list")).out
-    assert (await confidant(tmp_path, "pairing", "approve", "memory", code)).code == 0
-
-
 @pytest.mark.parametrize(("typed", "is_me"), [("y\n", True), ("n\n", False), ("\n", False)])
 async def test_in_a_terminal_it_asks_whether_the_account_is_ones_own(tmp_path, typed, is_me):
     async with running(tmp_path / "data", channels=CLOSED) as engine:

@@ -108,31 +108,6 @@ async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(tmp_pa
         assert (await one.who(), await two.who()) == (name, "")
 
 
-async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path):
-    async with running(tmp_path) as engine, browser(engine) as ada:
-        for name in ("ada", "owner"):
-            first, second = await link(tmp_path, name), await link(tmp_path, name)
-            other = await link(tmp_path, "bob")
-            assert (await ada.post("/enter", key=first))[0] == 410
-            assert await ada.post("/enter", key=second) == (303, "/")
-            assert await ada.who() == name
-            assert await ada.post("/enter", key=other) == (303, "/")
-
-
-async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out_is_in_again(
-    tmp_path,
-):
-    async with running(tmp_path) as engine, browsers(engine, 2) as (owner, ada):
-        await owner.log_in()
-        await ada.post("/enter", key=await link(tmp_path, "ada"))
-        assert "<strong>ada</strong>" in (await owner.get("/logins"))[1]
-        await owner.post("/logins/out", name="ada")
-        assert "taken out" in (await owner.get("/logins"))[1]
-        await ada.post("/enter", key=await link(tmp_path, "ada"))
-        assert await ada.who() == "ada"
-        assert "taken out" not in (await owner.get("/logins"))[1]
-
-
 async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_nowhere(tmp_path):
     data = tmp_path / "data"
     (tmp_path / "confidant.toml").write_text(

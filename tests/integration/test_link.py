@@ -336,14 +336,6 @@ async def test_with_several_accounts_one_says_which_is_to_go(tmp_path):
         assert await engine.person("other:3") == "other:3"
 
 
-async def test_who_was_joined_takes_along_whom_they_had_joined(tmp_path):
-    async with two(tmp_path) as engine:
-        await engine.link("other:2", "other:1")
-        await engine.link("other:1", "memory:ada")
-        assert await engine.person("other:2") == "memory:ada"
-        assert await engine.ask("memory:ada", f"/link {await engine.code('other:2')}") == WRONG
-
-
 async def test_what_waits_while_accounts_are_joined_is_answered_in_the_new_conversation(tmp_path):
     model = ScriptedModel(gate=asyncio.Event())
     async with two(tmp_path, model=model) as engine:
@@ -830,14 +822,6 @@ async def test_where_it_may_not_answer_only_commands_do(tmp_path):
         assert refused == 2
         assert engine.app.metrics.turns.labels("refused")._value.get() == 1
         assert rows(engine, "inbox WHERE state = 'refused'") == 3
-
-
-async def test_denying_wins_and_the_default_comes_last(tmp_path):
-    policy = {"default": "deny", "rules": [{"action": "allow", "sender": "ada"}]}
-    async with room(tmp_path, send_policy=policy) as engine:
-        await engine.say("hello", sender="eve")
-        assert await engine.ask("hello") == "You said: hello"
-        assert len(engine.model.requests) == 1
 
 
 # --- much of it -----------------------------------------------------------------------------------
