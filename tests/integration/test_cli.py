@@ -26,7 +26,6 @@ from bot.errors import ChannelError
 from bot.sessions import inbox
 from bot.sessions.transcript_files import everything
 from bot.settings import load
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
 from tests.fakes import commands, nextcloud
 from tests.fakes import completions_api as completions
@@ -37,7 +36,7 @@ from tests.fakes.nextcloud import API_PASSWORD, API_USER, RESPONSE, SECRET, Fake
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.terminal import environment as with_settings
-from tests.support import NOON, Engine, running
+from tests.support import NOON, Engine, beside, running
 
 pytestmark = pytest.mark.slow
 
@@ -441,22 +440,21 @@ async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
 
 async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
     data = tmp_path / "data"
-    database = await SqliteDatabase.open(data / "confidant.db")
-    variables = {"CONFIDANT_STORAGE__DIR": str(data)}
-    code, out, _ = await doctor(tmp_path, **variables)
-    assert code == 0
-    assert "✓ all were answered" in out
-    person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
+    async with beside(data) as database:
+        variables = {"CONFIDANT_STORAGE__DIR": str(data)}
+        code, out, _ = await doctor(tmp_path, **variables)
+        assert code == 0
+        assert "✓ all were answered" in out
+        person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
 
-    def work(tx):
-        row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
-        inbox.set_aside(tx, row, "ValueError", NOON)
-        for again in (True, False):
-            letter = outbox.add(tx, person.address, "secret words", NOON)
-            outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
+        def work(tx):
+            row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
+            inbox.set_aside(tx, row, "ValueError", NOON)
+            for again in (True, False):
+                letter = outbox.add(tx, person.address, "secret words", NOON)
+                outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
 
-    await database.write(work)
-    await database.close()
+        await database.write(work)
     code, out, _ = await doctor(tmp_path, **variables)
     assert code == 0
     assert "! a message of 2026-11-2" in out

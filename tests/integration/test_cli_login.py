@@ -21,9 +21,8 @@ from bot.errors import ConfidantError, StorageError
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins, pairing
 from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.page_people import LINK, TOKEN, browser, browsers, key_in, serving
-from tests.support import Engine
+from tests.support import Engine, beside
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -154,14 +153,13 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
 
     async with running(tmp_path):
         pass
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await database.write(block)
-    done = await login(tmp_path, name)
-    assert (done.exit_code, LINK.search(done.output)) == (1, None)
-    assert "may not talk to the bot now" in str(done.exception)
-    assert "confidant pairing list" in str(done.exception)
-    await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
-    await database.close()
+    async with beside(tmp_path) as database:
+        await database.write(block)
+        done = await login(tmp_path, name)
+        assert (done.exit_code, LINK.search(done.output)) == (1, None)
+        assert "may not talk to the bot now" in str(done.exception)
+        assert "confidant pairing list" in str(done.exception)
+        await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
     assert (await login(tmp_path, name)).exit_code == 0
 
 

@@ -22,13 +22,12 @@ from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import browsing, entries, forgetting, pairing, store
-from bot.storage import Database, Transaction
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage import Transaction
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.owner_page import OwnerPage, browser
 from tests.fakes.pair import pair
-from tests.support import NOON, Engine, FakeClock, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until
 
 # The owner of the page talks from the memory channel too, as "ada".
 SESSION = {"owner": ["memory:ada"], "reset": {"mode": "none"}}
@@ -71,20 +70,10 @@ async def browsing_with(
         yield engine, Browser(client, engine.app.address.url.rstrip("/"))
 
 
-@asynccontextmanager
-async def writing(folder: Path) -> AsyncIterator[Database]:
-    """The database beside the running program."""
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
 async def lengthen(folder: Path, id_: str, count: int, words: str = "number") -> None:
     """Say more in a conversation: "number 1", "number 2" …"""
     news = [entries.NewEntry("message", "user", f"{words} {n}") for n in range(1, count + 1)]
-    async with writing(folder) as database:
+    async with beside(folder) as database:
         await database.write(lambda tx: store.append(tx, id_, news, NOON))
 
 
@@ -98,7 +87,7 @@ async def copy(folder: Path, id_: str, count: int) -> None:
             another = replace(session, id=f"20260101-000000-{number:010x}", key=f"copy {number}")
             store.insert(tx, another)
 
-    async with writing(folder) as database:
+    async with beside(folder) as database:
         await database.write(work)
 
 
@@ -249,7 +238,7 @@ async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path):
         await engine.ask("number 0")
         id_ = await _first_id(browser)
         silent = [entries.NewEntry("message", "assistant", "")] * 450
-        async with writing(tmp_path) as database:
+        async with beside(tmp_path) as database:
             await database.write(lambda tx: store.append(tx, id_, silent, NOON))
         assert said_in(await browser.get(f"/conversations/{id_}")) == ["number 0"]
 
@@ -321,7 +310,7 @@ async def test_what_was_forgotten_is_nowhere(tmp_path):
         id_ = await _first_id(browser)
         assert "Leonor" in await browser.get("/conversations")
         owner = MemoryView("main", (), private=True, people=(OWNER,))
-        async with writing(tmp_path) as database:
+        async with beside(tmp_path) as database:
             await forgetting.forget(database, owner, "Leonor", NOON)
         listed = await browser.get("/conversations")
         assert "something else" in listed  # it has another title now
@@ -426,7 +415,7 @@ async def test_a_conversation_is_taken_along_whole(tmp_path):
         await browser.post(f"/conversations/{id_}/title", title="All my numbers")
         exported = await browser.get(f"/conversations/{id_}.jsonl")
         markdown = await browser.get(f"/conversations/{id_}.md")
-        async with writing(tmp_path) as database:
+        async with beside(tmp_path) as database:
             transcript = await database.read(lambda tx: store.lines(tx, id_))
         headers = await browser.headers(f"/conversations/{id_}.md")
     assert exported.splitlines() == transcript
@@ -602,11 +591,8 @@ async def test_what_the_command_line_did_meanwhile_and_two_clicks_at_once_do_no_
     page, tmp_path
 ):
     code = await page.code_of("ada")
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    try:
+    async with beside(tmp_path) as database:
         await database.write(lambda tx: pairing.approve(tx, "memory", code, page.engine.clock()))
-    finally:
-        await database.close()
     assert await page.does("approve", channel="memory", code=code) == "gone"
     code = await page.code_of("bob")
     clicks = [page.does("approve", channel="memory", code=code) for _ in range(3)]
@@ -645,14 +631,11 @@ async def test_hostile_names_are_text_and_hundreds_who_ask_come_in_parts(page, t
             f"chan{number % 4}", "work", who, "direct", who, "1", "hi", 0, sender_name=name
         )
 
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    try:
+    async with beside(tmp_path) as database:
         now = page.engine.clock()
         await database.write(
             lambda tx: [pairing.ask(tx, ask(n), f"CODE{n:04}", now - n * 1000) for n in range(240)]
         )
-    finally:
-        await database.close()
     first, second = await page.shows(), await page.shows("?asking=2")
     for shown in (first, second):
         assert "<script>" not in shown

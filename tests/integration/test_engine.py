@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-import apsw
 import pytest
 
 from bot import errors
@@ -240,10 +238,8 @@ async def code_of(engine, sender: str) -> str:
 
 
 def pending(engine) -> set[str]:
-    connection = apsw.Connection(str(engine.folder / "confidant.db"))
-    with contextlib.closing(connection):
-        rows = connection.execute("SELECT code FROM pairing WHERE state = 'pending'")
-        return {row[0] for row in rows}
+    rows = query(engine.folder, "SELECT code FROM pairing WHERE state = 'pending'")
+    return {row[0] for row in rows}
 
 
 async def test_a_pairing_code_typed_in_a_room_is_void_and_its_holder_is_told(tmp_path):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from bot.agent.models import Request
@@ -24,7 +23,7 @@ from bot.sessions import inbox
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from tests.fakes import brain as brains
-from tests.fakes.brain import Brain, settled
+from tests.fakes.brain import Brain, query, settled
 from tests.support import Engine, FakeClock, OpenConfig, running, until
 
 SAVING = {"enable_memory_flush": True}
@@ -441,11 +440,7 @@ def notes(request: Request, index: int = -1) -> str:
 
 
 def rows(engine: Engine, table: str) -> int:
-    connection = apsw.Connection(str(engine.folder / "confidant.db"))
-    try:
-        return connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
-    finally:
-        connection.close()
+    return query(engine.folder, f"SELECT count(*) FROM {table}")[0][0]
 
 
 # --- who is answered ------------------------------------------------------------------------------

@@ -26,11 +26,10 @@ from bot.memory.index import MemoryIndex
 from bot.memory.search import Building, Status
 from bot.sessions.erasing import ASKED
 from bot.storage.meta import keep
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
-from tests.support import Engine, running
+from tests.support import Engine, beside, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -196,11 +195,12 @@ async def test_a_visitor_sees_their_own_files_and_what_is_shared(owner, me, othe
 
 async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(it, owner, me):
     me.write("memory/adas.md", "- hers\n")
-    database = await SqliteDatabase.open(it.engine.folder / "confidant.db")
-    for space, name in (("main", "owners.md"), (space_of(me), "adas.md")):
-        value = f'{{"at":1,"asked":4,"found":3,"missed":[["memory/{name}",7,2]]}}'
-        await database.write(lambda tx, key=f"{ASKED}{space}", value=value: keep(tx, key, value, 1))
-    await database.close()
+    async with beside(it.engine.folder) as database:
+        for space, name in (("main", "owners.md"), (space_of(me), "adas.md")):
+            value = f'{{"at":1,"asked":4,"found":3,"missed":[["memory/{name}",7,2]]}}'
+            await database.write(
+                lambda tx, key=f"{ASKED}{space}", value=value: keep(tx, key, value, 1)
+            )
     shown, hers = await owner.seen("memory"), await me.seen("memory")
     assert "3 of 4 notes found (75 %)" in shown
     assert "memory/owners.md:7" in shown

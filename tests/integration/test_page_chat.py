@@ -33,7 +33,7 @@ from bot.messages import Message, Picture, Text, ToolUse
 from bot.settings import config_model
 from bot.testing import ScriptedModel
 from tests.fakes import postgres
-from tests.fakes.brain import query
+from tests.fakes.brain import change, query
 from tests.fakes.page_nodes import page_from_files, page_nodes
 from tests.fakes.page_people import Browser, browser
 from tests.fakes.push_service import PushService
@@ -441,15 +441,6 @@ async def test_a_file_that_is_part_of_a_message_that_waits_is_not_dropped(chat, 
         change(tmp_path, "DELETE FROM inbox WHERE message_id = 'x'")
         assert await client.put(png(), "c" * 32) == 204
         assert (await client.get())[0] == 404
-
-
-def change(folder: Path, sql: str) -> None:
-    import apsw
-
-    connection = apsw.Connection(str(folder / "confidant.db"))
-    connection.set_busy_timeout(5_000)
-    connection.execute(sql)
-    connection.close()
 
 
 async def test_nobody_else_reads_sends_or_drops_a_file(chat, tmp_path):

@@ -31,11 +31,10 @@ from bot.identity import MessageOrigin, Seat
 from bot.sessions import page_logins, pairing
 from bot.sessions.page_logins import LoginLink
 from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.page_people import LINK, Browser, browser, browsers, cut, key_in, serving
 from tests.fakes.web_pages import Chat, Page, ready
-from tests.support import NOON, Engine, FakeClock, make_config, post, running
+from tests.support import NOON, Engine, FakeClock, beside, make_config, post, running
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -315,12 +314,9 @@ async def by_revoking(world: World) -> None:
 
 async def by_command(world: World) -> None:
     """As `confidant pairing block` does it beside the program."""
-    database = await SqliteDatabase.open(world.engine.folder / "confidant.db")
-    try:
+    async with beside(world.engine.folder) as database:
         seat = ("memory", "eve")
         assert await database.write(lambda tx: admitting.block(tx, seat, NOON)) is not None
-    finally:
-        await database.close()
 
 
 async def let_in_again(world: World) -> None:

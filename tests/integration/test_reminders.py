@@ -37,7 +37,7 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
 from tests.fakes.pair import pair
-from tests.support import NOON, Engine, FakeClock, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until
 from tests.unit.test_reminders import Bell
 from tests.unit.test_sweep import UTC
 
@@ -68,35 +68,32 @@ class Parts:
 
 
 async def test_the_real_scheduler_wakes_it_in_time(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    parts.reminders.start()
-    await parts.scheduler.start()
-    assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
-    parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
-    await parts.channel.wait_sent(1)
-    assert parts.channel.sent[0].text == "⏰ tea"
-    assert parts.channel.sent[0].kind == "reminder"
-    await parts.scheduler.close()
-    await parts.delivery.stop(1)
-    await database.close()
+    async with beside(tmp_path) as database:
+        parts = Parts(database, tmp_path, InMemoryChannel())
+        parts.delivery.open()
+        parts.reminders.start()
+        await parts.scheduler.start()
+        assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
+        parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
+        await parts.channel.wait_sent(1)
+        assert parts.channel.sent[0].text == "⏰ tea"
+        assert parts.channel.sent[0].kind == "reminder"
+        await parts.scheduler.close()
+        await parts.delivery.stop(1)
 
 
 async def test_what_another_process_stored_is_found_by_the_next_look(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.gateway.reminders.LOOK_SECONDS", 0.01)
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    parts.reminders.start()
-    await parts.scheduler.start()
-    other = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await other.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON, NOON))
-    await other.close()
-    await parts.channel.wait_sent(1)
-    await parts.scheduler.close()
-    await parts.delivery.stop(1)
-    await database.close()
+    async with beside(tmp_path) as database:
+        parts = Parts(database, tmp_path, InMemoryChannel())
+        parts.delivery.open()
+        parts.reminders.start()
+        await parts.scheduler.start()
+        async with beside(tmp_path) as other:
+            await other.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON, NOON))
+        await parts.channel.wait_sent(1)
+        await parts.scheduler.close()
+        await parts.delivery.stop(1)
 
 
 # --- in the whole engine -------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from tests.fakes.started import Started, load, started, unchanged
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
 from tests.integration.test_page_visitors import served
-from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, running
+from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, running
 
 CHANGED = {
     "agent.name": "Heron",
@@ -354,11 +354,8 @@ async def in_the_den(engine: Engine, text: str, **changes: Any) -> str:
 
 
 async def written(folder: Path, work: Any) -> None:
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
         await database.write(work)
-    finally:
-        await database.close()
 
 
 async def test_each_account_says_how_it_is_what_to_do_and_when_it_was_heard_from(tmp_path):
@@ -627,8 +624,7 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
 async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    try:
+    async with beside(tmp_path) as database:
         for state, count in (("done", 10), ("refused", 5), ("aside", 1)):
             for number in range(count):
                 row = (f"{state}{number}", state, 1_000, 1_000 + (number + 1) * 100)
@@ -650,8 +646,6 @@ async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
             "AND done_at >= 1 AND done_at < 2 AND state IN ('done', 'aside') GROUP BY channel",
         )
         assert "inbox_done" in str(plan)
-    finally:
-        await database.close()
 
 
 async def test_growth_keeps_one_line_a_day_and_not_for_ever(tmp_path):
