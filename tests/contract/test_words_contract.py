@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from bot.sessions import store
 from bot.storage import Database, Transaction
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside
 
@@ -23,14 +22,9 @@ PLACES = tuple(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def database(request, tmp_path):
-    if request.param == "postgres":
-        database: Database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
-    else:
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield database
-    await database.close()
+@pytest.fixture
+async def database(each_database: Database) -> Database:
+    return each_database
 
 
 def say(tx: Transaction, texts: Sequence[str], place: store.Place = PLACES[0]) -> list[int]:

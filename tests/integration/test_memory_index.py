@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 import apsw
 import pytest
-from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
 from bot.memory.embed import NoEmbedder
@@ -21,6 +20,7 @@ from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import live
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
+from tests.contract.test_memory_index import refusing
 from tests.fakes import embeddings_api
 from tests.support import FakeClock
 
@@ -146,12 +146,6 @@ async def remote_index(tmp_path, api):
     async with index_of(tmp_path, embedder) as index:
         yield index
     await embedder.close()
-
-
-async def refusing(api, request):
-    if any("forbidden" in text for text in api.inputs[-1]):
-        return web.Response(status=400)
-    return await embeddings_api.vectors(api, request)
 
 
 async def test_one_text_that_is_refused_keeps_no_other_from_its_vector(tmp_path, note):
