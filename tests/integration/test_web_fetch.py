@@ -499,14 +499,6 @@ async def test_what_a_site_closes_to_programs_is_not_read(browser, site):
     assert site.read == ["/"]
 
 
-async def test_rules_for_this_program_count(browser, site):
-    site.pages["/robots.txt"] = says(
-        "User-agent: confidant\nDisallow: /\n\nUser-agent: *\nAllow: /"
-    )
-    with pytest.raises(ToolError, match=r"robots\.txt"):
-        await browser.open(site.url())
-
-
 async def test_rules_are_asked_for_again_after_a_while(site, names):
     now = 0.0
     browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names, now=lambda: now)

@@ -350,12 +350,6 @@ def test_a_linked_account_has_the_memory_of_the_first_one_and_what_it_said_itsel
     assert known.resolve(message(EVE)).view.people == ("nct:eve",)
 
 
-def test_in_a_room_a_link_opens_nothing():
-    known = people(link())
-    room = known.resolve(message(THERE, "group")).view
-    assert (room.space, room.people, room.private) == ("", (), False)
-
-
 def test_linked_to_the_owner_is_the_owner_but_not_let_in_for_that():
     known = people(link(), owner=["telegram:42"])
     there = message(THERE)
