@@ -14,9 +14,9 @@ from pydantic import SecretStr
 from bot import errors
 from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.models.connection import Refused
+from bot.agent.models.failures import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.openai_failures import event_error, model_error
+from bot.agent.models.wire import ErrorEvent, Refused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
@@ -200,7 +200,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_for_ever(server, mo
     ]
     with pytest.raises(errors.ModelRejected):
         await run(model, asking(tools=(TOOL,)))
-    assert len(server.bodies) == 4
+    assert len(server.bodies) == 5  # the last one without a limit
 
 
 # --- what comes back -----------------------------------------------------------------------------
@@ -377,7 +377,7 @@ async def test_a_call_that_was_cut_off_is_none(server, model):
             api.fails(400, message="This model's maximum context length is 9"),
             errors.ModelContextFull,
         ),
-        (api.fails(400, "content_filter"), errors.ModelRefused),
+        (api.fails(400, "content_filter"), errors.ModelModerated),
         (api.fails(401, "invalid_api_key"), errors.ModelAuth),
         (api.fails(402), errors.ModelBilling),
         (api.fails(403), errors.ModelAuth),
@@ -385,19 +385,19 @@ async def test_a_call_that_was_cut_off_is_none(server, model):
         (api.fails(413), errors.ModelTooLarge),
         (api.fails(429, "rate_limit_exceeded"), errors.ModelRateLimited),
         (api.fails(429, "insufficient_quota"), errors.ModelBilling),
-        (api.fails(500), errors.ModelOverloaded),
+        (api.fails(500), errors.ModelFailed),
         (api.fails(503), errors.ModelOverloaded),
         (api.fails(504), errors.ModelTimeout),
         (api.drops, errors.ModelUnreachable),
-        (api.streams({"error": {"message": "no", "code": 502}}), errors.ModelOverloaded),
+        (api.streams({"error": {"message": "no", "code": 502}}), errors.ModelFailed),
         (api.streams({"error": {"message": "no", "code": 429}}), errors.ModelRateLimited),
-        (api.streams({"error": {"message": "no", "code": "server_error"}}), errors.ModelOverloaded),
+        (api.streams({"error": {"message": "no", "code": "server_error"}}), errors.ModelFailed),
         (api.streams({"error": "context size exceeded"}), errors.ModelContextFull),
         (api.streams({"choices": "none"}), errors.ModelBadReply),
         (api.streams({"choices": [{"delta": {"content": 5}}]}), errors.ModelBadReply),
         (api.streams(b"data: rubbish\n\n"), errors.ModelBadReply),
         (api.streams(b"data: []\n\n"), errors.ModelBadReply),
-        (api.streams(b"<html>Gateway</html>"), errors.ModelBadReply),
+        (api.streams(b"<html>Gateway</html>"), errors.ModelNoApi),
         (api.streams(), errors.ModelBadReply),
         (api.streams(b"data: " + b"x" * (17 * 1024 * 1024)), errors.ModelBadReply),
         (api.answers_json([]), errors.ModelBadReply),
@@ -499,7 +499,7 @@ def test_a_refusal_names_what_can_be_looked_up():
     "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
 )
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(event_error(event), errors.ModelError)
+    assert isinstance(model_error(ErrorEvent(event)), errors.ModelError)
 
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})

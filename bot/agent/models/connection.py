@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
@@ -16,7 +16,8 @@ import aiohttp
 import orjson
 
 from bot import __version__
-from bot.agent.models.wire import Json
+from bot.agent.models.sse import events, whole
+from bot.agent.models.wire import Json, Refused
 from bot.errors import ModelBadReply
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -28,19 +29,6 @@ MOST_HEADER = 16_384  # bytes; some services say much in one
 _BLOCK = 1 << 16  # bytes read at once
 _POSTED: Final = {"Content-Type": "application/json"}
 _STREAMED: Final = {**_POSTED, "Accept": "text/event-stream"}
-
-
-class Refused(Exception):
-    """A service answered with a status that is an error.
-
-    `body` is what it says of it, as JSON where it is that; no message of ours quotes it.
-    """
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-        self.headers = headers
-        self.body = body
 
 
 class Connection:
@@ -64,8 +52,10 @@ class Connection:
         )
 
     @asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """What a service answers to a body of JSON, for the length of an `async with`.
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator[AsyncIterator[Json]]:
+        """The events that a service answers to a body of JSON, for the length of an `async with`.
+
+        A server that does not stream answers with one event for the whole.
 
         Raises:
             Refused: its status is an error.
@@ -75,7 +65,10 @@ class Connection:
             self._url + path, data=body, headers=_STREAMED, allow_redirects=False
         ) as answer:
             await _look(answer)
-            yield answer
+            if answer.content_type == "application/json":
+                yield whole(await self.read(answer))
+            else:
+                yield events(answer.content.iter_any())
 
     async def ask(self, where: str, body: Json | None = None, *, within: float) -> object:
         """The JSON that is answered at a path or a whole address; with a body it is posted.
