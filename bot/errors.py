@@ -122,6 +122,11 @@ class ModelError(ConfidantError):
     again: bool | None = None  # whether the service said that asking again helps
     told: str = ""  # what the service itself said, cleaned: for the owner
 
+    @property
+    def reason(self) -> str:
+        """What an operator is told: the kind, and what the service said."""
+        return f"{self}: “{self.told}”" if self.told else str(self)
+
 
 class ModelAuth(ModelError):
     """The model's service does not accept the key."""

@@ -27,6 +27,7 @@ class AnthropicModel(ServiceModel):
     name = "anthropic"
     default_url = "https://api.anthropic.com"
     known_names = KNOWN_NAMES
+    connections = "bot.agent.models.anthropic_client"
 
     def usual(self, model: str) -> Capabilities:
         """What a model takes: those that think by themselves also tell what, if asked to."""

@@ -1,7 +1,6 @@
 """Connections to one service: a request goes out, its answer comes in as it is written.
 
-aiohttp alone: a service's own SDK takes a second and 50 MB to load, and twice as long for a request
-as everything else in a turn. Imported once a model is asked, and loaded in a thread.
+Imported once a model is asked, and loaded in a thread.
 """
 
 from __future__ import annotations
@@ -41,10 +40,11 @@ class Connection:
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
         self._url = url.rstrip("/")
-        self._session = aiohttp.ClientSession(
+        self.headers = {"User-Agent": f"Confidant/{__version__}", **headers}
+        self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted()),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": f"Confidant/{__version__}", **headers},
+            headers=self.headers,
             timeout=aiohttp.ClientTimeout(
                 connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
             ),
@@ -61,7 +61,7 @@ class Connection:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
-        async with self._session.post(
+        async with self.session.post(
             self._url + path, data=body, headers=_STREAMED, allow_redirects=False
         ) as answer:
             await _look(answer)
@@ -84,7 +84,7 @@ class Connection:
         headers = None if body is None else _POSTED
         url = where if "://" in where else self._url + where
         timeout = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_TIMEOUT)
-        call = self._session.request(
+        call = self.session.request(
             method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
         )
         async with call as answer:
@@ -104,7 +104,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close all that is open."""
-        await self._session.close()
+        await self.session.close()
 
 
 async def _look(answer: aiohttp.ClientResponse) -> None:

@@ -221,7 +221,11 @@ def _table() -> tuple[_Row, ...]:
     return tuple(
         _Row(
             row["cause"],
-            [_phrase(each) for said in row.get("says", {}).values() for each in said],
+            # Those with a number first: it is worth more.
+            sorted(
+                (_phrase(each) for said in row.get("says", {}).values() for each in said),
+                key=lambda phrase: not phrase.groups,
+            ),
             frozenset(each for codes in row.get("codes", {}).values() for each in codes),
             frozenset(row.get("statuses", ())),
         )

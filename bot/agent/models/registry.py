@@ -233,6 +233,12 @@ class Models:
         is_silent = not any(each.startswith(f"{service}/") for each in listed)
         return bool(model) and service in self.services and is_silent
 
+    async def forget(self, name: str) -> None:
+        """Find out anew what a model takes, by its full name."""
+        model, own_name = self.services.get(name.partition("/")[0]), name.partition("/")[2]
+        if isinstance(model, ServiceModel):
+            await model.catalog.forget(own_name)
+
     async def warm_up(self) -> None:
         """Load what the configured services need."""
         for model in tuple(self.services.values()):

@@ -1,7 +1,7 @@
 """What every adapter to a service does the same way: connecting, asking again, closing.
 
-A `Connection` is the way there, a `ReplyReader` reads the events of a reply. The services' own SDKs
-do neither, because each costs a multiple of all else that is done for a reply.
+A `Connection` is the way there, a `ReplyReader` reads the events of a reply. What a service refuses
+is left out, as far as the request makes sense without it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ FIRST_PAUSE = 0.5  # seconds between two tries; doubles
 LAST_PAUSE = 8.0  # seconds
 LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
 PASSING = (ModelFailed, ModelRateLimited, ModelUnreachable)  # it may work in a moment
-_CONNECTION = "bot.agent.models.connection"
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +65,7 @@ class ServiceModel(ABC):
     name: str
     default_url: str
     known_names: tuple[str, ...] = ()
+    connections = "bot.agent.models.connection"  # the module of the way there
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class ServiceModel(ABC):
 
     async def _load(self) -> Connection:
         try:
-            module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
+            module = await asyncio.to_thread(importlib.import_module, self.connections)
             return module.Connection(self.url, self.headers(self.key or NO_KEY), self.timeout)
         except Exception as error:
             log.exception("model.not_connected")
