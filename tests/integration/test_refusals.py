@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from bot.agent.models import Reply, Request, TextDelta, ToolSpec
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.refusals import LEAST
+from bot.agent.models.registry import Models
 from bot.agent.models.service import ServiceModel
-from bot.config import ServiceConfig
+from bot.config import ModelsConfig, ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
+from bot.testing import ScriptedModel, says
 from tests.fakes import completions_api, messages_api
 from tests.fakes.text_store import TextStoreInMemory
+from tests.support import running
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "data" / "refusals.toml").read_text("utf-8")
@@ -418,3 +421,60 @@ async def test_no_cause_fails_twice_in_a_row_whatever_a_server_lacks(opened, rul
     await asked(model, request)
     await asked(model, following(request))
     assert server.refused == []
+
+
+# --- in a chat ------------------------------------------------------------------------------------
+
+
+OWNER = {"owner": ("memory:olga",)}
+
+
+async def test_the_owner_reads_what_the_service_said_and_others_do_not(tmp_path):
+    failure = errors.ModelBilling()
+    failure.told = "Your account org-x is in arrears"
+    model = ScriptedModel(script=lambda _: failure)
+    async with running(tmp_path, model=model, session=OWNER) as engine:
+        assert "org-x" not in await engine.ask("hello")
+        assert "“Your account org-x is in arrears”" in await engine.ask("hello", sender="olga")
+
+
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        ("images", "cannot see pictures"),
+        ("picture", "did not accept the picture"),
+        ("tools", "takes no tools"),
+        ("history", "refused what was said before"),
+    ],
+)
+async def test_the_person_is_told_in_one_line_what_was_left_out(tmp_path, lacks, told):
+    replies = [replace(says("Here you are."), left_out=(lacks,)), says("And again.")]
+    async with running(tmp_path, model=ScriptedModel(lambda _: replies.pop(0))) as engine:
+        first = await engine.ask("hello")
+        assert first.startswith("Here you are.")
+        assert told in first
+        assert await engine.ask("hello") == "And again."
+
+
+class Blind(ScriptedModel):
+    """One model that takes no pictures, and another that does, or not either."""
+
+    def __init__(self, *blind: str) -> None:
+        super().__init__()
+        self.blind = blind
+
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        if request.must_see and request.model in self.blind:
+            raise errors.ModelBlind
+        yield TextDelta("Seen.")
+        yield Reply(Message("assistant", (Text("Seen."),)), "end")
+
+
+@pytest.mark.parametrize(
+    ("blind", "answers"), [(("one",), "two"), (("one", "two"), "one"), ((), "one")]
+)
+async def test_a_fallback_that_can_see_is_asked_before_a_picture_is_left_out(blind, answers):
+    models = Models(ModelsConfig(), {"anthropic": Blind(*blind)}, "one", ("two",))
+    request = Request("anthropic/one", "", (Message("user", (PHOTO, Text("What is it?"))),))
+    replies = [each async for each in models.stream(request) if isinstance(each, Reply)]
+    assert [each.model for each in replies] == [f"anthropic/{answers}"]

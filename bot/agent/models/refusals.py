@@ -176,7 +176,8 @@ def _told(value: object, name: str, depth: int) -> Iterator[tuple[str, str]]:
             if isinstance(where := fields.get("loc"), list):  # as FastAPI says what is wrong where
                 place = ".".join(str(each) for each in cast("list[object]", where))
                 fields["msg"] = f"{place}: {fields.get('msg')}"
-            for key in sorted(fields.keys() - _ECHOES, key=lambda key: _is_deep(fields[key])):
+            said = (key for key in fields if key not in _ECHOES)
+            for key in sorted(said, key=lambda key: _is_deep(fields[key])):
                 yield from _told(fields[key], key, depth + 1)
         case _:
             pass
