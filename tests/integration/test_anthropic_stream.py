@@ -53,6 +53,7 @@ def model_on(server: api.MessagesApi, **options: Any) -> AnthropicModel:
 @pytest.fixture
 async def model(server):
     model = model_on(server, max_retries=0)
+    await model.load_sdk()
     yield model
     await model.close()
 
@@ -502,6 +503,29 @@ async def test_closed_is_closed(server):
         await run(model)
 
 
+async def test_no_request_waits_for_the_sdk(server, monkeypatch):
+    gate = asyncio.Event()
+
+    async def load() -> None:
+        await gate.wait()
+
+    monkeypatch.setattr("bot.agent.models.anthropic._load_sdk", load)
+    model = model_on(server, max_retries=0)
+    assert (await run(model))[0] == "Hi there"
+    assert "x-stainless-lang" not in {name.lower() for name in server.headers[0]}
+    gate.set()
+    await model.close()
+
+
+async def test_what_is_sent_with_the_sdk_is_what_is_sent_before_it_is_loaded(server, model):
+    before = model_on(server, max_retries=0)
+    await run(before)
+    await run(model)
+    await before.close()
+    assert server.bodies[0] == server.bodies[1]
+    assert "X-Stainless-Lang" in server.headers[1]
+
+
 async def test_closing_while_the_sdk_loads_is_fine(server):
     model = model_on(server, max_retries=0)
     loading = asyncio.create_task(model.warm_up())
@@ -625,7 +649,10 @@ SAID = (
 CALL = {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}
 PIECES = [{"type": "input_json_delta", "partial_json": piece} for piece in ('{"for": "m', 'at"}')]
 # What is about a program and its connection, not about what is asked.
-OWN = {"host", "user-agent", "content-length", "connection", "accept", "accept-encoding"}
+OWN = {
+    *("host", "user-agent", "content-length", "connection", "accept", "accept-encoding"),
+    "x-stainless-raw-response",
+}
 
 
 @pytest.mark.parametrize(
@@ -650,6 +677,7 @@ async def test_it_asks_and_understands_what_the_sdk_does(events):
         config = ServiceConfig(base_url=server.base_url, api_key=SecretStr(KEY))
         ours = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
         request = Request("claude-x", "Be brief.", SAID, (LOOKING,), max_tokens=99)
+        await ours.load_sdk()
         reply = [each async for each in ours.stream(request)][-1]
         await ours.close()
 
@@ -688,6 +716,7 @@ async def mock():
 async def mocked(mock):
     config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
     mocked = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    await mocked.load_sdk()
     yield mocked
     await mocked.close()
 

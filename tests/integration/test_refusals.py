@@ -129,6 +129,8 @@ async def opened():
             base_url=address if kind == "anthropic" else f"{address}/v1", api_key=SecretStr(SECRET)
         )
         model = made(config, window_store=TextStoreInMemory(), max_retries=0)
+        if isinstance(model, AnthropicModel):
+            await model.load_sdk()
         closing.extend((model.close, runner.cleanup))
         return server, model
 
@@ -406,7 +408,9 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(servers(), conversations(), st.booleans())
 async def test_no_cause_fails_twice_in_a_row_whatever_a_server_lacks(opened, rules, said, sees):

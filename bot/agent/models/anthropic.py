@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
+
+import structlog
 
 from bot.agent.models import Request, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
 from bot.agent.models.capabilities import Capabilities
-from bot.agent.models.service import CATALOG_TIMEOUT, ServiceModel
+from bot.agent.models.service import CATALOG_TIMEOUT, NO_KEY, ServiceModel
 from bot.channel.kit.json_access import Json, children, mapping, number, text
 
 if TYPE_CHECKING:
+    from bot.agent.models.anthropic_client import Client
     from bot.agent.models.connection import Connection
 
 KNOWN_NAMES = ("claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-5-5", "claude-fable-5-2")
 VERSION: Final = "2026-10-21"  # of the protocol, as its makers' own SDK asks for it
 MOST_NAMES = 1000
+_SDK: Final = "bot.agent.models.anthropic_client"
+
+log = structlog.get_logger(__name__)
 
 
 class AnthropicModel(ServiceModel):
@@ -27,7 +36,7 @@ class AnthropicModel(ServiceModel):
     name = "anthropic"
     default_url = "https://api.anthropic.com"
     known_names = KNOWN_NAMES
-    connections = "bot.agent.models.anthropic_client"
+    _sdk: asyncio.Task[Callable[[Connection, str], Client] | None] | None = None
 
     def usual(self, model: str) -> Capabilities:
         """What a model takes: those that think by themselves also tell what, if asked to."""
@@ -46,9 +55,27 @@ class AnthropicModel(ServiceModel):
     async def opened(
         self, connection: Connection, body: bytes
     ) -> AsyncGenerator[AsyncIterator[Json]]:
-        """The events of a reply."""
-        async with connection.stream("/v1/messages", body) as events:
+        """The events of a reply; while the SDK is still being loaded they come without it."""
+        sdk = self._loading_sdk()
+        client = sdk.result() if sdk.done() else None
+        way = client(connection, self.key or NO_KEY) if client is not None else connection
+        async with way.stream("/v1/messages", body) as events:
             yield events
+
+    async def load_sdk(self) -> None:
+        """Load the SDK, in a thread; no request waits for it."""
+        await asyncio.wait({self._loading_sdk()})
+
+    async def close(self) -> None:
+        """Release connections."""
+        if self._sdk is not None:
+            self._sdk.cancel()
+        await super().close()
+
+    def _loading_sdk(self) -> asyncio.Task[Callable[[Connection, str], Client] | None]:
+        if self._sdk is None:
+            self._sdk = asyncio.create_task(_load_sdk())
+        return self._sdk
 
     def reader(self) -> Accumulator:
         """What puts the events together."""
@@ -79,3 +106,12 @@ class AnthropicModel(ServiceModel):
             return mapping(await connection.ask(path, within=CATALOG_TIMEOUT))
         except Exception as error:
             raise self.as_error(error) from error
+
+
+async def _load_sdk() -> Callable[[Connection, str], Client] | None:
+    """What makes the client of a connection, once each; None where the SDK cannot be loaded."""
+    try:
+        return cache((await asyncio.to_thread(importlib.import_module, _SDK)).Client)
+    except Exception:
+        log.exception("model.sdk_not_loaded")
+        return None

@@ -1,4 +1,4 @@
-"""The way to a Messages API: the official SDK, on the connections that all services share.
+"""Sending to a Messages API with the official SDK, on the connections that all services share.
 
 Imported in a thread, and only once such a service is asked: the SDK takes two seconds and 80 MB.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import anthropic
 import httpx2
 
-from bot.agent.models import connection
+from bot.agent.models.connection import MOST_REFUSAL, Connection
 from bot.agent.models.sse import events
 from bot.agent.models.wire import Json, Refused
 
@@ -23,18 +23,17 @@ logging.getLogger("anthropic").setLevel(logging.WARNING)  # else it may log what
 _RAW = {"Content-Type": "application/json", "X-Stainless-Raw-Response": "stream"}
 
 
-class Connection(connection.Connection):
-    """The way to a Messages API; see `connection.Connection`."""
+class Client:
+    """The SDK on a connection. It is closed with that."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
-        super().__init__(url, headers, timeout)
+    def __init__(self, way: Connection, key: str) -> None:
         self._client = anthropic.AsyncAnthropic(
-            api_key=headers["Authorization"].removeprefix("Bearer "),
-            base_url=url,
+            api_key=key,
+            base_url=way.url,
             max_retries=0,  # ours know when the person stops waiting
             timeout=None,
-            default_headers=self.headers,
-            http_client=httpx2.AsyncClient(transport=_Transport(self.session), trust_env=False),
+            default_headers=way.headers,
+            http_client=httpx2.AsyncClient(transport=_Transport(way.session), trust_env=False),
             open_telemetry=False,
         )
 
@@ -99,7 +98,7 @@ class _Body(httpx2.AsyncByteStream):
         async for chunk in self._answer.content.iter_any():
             yield chunk
             size += len(chunk)
-            if self._answer.status >= 300 and size > connection.MOST_REFUSAL:
+            if self._answer.status >= 300 and size > MOST_REFUSAL:
                 return
 
     async def aclose(self) -> None:

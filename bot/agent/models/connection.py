@@ -39,7 +39,7 @@ class Connection:
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self.headers = {"User-Agent": f"Confidant/{__version__}", **headers}
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted()),
@@ -62,7 +62,7 @@ class Connection:
             aiohttp.ClientError: there is no answer.
         """
         async with self.session.post(
-            self._url + path, data=body, headers=_STREAMED, allow_redirects=False
+            self.url + path, data=body, headers=_STREAMED, allow_redirects=False
         ) as answer:
             await _look(answer)
             if answer.content_type == "application/json":
@@ -82,7 +82,7 @@ class Connection:
         method = "GET" if body is None else "POST"
         data = None if body is None else orjson.dumps(body)
         headers = None if body is None else _POSTED
-        url = where if "://" in where else self._url + where
+        url = where if "://" in where else self.url + where
         timeout = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_TIMEOUT)
         call = self.session.request(
             method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False

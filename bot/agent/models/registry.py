@@ -169,11 +169,11 @@ class Models:
 
     def _plan(self, request: Request) -> list[tuple[str, Request]]:
         """The models to try in their order, each with what it is asked."""
-        names = self._candidates(request.model)
+        *before, last = self._candidates(request.model)
         hasty = _impatient(request)
-        if len(names) > 1 and _shows_pictures(request):
-            return [(name, replace(hasty, must_see=True)) for name in names]
-        return [*((name, hasty) for name in names[:-1]), (names[-1], request)]
+        if before and _shows_pictures(request):
+            return [(name, replace(hasty, must_see=True)) for name in (*before, last)]
+        return [*((name, hasty) for name in before), (last, request)]
 
     def _candidates(self, name: str) -> tuple[str, ...]:
         """The models to try in their order, without those that are spared; all if all are."""
@@ -244,6 +244,12 @@ class Models:
         for model in tuple(self.services.values()):
             if isinstance(model, ServiceModel):
                 await model.warm_up()
+
+    async def load_sdks(self) -> None:
+        """Load what takes seconds, and requests can do without for as long."""
+        for model in tuple(self.services.values()):
+            if isinstance(model, AnthropicModel):
+                await model.load_sdk()
 
     async def close(self) -> None:
         """Release their connections."""

@@ -50,6 +50,7 @@ CATALOG_TIMEOUT = 20.0  # seconds
 MAX_RETRIES = 2
 FIRST_PAUSE = 0.5  # seconds between two tries; doubles
 LAST_PAUSE = 8.0  # seconds
+_CONNECTION = "bot.agent.models.connection"
 LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
 PASSING = (ModelFailed, ModelRateLimited, ModelUnreachable)  # it may work in a moment
 
@@ -65,7 +66,6 @@ class ServiceModel(ABC):
     name: str
     default_url: str
     known_names: tuple[str, ...] = ()
-    connections = "bot.agent.models.connection"  # the module of the way there
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class ServiceModel(ABC):
 
     async def _load(self) -> Connection:
         try:
-            module = await asyncio.to_thread(importlib.import_module, self.connections)
+            module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
             return module.Connection(self.url, self.headers(self.key or NO_KEY), self.timeout)
         except Exception as error:
             log.exception("model.not_connected")
