@@ -19,7 +19,7 @@ from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.refusals import LEAST
+from bot.agent.models.refusals import LEAST, RUN, cleaned
 from bot.agent.models.registry import Models
 from bot.agent.models.service import ServiceModel
 from bot.config import ModelsConfig, ServiceConfig
@@ -212,7 +212,9 @@ async def test_each_refusal_ends_in_an_answer_or_the_right_error_and_the_next_is
     before = len(server.bodies)
     assert before <= 8
     again = await asked(model, following(request))
-    if not case.get("each"):
+    if case.get("each"):
+        assert len(server.refused) > 1, "of the model nothing is learned"
+    else:
         assert len(server.bodies) == before + 1, "what was learned is not asked for again"
     told = {"images": "images", "tools": "tools", "history": "history"}.get(case["when"])
     if told is not None:
@@ -250,6 +252,17 @@ async def test_what_the_service_says_is_told_without_what_was_said_to_it(kind, o
     assert SECRET not in told
     for at in range(len(said) - 20):
         assert said[at : at + 20] not in told
+
+
+@given(st.text("ab 你好\n", max_size=200), st.text("ab 你好", max_size=60), st.data())
+def test_no_run_of_what_was_said_is_ever_shown(said, around, data):
+    start = data.draw(st.integers(0, max(0, len(said) - 1)))
+    echo = said[start : start + data.draw(st.integers(0, 90))]
+    told = cleaned(f"{around}{echo}{around}", said)
+    assert len(told) <= 200
+    plain = " ".join(said.split())
+    runs = {plain[at : at + RUN] for at in range(len(plain) - RUN + 1)}
+    assert not any(told[at : at + RUN] in runs for at in range(len(told)))
 
 
 # --- learning -------------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ class Ladder:
 
     able: Capabilities
     sure: dict[str, int] = field(default_factory=dict[str, int])  # limits by their causes
+    halved: set[str] = field(default_factory=set[str])  # of them, those that named no limit
     guessed: tuple[str, ...] = ()
     _usual: Capabilities = field(init=False)
     _rungs: Iterator[tuple[str, ...]] | None = None
@@ -155,6 +156,7 @@ class Ladder:
         cause, number = refusal.cause, refusal.number
         if cause == "output_limit" and not 0 < number < asked:
             number = asked // 2
+            self.halved.add(cause)
         is_new = cause not in self.sure and (cause != "context_full" or number > 0)
         if is_new and self.able.without(cause, number) != self.able:
             self.sure[cause] = number
@@ -171,11 +173,17 @@ class Ladder:
                 return True
         return False
 
-    def learned(self, now: int) -> dict[str, Learned]:
-        """What the request that came through taught about the model."""
-        told = {cause: Learned(now, number) for cause, number in self.sure.items()}
-        guessed = {each: Learned(now, guessed=True) for each in self.guessed}
-        return {each: fact for each, fact in (guessed | told).items() if each not in _PASSING}
+    def told(self, now: int) -> Facts:
+        """What the service itself said about the model."""
+        return {
+            cause: Learned(now, number, guessed=cause in self.halved)
+            for cause, number in self.sure.items()
+            if cause not in _PASSING
+        }
+
+    def guesses(self, now: int) -> Facts:
+        """What the request that came through taught about the model beside."""
+        return {each: Learned(now, guessed=True) for each in self.guessed if each not in _PASSING}
 
 
 # --- requests -------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.models.capabilities import (
     Capabilities,
     Ladder,
-    Learned,
     fitted,
     left_out,
     pictures_lost,
@@ -171,7 +170,7 @@ class ServiceModel(ABC):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                await self.catalog.learn(request.model, ladder.learned(self.clock()))
+                await self.catalog.learn(request.model, ladder.guesses(self.clock()))
                 await self.catalog.doubt(request.model, whole.usage)
                 yield replace(whole, left_out=left_out(request, ladder))
                 return
@@ -251,7 +250,7 @@ class _Asking:
     ladder: Ladder
     body: bytes
     tries: int = 0
-    sent: set[bytes] = field(default_factory=set[bytes])
+    sent: set[int] = field(default_factory=set[int])  # hashes of bodies
 
     async def again(self, failure: Exception, *, has_begun: bool) -> float:
         """Seconds until `body` is worth sending, after this failure.
@@ -284,16 +283,15 @@ class _Asking:
         refusal, request, service = failures.refusal(failure), self.request, self.service
         if refusal is None:
             return False
-        self.sent.add(self.body)
+        self.sent.add(hash(self.body))
         while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
             self.body = await service.body(fitted(request, self.ladder.able), self.ladder.able)
-            if self.body not in self.sent:
+            if hash(self.body) not in self.sent:
                 break
-        told = {each: Learned(service.clock(), n) for each, n in self.ladder.sure.items()}
-        await service.catalog.learn(request.model, told)
+        await service.catalog.learn(request.model, self.ladder.told(service.clock()))
         if request.must_see and pictures_lost(request, self.ladder.able):
             raise ModelBlind from failure
-        return self.body not in self.sent
+        return hash(self.body) not in self.sent
 
 
 def _said(request: Request) -> str:
