@@ -78,6 +78,7 @@ REFUSES: Mapping[str, Callable[[Mapping[str, Any], int], bool]] = {
     "thoughts": lambda body, _: any(b["type"] == "thinking" for b in _blocks(body)),
     "limit": lambda body, most: body.get("max_tokens", 0) > most,
     "context": lambda body, _: len(body["messages"]) > 2,
+    "long": lambda body, most: len(orjson.dumps(body)) > most,
     "history": lambda body, _: EARLIER in orjson.dumps(body["messages"]).decode(),
 }
 
@@ -495,3 +496,19 @@ async def test_a_fallback_that_can_see_is_asked_before_a_picture_is_left_out(bli
     request = Request("anthropic/one", "", (Message("user", (PHOTO, Text("What is it?"))),))
     replies = [each async for each in models.stream(request) if isinstance(each, Reply)]
     assert [each.model for each in replies] == [f"anthropic/{answers}"]
+
+
+async def test_a_window_that_is_smaller_than_assumed_is_learned_and_the_message_answered(
+    tmp_path, opened
+):
+    server, model = await opened("openai")
+    words = "This model's maximum context length is 20000 tokens. Please reduce the length."
+    body = orjson.dumps({"error": {"message": words}}).decode()
+    server.rules = [{"when": "long", "number": 60_000, "status": 400, "body": body}]
+    async with running(tmp_path, model=model, agent={"model": "m"}) as engine:
+        for number in range(10):
+            said = f"Story {number}. " + "It rained all day in the harbour of our town. " * 170
+            assert "An answer." in await engine.ask(said)
+    assert "long" in server.refused
+    assert len(server.refused) <= 4
+    assert (await model.window("m")).max_input_tokens == 20_000

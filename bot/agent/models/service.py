@@ -260,18 +260,19 @@ class _Asking:
         """
         request, service = self.request, self.service
         error = service.as_error(failure, _said(request))
-        log_ = log.bind(model=request.model, error=str(error), told=error.told)
+        model, why, told = request.model, str(error), error.told
         pause = None
         if not has_begun and self.tries < service.max_retries:
             pause = _pause(error, self.tries, request.deadline)
         if pause is not None:
             self.tries += 1
-            log_.info("model.again", seconds=pause)
+            log.info("model.again", model=model, error=why, told=told, seconds=pause)
             return pause
         if not has_begun and await self._leave_out(failure):
-            log_.info("model.adapted", able=str(self.ladder.able))
+            able = str(self.ladder.able)
+            log.info("model.adapted", model=model, error=why, told=told, able=able)
             return 0.0
-        log_.warning("model.failed")
+        log.warning("model.failed", model=model, error=why, told=told)
         if error is failure:
             raise error
         raise error from failure
