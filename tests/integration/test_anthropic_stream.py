@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage, connection
 from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.models.failures import model_error
+from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.wire import ErrorEvent, Refused
 from bot.config import ServiceConfig

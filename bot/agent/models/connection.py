@@ -1,23 +1,27 @@
 """Connections to one service: a request goes out, its answer comes in as it is written.
 
-Imported once a model is asked, and loaded in a thread.
+Whatever goes wrong on it is one of our errors, whose message names the kind, the status and the
+request id, never what was sent or answered. Imported once a model is asked, and loaded in a thread.
 """
 
 from __future__ import annotations
 
 import ssl
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Final, cast
 
 import aiohttp
 import orjson
 
 from bot import __version__
+from bot.agent.models.refusals import Refusal, read
 from bot.agent.models.sse import events, whole
-from bot.agent.models.wire import Json, Refused
-from bot.errors import ModelBadReply
+from bot.agent.models.wire import ErrorEvent, Json, Refused
+from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
 
 CONNECT_TIMEOUT = 10.0  # seconds
 CONNECTIONS = 1000  # at once
@@ -142,3 +146,54 @@ def trusted() -> ssl.SSLContext | bool:
     import truststore  # noqa: PLC0415 - not on every system
 
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+_AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+# First match wins: the particular before the general.
+_ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
+    (TimeoutError, ModelTimeout),
+    (aiohttp.ClientProxyConnectionError, ModelProxy),
+    (aiohttp.ClientHttpProxyError, ModelProxy),
+    (aiohttp.ClientError, ModelUnreachable),
+    (OSError, ModelUnreachable),
+    (ValueError, ModelBadReply),
+)
+
+
+def refusal(failure: Exception) -> Refusal | None:
+    """What the service said, if it was the service that failed or refused."""
+    if isinstance(failure, Refused):
+        return read(failure.status, failure.body)
+    return read(200, failure.event) if isinstance(failure, ErrorEvent) else None
+
+
+def model_error(failure: Exception) -> ModelError:
+    """The error to raise `from` this one."""
+    if isinstance(failure, ModelError):
+        return failure
+    if (found := refusal(failure)) is None:
+        kinds = (kind for cls, kind in _ON_THE_WAY if isinstance(failure, cls))
+        return next(kinds, ModelError)(type(failure).__name__)
+    if not isinstance(failure, Refused):
+        return found.error()
+    headers = failure.headers
+    error = found.error(headers.get("request-id") or headers.get("x-request-id") or "")
+    error.wait, error.again = _wait(headers), _AGAIN.get(headers.get("x-should-retry", ""))
+    return error
+
+
+def _wait(headers: Mapping[str, str]) -> float:
+    """The seconds to wait that an answer asks for; 0 when it asks for none."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    try:
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return 0.0
+    return max(0.0, until.timestamp() - time.time())

@@ -185,9 +185,9 @@ class ServiceModel(ABC):
 
         What the service said is cleaned of what was `said` to it.
         """
-        from bot.agent.models import failures  # noqa: PLC0415 - seldom needed
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
 
-        refusal, error = failures.refusal(failure), failures.model_error(failure)
+        refusal, error = connection.refusal(failure), connection.model_error(failure)
         if refusal is not None:
             error.told = cleaned(refusal.sentence, said, self.key)
         return error
@@ -279,9 +279,9 @@ class _Asking:
 
     async def _leave_out(self, failure: Exception) -> bool:
         """True if there is something left to leave out, and `body` does."""
-        from bot.agent.models import failures  # noqa: PLC0415 - seldom needed
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
 
-        refusal, request, service = failures.refusal(failure), self.request, self.service
+        refusal, request, service = connection.refusal(failure), self.request, self.service
         if refusal is None:
             return False
         self.sent.add(hash(self.body))
