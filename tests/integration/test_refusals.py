@@ -27,7 +27,7 @@ from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from tests.fakes import completions_api, messages_api
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import running
+from tests.support import running, until
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "data" / "refusals.toml").read_text("utf-8")
@@ -507,8 +507,10 @@ async def test_a_window_that_is_smaller_than_assumed_is_learned_and_the_message_
     server.rules = [{"when": "long", "number": 60_000, "status": 400, "body": body}]
     async with running(tmp_path, model=model, agent={"model": "m"}) as engine:
         for number in range(10):
-            said = f"Story {number}. " + "It rained all day in the harbour of our town. " * 170
-            assert "An answer." in await engine.ask(said)
+            await engine.ask(
+                f"Story {number}. " + "It rained all day in the harbour of our town. " * 170
+            )
+        await until(lambda: sum("An answer." in each for each in engine.sent_to("ada")) == 10)
     assert "long" in server.refused
     assert len(server.refused) <= 4
     assert (await model.window("m")).max_input_tokens == 20_000

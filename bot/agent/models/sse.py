@@ -103,6 +103,8 @@ def _parsed(data: bytes) -> Json:
     if data.startswith(b"[DONE]"):
         return DONE
     event: object = load(data)
+    if isinstance(event, list) and event:  # as Gemini wraps its errors
+        event = cast("list[object]", event)[0]
     if not isinstance(event, dict):
         raise ModelBadReply("an event of the reply is no object")
     return cast("Json", event)
