@@ -56,11 +56,16 @@ class AnthropicModel(ServiceModel):
         self, connection: Connection, body: bytes
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; while the SDK is still being loaded they come without it."""
-        sdk = self._loading_sdk()
-        client = sdk.result() if sdk.done() else None
+        sdk = self._sdk
+        is_there = sdk is not None and sdk.done() and not sdk.cancelled()
+        client = sdk.result() if sdk is not None and is_there else None
         way = client(connection, self.key or NO_KEY) if client is not None else connection
-        async with way.stream("/v1/messages", body) as events:
-            yield events
+        try:
+            async with way.stream("/v1/messages", body) as events:
+                yield events
+        finally:
+            if not self._closed:  # for the next one: beside this it would take half of the time
+                self._loading_sdk()
 
     async def load_sdk(self) -> None:
         """Load the SDK, in a thread; no request waits for it."""
