@@ -1,7 +1,7 @@
 """What every adapter to a service does the same way: connecting, asking again, closing.
 
-A `Connection` is the way there, a `ReplyReader` reads the events of a reply. The services' own SDKs
-do neither, because each costs a multiple of all else that is done for a reply.
+A `Connection` is the way there, a `ReplyReader` reads the events of a reply. What a service refuses
+is left out, as far as the request makes sense without it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,34 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models.capabilities import (
+    Capabilities,
+    Ladder,
+    fitted,
+    left_out,
+    pictures_lost,
+)
 from bot.agent.models.catalog import Catalog, TextStore
-from bot.agent.models.wire import ReplyReader, load
+from bot.agent.models.refusals import cleaned, is_failure
+from bot.agent.models.sse import DONE
+from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
+    ModelBlind,
     ModelError,
-    ModelOverloaded,
+    ModelFailed,
     ModelRateLimited,
     ModelUnreachable,
 )
+from bot.messages import Opaque, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:  # what it imports takes a while: `warm_up` does, in a thread
     from bot.agent.models.connection import Connection
@@ -37,10 +49,9 @@ CATALOG_TIMEOUT = 20.0  # seconds
 MAX_RETRIES = 2
 FIRST_PAUSE = 0.5  # seconds between two tries; doubles
 LAST_PAUSE = 8.0  # seconds
-LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
-PASSING = (ModelOverloaded, ModelRateLimited, ModelUnreachable)  # it may work in a moment
-DONE = b"[DONE]"
 _CONNECTION = "bot.agent.models.connection"
+LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
+PASSING = (ModelFailed, ModelRateLimited, ModelUnreachable)  # it may work in a moment
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +78,7 @@ class ServiceModel(ABC):
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.timeout = config.timeout
+        self.clock = clock
         self.max_retries = max_retries
         self._loading: asyncio.Task[Connection] | None = None
         self._closed = False
@@ -86,18 +98,22 @@ class ServiceModel(ABC):
         """What every request says beside, with the key it is asked with."""
 
     @abstractmethod
+    async def body(self, request: Request, able: Capabilities) -> bytes:
+        """The JSON that is sent for a request."""
+
+    @abstractmethod
     def opened(
-        self, connection: Connection, request: Request
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The request, sent: for the length of an `async with` the data of the events that come."""
+        self, connection: Connection, body: bytes
+    ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
+        """A request, sent: for the length of an `async with` the events that come."""
 
     @abstractmethod
     def reader(self) -> ReplyReader:
         """What puts these events together."""
 
-    @abstractmethod
-    def as_error(self, failure: Exception) -> ModelError:
-        """Whatever was raised on the way there and back, as one of ours."""
+    def usual(self, model: str) -> Capabilities:
+        """What a model of this service takes before anything was learned of it."""
+        return Capabilities()
 
     @abstractmethod
     async def check(self, model: str) -> Window:
@@ -114,13 +130,6 @@ class ServiceModel(ABC):
         Raises:
             ModelError: it does not tell them.
         """
-
-    def adapted(self, request: Request, failure: Exception) -> Request | None:
-        """The request to send at once in place of one that failed: what was learned of that.
-
-        It may be the same, when it is written in another way from now on; None for nothing.
-        """
-        return None
 
     # --- a model ----------------------------------------------------------------------------------
 
@@ -139,13 +148,16 @@ class ServiceModel(ABC):
             ModelError: one of its subclasses for everything that can go wrong.
         """
         connection = await self.connection()
-        number = 0
+        ladder = Ladder(await self.catalog.able(request.model, self.usual(request.model)))
+        if request.must_see and pictures_lost(request, ladder.able):
+            raise ModelBlind
+        asking = _Asking(self, request, ladder, await self._body(request, ladder.able))
         while True:
             reply, has_begun = self.reader(), False
             try:
-                async with self.opened(connection, request) as events:
-                    async for data in events:
-                        words = _words(reply, data)
+                async with self.opened(connection, asking.body) as events:
+                    async for event in events:
+                        words = _words(reply, event)
                         _tell(request, reply, has_begun=has_begun)
                         if words:
                             has_begun = True
@@ -154,37 +166,31 @@ class ServiceModel(ABC):
                     yield TextDelta(words)
                 whole = reply.reply()
             except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
-                request, pause = self._again(failure, request, number, has_begun=has_begun)
+                await asyncio.sleep(await asking.again(failure, has_begun=has_begun))
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                yield whole
+                await self.catalog.learn(request.model, ladder.guesses(self.clock()))
+                await self.catalog.doubt(request.model, whole.usage)
+                yield replace(whole, left_out=left_out(request, ladder))
                 return
-            number += pause > 0
-            await asyncio.sleep(pause)
             if request.on_asked is not None:
                 request.on_asked("")
 
-    def _again(
-        self, failure: Exception, request: Request, number: int, *, has_begun: bool
-    ) -> tuple[Request, float]:
-        """What to ask again, and in how many seconds, after so many tries; 0 is at once.
+    async def _body(self, request: Request, able: Capabilities) -> bytes:
+        return await self.body(fitted(request, able), able)
 
-        Raises:
-            ModelError: it is not.
+    def as_error(self, failure: Exception, said: str = "") -> ModelError:
+        """Whatever was raised on the way there and back, as one of ours.
+
+        What the service said is cleaned of what was `said` to it.
         """
-        error = self.as_error(failure)
-        if not has_begun and (adapted := self.adapted(request, failure)) is not None:
-            log.info("model.adapted", model=request.model, error=str(error))
-            return adapted, 0
-        pause = _pause(error, number, request.deadline)
-        if has_begun or pause is None or number == self.max_retries:
-            log.warning("model.failed", model=request.model, error=str(error))
-            if error is failure:
-                raise error
-            raise error from failure
-        log.info("model.again", model=request.model, error=str(error), seconds=pause)
-        return request, pause
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
+
+        refusal, error = connection.refusal(failure), connection.model_error(failure)
+        if refusal is not None:
+            error.told = cleaned(refusal.sentence, said, self.key)
+        return error
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -229,20 +235,92 @@ class ServiceModel(ABC):
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
 
-    def longest(self, request: Request) -> int:
+    def longest(self, request: Request, able: Capabilities) -> int:
         """The longest reply to ask for: no longer than the model can write."""
         known = self.catalog.known_output(request.model)
-        return min(request.max_tokens, known) if known else request.max_tokens
+        return able.longest(min(request.max_tokens, known or request.max_tokens))
 
 
-def _words(reply: ReplyReader, data: bytes) -> str:
+@dataclass(slots=True)
+class _Asking:
+    """A request on its way: what is sent for it now, and how often it was tried."""
+
+    service: ServiceModel
+    request: Request
+    ladder: Ladder
+    body: bytes
+    tries: int = 0
+    sent: set[int] = field(default_factory=set[int])  # hashes of bodies
+
+    async def again(self, failure: Exception, *, has_begun: bool) -> float:
+        """Seconds until `body` is worth sending, after this failure.
+
+        Raises:
+            ModelError: it is not.
+        """
+        request, service = self.request, self.service
+        error = service.as_error(failure, _said(request))
+        model, why, told = request.model, str(error), error.told
+        pause = None
+        if not has_begun and self.tries < service.max_retries:
+            pause = _pause(error, self.tries, request.deadline)
+        if pause is not None:
+            self.tries += 1
+            log.info("model.again", model=model, error=why, told=told, seconds=pause)
+            return pause
+        if not has_begun and await self._leave_out(failure):
+            able = str(self.ladder.able)
+            log.info("model.adapted", model=model, error=why, told=told, able=able)
+            return 0.0
+        log.warning("model.failed", model=model, error=why, told=told)
+        if error is failure:
+            raise error
+        raise error from failure
+
+    async def _leave_out(self, failure: Exception) -> bool:
+        """True if there is something left to leave out, and `body` does."""
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
+
+        refusal, request, service = connection.refusal(failure), self.request, self.service
+        if refusal is None:
+            return False
+        self.sent.add(hash(self.body))
+        while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
+            self.body = await service.body(fitted(request, self.ladder.able), self.ladder.able)
+            if hash(self.body) not in self.sent:
+                break
+        await service.catalog.learn(request.model, self.ladder.told(service.clock()))
+        if request.must_see and pictures_lost(request, self.ladder.able):
+            raise ModelBlind from failure
+        return hash(self.body) not in self.sent
+
+
+def _said(request: Request) -> str:
+    """All that a request says, to be looked for in what comes back."""
+    said = [request.system]
+    for block in (block for message in request.messages for block in message.blocks):
+        match block:
+            case Text(words) | ToolResult(_, words):
+                said.append(words)
+            case ToolUse(_, _, arguments):
+                said.append(dump(dict(arguments)).decode())
+            case Opaque(data):
+                said.append(dump(dict(data)).decode())
+            case _:
+                pass
+    said += (f"{spec.description} {dump(dict(spec.schema)).decode()}" for spec in request.tools)
+    return "\n".join(said)
+
+
+def _words(reply: ReplyReader, event: Json) -> str:
     """The words that an event adds."""
-    if not data or reply.done:
-        return ""
-    if data.startswith(DONE):
+    if event is DONE:
         reply.done = True
+    if reply.done:
         return ""
-    return reply.feed(load(data))
+    if is_failure(event):
+        raise ErrorEvent(event)
+    return reply.feed(event)
 
 
 def _tell(request: Request, reply: ReplyReader, *, has_begun: bool) -> None:
