@@ -20,7 +20,16 @@ from pydantic import (
     model_validator,
 )
 
-from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
+from bot.channel import (
+    PROXY_HELP,
+    ChannelConfig,
+    ChatType,
+    ProxyOption,
+    Rule,
+    ScopeConfig,
+    Section,
+    ToolRule,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,7 @@ class ServiceConfig(Section):
     timeout: float = Field(
         default=120.0, gt=0, description="Longest silence of the service, in seconds."
     )
+    proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     window: int = Field(
         default=0,
         ge=0,
@@ -582,6 +592,11 @@ class WebConfig(Section):
     search_key: SecretStr | None = Field(
         default=None,
         description="Better kept out of this file: set CONFIDANT_TOOLS__WEB__SEARCH_KEY.",
+    )
+    proxy: ProxyOption = Field(
+        default=None,
+        description=PROXY_HELP + " It is asked for addresses that were looked up and checked here, "
+        "so that it opens nothing that could not be opened without it.",
     )
 
 

@@ -6,8 +6,6 @@ as everything else in a turn. Imported once a model is asked, and loaded in a th
 
 from __future__ import annotations
 
-import ssl
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -18,6 +16,7 @@ import orjson
 from bot import __version__
 from bot.agent.models.wire import Json
 from bot.errors import ModelBadReply
+from bot.net.connection import session
 
 CONNECT_TIMEOUT = 10.0  # seconds
 CONNECTIONS = 1000  # at once
@@ -44,18 +43,19 @@ class Refused(Exception):
 
 
 class Connection:
-    """The way to a service at an address.
+    """The way to a service at an address, through a proxy where there is one.
 
-    Proxies that the environment names are not used, and no answer leads elsewhere: what is
-    asked holds the key and what was said.
+    No answer leads elsewhere: what is asked holds the key and what was said.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], timeout: float, proxy: str = ""
+    ) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
         self._url = url.rstrip("/")
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted()),
-            cookie_jar=aiohttp.DummyCookieJar(),
+        self._session = session(
+            proxy,
+            limit=CONNECTIONS,
             headers={"User-Agent": f"Confidant/{__version__}", **headers},
             timeout=aiohttp.ClientTimeout(
                 connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
@@ -140,12 +140,3 @@ def _parsed(body: bytes) -> object:
         return orjson.loads(body)
     except ValueError:
         return body.decode("utf-8", "replace")
-
-
-def trusted() -> ssl.SSLContext | bool:
-    """Whose certificates are believed: the system's, which Python does not find on macOS."""
-    if sys.platform != "darwin":
-        return True
-    import truststore  # noqa: PLC0415 - not on every system
-
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

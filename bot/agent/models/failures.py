@@ -27,6 +27,7 @@ from bot.errors import (
     ModelTooLarge,
     ModelUnreachable,
 )
+from bot.net.connection import why
 
 BY_STATUS: Final[Mapping[int, type[ModelError]]] = {
     401: ModelAuth,
@@ -67,7 +68,7 @@ def on_the_way(error: Exception) -> ModelError:
     if isinstance(error, ModelError):
         return error
     found = (kind for cls, kind in _ON_THE_WAY if isinstance(error, cls))
-    return next(found, ModelError)(type(error).__name__)
+    return next(found, ModelError)(why(error))
 
 
 def with_headers(error: ModelError, headers: Mapping[str, str]) -> ModelError:

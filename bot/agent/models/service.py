@@ -19,6 +19,7 @@ import structlog
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.wire import ReplyReader, load
+from bot.channel import reveal
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
@@ -67,6 +68,7 @@ class ServiceModel(ABC):
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.timeout = config.timeout
+        self.proxy = reveal(config.proxy)
         self.max_retries = max_retries
         self._loading: asyncio.Task[Connection] | None = None
         self._closed = False
@@ -224,7 +226,9 @@ class ServiceModel(ABC):
     async def _load(self) -> Connection:
         try:
             module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
-            return module.Connection(self.url, self.headers(self.key or NO_KEY), self.timeout)
+            return module.Connection(
+                self.url, self.headers(self.key or NO_KEY), self.timeout, self.proxy
+            )
         except Exception as error:
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
