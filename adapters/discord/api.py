@@ -46,7 +46,7 @@ class TooLong(Unreachable):
     """An answer longer than any of Discord's."""
 
 
-def new_session(proxy: str) -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The client session of one account; close it when the account stops."""
     socket = DiscordClientWebSocketResponse
     return client_session(proxy, limit=CONNECTIONS, keepalive=60, ws_response_class=socket)

@@ -60,7 +60,7 @@ class Answer:
             return None
 
 
-def new_session(proxy: str) -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The one client session of the channel; close it when the channel stops."""
     return client_session(proxy, limit=CONNECTIONS, keepalive=30)
 

@@ -49,7 +49,7 @@ def reason(error: TelegramError, token: str) -> str:
     return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
 
 
-def new_session(proxy: str) -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The one client session of the channel; close it when the channel stops."""
     headers = {"User-Agent": BaseRequest.USER_AGENT}
     return client_session(proxy, limit=CONNECTIONS, keepalive=60, headers=headers)

@@ -154,7 +154,8 @@ class Connector(aiohttp.TCPConnector):
     ) -> Connection:
         """See `aiohttp.BaseConnector`."""
         proxy = self.proxy_for(req.url)
-        if proxy is not None and proxy.scheme in HTTP and self._checked is None:
+        is_plain = self._checked is None and req.url.scheme != "ws"  # RFC 6455, 4.1: by a tunnel
+        if proxy is not None and proxy.scheme in HTTP and is_plain:
             # aiohttp asks it itself: for the whole address of http://, for a tunnel to https://.
             req.proxy, req.proxy_headers = proxy.url, CIMultiDict(_login(proxy))
         return await super().connect(req, traces, timeout)
