@@ -157,7 +157,10 @@ class Connector(aiohttp.TCPConnector):
         is_plain = self._checked is None and req.url.scheme != "ws"  # RFC 6455, 4.1: by a tunnel
         if proxy is not None and proxy.scheme in HTTP and is_plain:
             # aiohttp asks it itself: for the whole address of http://, for a tunnel to https://.
-            req.proxy, req.proxy_headers = proxy.url, CIMultiDict(_login(proxy))
+            login = _login(proxy)
+            req.proxy, req.proxy_headers = proxy.url, CIMultiDict(login)
+            if not req.is_ssl():
+                req.headers.update(login)
         return await super().connect(req, traces, timeout)
 
     async def _create_connection(
@@ -281,7 +284,9 @@ def _fault(error: Exception) -> str:
             code = None
     if code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or "auth" in str(error).lower():
         return _LOGIN
-    return f"refuses to connect ({code})" if code else "does not answer like a proxy"
+    if code:
+        return f"refuses to connect ({code})"
+    return "does not connect: it is no such proxy, or wants another user and password"
 
 
 def _login(proxy: Proxy) -> dict[str, str]:

@@ -20,17 +20,17 @@ from tests.support import PATIENCE, pause
 
 HOST = "server.example"
 LOGIN = "ada:s3cret"
-_NAMES = Path(__file__).with_name("proxied")
+_PLACE = Path(__file__).with_name("proxied")
 
 
 @asynccontextmanager
 async def running(kind: str, login: str = "") -> AsyncIterator[str]:
     """The address of a proxy that wants a login, or none; `kind` is "http" or "socks5"."""
     port = free_port()
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_NAMES)}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_PLACE)}
     command = _http(port, login) if kind == "http" else _socks(port, login)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", *command), env=environment, stdout=DEVNULL, stderr=DEVNULL
+        *(sys.executable, *command), env=environment, stdout=DEVNULL, stderr=DEVNULL
     )
     try:
         async with asyncio.timeout(PATIENCE):
@@ -50,13 +50,11 @@ def through(address: str) -> str:
 def _http(port: int, login: str) -> list[str]:
     few = ("--num-workers", "1", "--num-acceptors", "1", "--log-level", "ERROR", "--threaded")
     asked = ("--basic-auth", login) if login else ()
-    return ["proxy", "--hostname", "127.0.0.1", "--port", str(port), *few, *asked]
+    return ["-m", "proxy", "--hostname", "127.0.0.1", "--port", str(port), *few, *asked]
 
 
 def _socks(port: int, login: str) -> list[str]:
-    asked = f"#{login}" if login else ""
-    # It lets an address in for a month once it has told its password.
-    return ["pproxy", "-l", f"socks5://127.0.0.1:{port}{asked}", "-a", "0"]
+    return [str(_PLACE / "socks.py"), f"socks5://127.0.0.1:{port}{f'#{login}' if login else ''}"]
 
 
 async def _listens(port: int) -> bool:

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from html import unescape
 
-import aiohttp
 import pytest
 import telegram.error
 from hypothesis import given
@@ -27,7 +26,6 @@ from telegram.error import (
     TelegramError,
     TimedOut,
 )
-from yarl import URL
 
 from adapters.telegram import TelegramConfig, plugin
 from adapters.telegram.account import Pace

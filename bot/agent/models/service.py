@@ -12,11 +12,12 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models import Reply, Request, TextDelta, Window, options
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.wire import ReplyReader, load
 from bot.channel import reveal
@@ -27,6 +28,7 @@ from bot.errors import (
     ModelError,
     ModelOverloaded,
     ModelRateLimited,
+    ModelRejected,
     ModelUnreachable,
 )
 
@@ -67,10 +69,10 @@ class ServiceModel(ABC):
         self.url = config.base_url.strip() or self.default_url
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
-        self.timeout = config.timeout
-        self.proxy = reveal(config.proxy)
+        self.config = config
         self.max_retries = max_retries
-        self._loading: asyncio.Task[Connection] | None = None
+        self._loading: dict[_Way, asyncio.Task[Connection]] = {}
+        self._refused: dict[str, frozenset[str]] = {}  # fields that options add, by model
         self._closed = False
         self.catalog = Catalog(
             self.check,
@@ -140,8 +142,9 @@ class ServiceModel(ABC):
         Raises:
             ModelError: one of its subclasses for everything that can go wrong.
         """
-        connection = await self.connection()
-        number = 0
+        connection = await self.connection(request.model)
+        request = self._with_options(request)
+        wanted, number = request.extra.keys(), 0
         while True:
             reply, has_begun = self.reader(), False
             try:
@@ -160,6 +163,9 @@ class ServiceModel(ABC):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
+                if left := wanted - request.extra.keys():
+                    self._refused[request.model] = self._refused_by(request.model) | left
+                    log.warning("model.options_refused", model=request.model, names=sorted(left))
                 yield whole
                 return
             number += pause > 0
@@ -176,7 +182,8 @@ class ServiceModel(ABC):
             ModelError: it is not.
         """
         error = self.as_error(failure)
-        if not has_begun and (adapted := self.adapted(request, failure)) is not None:
+        adapted = None if has_begun else self._without_options(request, failure, error)
+        if adapted is not None:
             log.info("model.adapted", model=request.model, error=str(error))
             return adapted, 0
         pause = _pause(error, number, request.deadline)
@@ -187,6 +194,34 @@ class ServiceModel(ABC):
             raise error from failure
         log.info("model.again", model=request.model, error=str(error), seconds=pause)
         return request, pause
+
+    def _with_options(self, request: Request) -> Request:
+        """The request, with the fields that options add, but for those that were refused."""
+        model, longest = request.model, self.longest(request)
+        config = self.config.of_model(model)
+        extra = options.fields(
+            self.name, self.url, model, config, thinking=request.thinking, longest=longest
+        )
+        refused = self._refused_by(model)
+        return replace(request, extra={k: v for k, v in extra.items() if k not in refused})
+
+    def _refused_by(self, model: str) -> frozenset[str]:
+        return self._refused.get(model, frozenset())
+
+    def _without_options(
+        self, request: Request, failure: Exception, error: ModelError
+    ) -> Request | None:
+        """What to send after a refusal: without the fields it names, else as the adapter knows.
+
+        Where neither helps, without all that options add.
+        """
+        if not isinstance(error, ModelRejected):
+            return self.adapted(request, failure)
+        named = options.refused(request.extra, str(getattr(failure, "body", "")))
+        if not named and (adapted := self.adapted(request, failure)) is not None:
+            return adapted
+        left = {k: v for k, v in request.extra.items() if named and k not in named}
+        return replace(request, extra=left) if request.extra else None
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -200,17 +235,18 @@ class ServiceModel(ABC):
         """Release connections."""
         self._closed = True
         await self.catalog.close()
-        if self._loading is None:
-            return
-        loading, self._loading = self._loading, None
-        try:
-            connection = await loading
-        except ModelError:
-            return
-        await connection.close()
+        for loading in self._loading.values():
+            try:
+                connection = await loading
+            except ModelError:
+                continue
+            await connection.close()
+        self._loading.clear()
 
-    async def connection(self) -> Connection:
-        """The way to the service, made once however many ask; cancelling one stops no other.
+    async def connection(self, model: str = "") -> Connection:
+        """The way to the service, for one of its models or for what is asked beside.
+
+        It is made once however many ask; cancelling one stops no other.
 
         Raises:
             ModelError: it cannot be made, there is no key, or this model is closed.
@@ -219,16 +255,18 @@ class ServiceModel(ABC):
             raise ModelUnreachable("the model is closed")
         if not self.key and not self.has_own_endpoint:
             raise ModelAuth("there is no key")
-        if self._loading is None or (self._loading.done() and self._loading.exception()):
-            self._loading = asyncio.create_task(self._load())
-        return await asyncio.shield(self._loading)
+        way = _way(self.config.of_model(model))
+        loading = self._loading.get(way)
+        if loading is None or (loading.done() and loading.exception()):
+            loading = self._loading[way] = asyncio.create_task(self._load(way))
+        return await asyncio.shield(loading)
 
-    async def _load(self) -> Connection:
+    async def _load(self, way: _Way) -> Connection:
+        more, timeout, proxy = way
+        headers = {**dict(more), **self.headers(self.key or NO_KEY)}
         try:
             module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
-            return module.Connection(
-                self.url, self.headers(self.key or NO_KEY), self.timeout, self.proxy
-            )
+            return module.Connection(self.url, headers, timeout, proxy)
         except Exception as error:
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
@@ -237,6 +275,14 @@ class ServiceModel(ABC):
         """The longest reply to ask for: no longer than the model can write."""
         known = self.catalog.known_output(request.model)
         return min(request.max_tokens, known) if known else request.max_tokens
+
+
+_Way = tuple[tuple[tuple[str, str], ...], float, str]  # headers, timeout, proxy
+
+
+def _way(config: ServiceConfig) -> _Way:
+    headers = tuple((name, reveal(value)) for name, value in config.headers.items())
+    return headers, config.timeout, reveal(config.proxy)
 
 
 def _words(reply: ReplyReader, data: bytes) -> str:
