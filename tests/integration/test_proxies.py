@@ -48,7 +48,7 @@ from tests.fakes.discord import FakeDiscord
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import PATIENCE
+from tests.support import PATIENCE, post
 
 KINDS = ["http", "socks5"]
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -110,14 +110,14 @@ async def said(model: Any) -> str:
 
 
 async def test_telegram_is_reached_through_it(option):
-    engine, answer = RecordingEngine(), Outbound(Address("telegram", "default", "7"), "hi")
+    engine, answer = RecordingEngine(), Outbound("o", Address("telegram", "default", "7"), "hi")
     async with FakeTelegram() as fake:
         config = telegram_channel.settings(fake, api_root=proxies.through(fake.url), proxy=option)
         assert (await telegram_doctor.tried(config, "token")).outcome == "known"
         async with telegram_channel.running(engine, config) as channel:
             fake.push({"message": fake.message(7, "hello")})
             await engine.wait_until(lambda now: now.received)
-            await channel.send(answer)
+            await post(channel, answer)
             assert [sent.text for sent in await fake.wait_sent(1)] == ["hi"]
     assert [inbound.text for inbound in engine.received] == ["hello"]
 
@@ -136,20 +136,23 @@ async def test_discord_is_reached_through_it(option):
             await fake.wait_online()
             await fake.say("7", "hello")
             await engine.wait_until(lambda now: now.received)
-            await channel.send(Outbound(engine.received[0].address, "hi"))
+            await post(channel, Outbound("o", engine.received[0].address, "hi"))
             assert [sent["content"] for sent in await fake.wait_sent(1)] == ["hi"]
     assert [inbound.text for inbound in engine.received] == ["hello"]
 
 
 async def test_nextcloud_talk_is_reached_through_it(option):
-    engine, answer = RecordingEngine(), Outbound(Address("nextcloud_talk", "default", ROOM), "hi")
+    engine, answer = (
+        RecordingEngine(),
+        Outbound("o", Address("nextcloud_talk", "default", ROOM), "hi"),
+    )
     async with nextcloud.FakeNextcloud() as fake:
         url = fake.backend = proxies.through(fake.url)
         values = {"base_url": url, "proxy": option, **nextcloud.WITH_API_USER}
         config = nextcloud.settings(fake, free_port(), **values)
         assert (await nextcloud_trial.tried(config, "api_password")).outcome == "known"
         async with nextcloud.running(engine, config) as channel:
-            await channel.send(answer)
+            await post(channel, answer)
             assert [posted.text for posted in await fake.wait_posted(1)] == ["hi"]
 
 
@@ -227,19 +230,20 @@ async def test_a_page_that_may_not_be_opened_is_not_asked_of_a_proxy_either(addr
 async def taking(answer: bytes | None) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Something that is no proxy: it says the same to everybody, or with None nothing."""
     taken: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         taken.append(await reader.read(1000))
-        if answer is None:
-            await reader.read()
-        else:
+        if answer is not None:
             writer.write(answer)
-            await writer.drain()
-        writer.close()
+            writer.close()
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1], taken
+        for writer in writers:
+            writer.close()
 
 
 TARGETS = ["http://server.example/v1", "https://server.example/v1"]
