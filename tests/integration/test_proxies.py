@@ -19,9 +19,12 @@ from aiohttp import web
 from pydantic import SecretStr, ValidationError
 from yarl import URL
 
-from adapters import discord, telegram
+from adapters.discord import DiscordConfig
 from adapters.discord import doctor as discord_doctor
+from adapters.nextcloud_talk import NextcloudTalkConfig
+from adapters.nextcloud_talk import doctor as nextcloud_doctor
 from adapters.nextcloud_talk import trial as nextcloud_trial
+from adapters.telegram import TelegramConfig
 from adapters.telegram import doctor as telegram_doctor
 from bot import errors
 from bot.agent.models import Request
@@ -29,8 +32,9 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.tools.web.browser import Browser
 from bot.agent.tools.web.search import SearchFailed, SearXNG
-from bot.channel import Address, Outbound
-from bot.config import Config, ServiceConfig
+from bot.agent.tools.web.setup import service_of
+from bot.channel import Address, Finding, Outbound
+from bot.config import Config, ServiceConfig, WebConfig
 from bot.messages import Message, Text
 from bot.net.addresses import Guard
 from bot.net.connection import session
@@ -322,18 +326,28 @@ async def test_the_web_tools_name_it(scheme):
         browser.close()
 
 
-async def test_channels_name_it_in_what_the_doctor_says():
+async def test_each_section_says_which_proxy_is_asked():
     async with taking(b"") as (port, _):
         proxy = f"socks5://ada:{SECRET}@127.0.0.1:{port}"
-        own = {"proxy": proxy, "token": "1:a"}
-        configured = (
-            (telegram_doctor.examine, telegram.TelegramConfig.model_validate(own), ({},)),
-            (discord_doctor.examine, discord.DiscordConfig.model_validate(own), ({},)),
-        )
-        for examine, config, more in configured:
-            (found,) = await examine(config, *more)
-            assert f"the proxy socks5://127.0.0.1:{port} " in found.values["why"]
-            assert SECRET not in str(found)
+        told = [await fault(service(TARGETS[0], proxy))]
+        web = WebConfig(search="searxng", search_url=TARGETS[0], proxy=SecretStr(proxy))
+        with pytest.raises(SearchFailed) as failed:
+            await service_of(web).search("tea", 1)
+        told.append(str(failed.value))
+        own = {"proxy": proxy, "token": "1:a", "api_root": TARGETS[0]}
+        told += map(why, await telegram_doctor.examine(TelegramConfig.model_validate(own), {}))
+        told += map(why, await discord_doctor.examine(DiscordConfig.model_validate(own), {}))
+        seat = {"proxy": proxy, "base_url": TARGETS[0], "bot_secret": "x" * 64}
+        talk = await nextcloud_doctor.examine(NextcloudTalkConfig.model_validate(seat))
+        told += [why(each) for each in talk if each.id == "nextcloud_talk.unreachable"]
+    assert len(told) == 5
+    for each in told:
+        assert f"the proxy socks5://127.0.0.1:{port} " in each
+        assert SECRET not in each
+
+
+def why(finding: Finding) -> str:
+    return str(finding.values.get("why"))
 
 
 async def test_a_variable_that_names_none_is_named(monkeypatch):
