@@ -163,7 +163,7 @@ async def test_the_doctor_tries_models_only_when_it_is_asked_to(tmp_path):
     brain = Brain({*EVERY} - {"tools"})
     async with api.running(brain.answer) as server:
         server.pages["/v1/models"] = lambda _body: api.models("m")
-        own = f'[agent]\nmodel = "own/m"\n[models.own]\nkind = "openai"\n'
+        own = '[agent]\nmodel = "own/m"\n[models.own]\nkind = "openai"\n'
         place = f'base_url = "{server.base_url}"\n[storage]\ndir = "{tmp_path}/data"\n'
         (tmp_path / "c.toml").write_text(own + place)
         quiet = await doctor(tmp_path)
