@@ -24,13 +24,7 @@ from adapters.discord.pending import PendingInteractions
 from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
 from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
-from bot.channel import (
-    Address,
-    Command,
-    Engine,
-    Health,
-    reveal,
-)
+from bot.channel import Address, Command, Engine, Health, reveal
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.json_access import Json, child, label, mapping, text
 from bot.channel.kit.supervisor import Backoff, Supervisor

@@ -282,10 +282,11 @@ def _fault(error: Exception) -> str:
             pass
         case _:
             code = None
-    if code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or "auth" in str(error).lower():
+    is_login = code is None and isinstance(error, ProxyError) and "auth" in str(error).lower()
+    if is_login or code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         return _LOGIN
-    if code:
-        return f"refuses to connect ({code})"
+    if code:  # SOCKS has numbers below 10, for which the library has words
+        return f"does not connect ({error if code < 100 else code})"
     return "does not connect: it is no such proxy, or wants another user and password"
 
 

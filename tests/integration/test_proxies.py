@@ -311,7 +311,14 @@ async def test_what_is_no_proxy_is_named(scheme, url, answer):
 async def test_one_that_refuses_is_named_with_its_reason():
     async with taking(b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n") as (port, _):
         told = await fault(service(TARGETS[1], f"http://127.0.0.1:{port}"))
-    assert told == f"the proxy http://127.0.0.1:{port} refuses to connect (403)"
+    assert told == f"the proxy http://127.0.0.1:{port} does not connect (403)"
+
+
+async def test_a_server_that_one_does_not_reach_is_told_apart_from_it(proxy):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        told = await fault(service(f"https://{proxies.HOST}:{closed.getsockname()[1]}", proxy))
+    assert "does not connect" in told or "brings no answer" in told
 
 
 @pytest.mark.parametrize("scheme", KINDS)

@@ -80,8 +80,9 @@ class Ddgs:
         """What the program says; it does not outlive this."""
         environment = {name: value for name, value in os.environ.items() if name in _KEPT}
         if self._proxy or "DDGS_PROXY" not in environment:
-            found = choose(_ENGINES, self._proxy, urllib.request.getproxies())
-            environment["DDGS_PROXY"] = found.with_login if found is not None else ""
+            environment.pop("DDGS_PROXY", None)
+            if found := choose(_ENGINES, self._proxy, urllib.request.getproxies()):
+                environment["DDGS_PROXY"] = found.with_login
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
