@@ -255,7 +255,7 @@ async def _through(
         return await handler(req)
     try:
         answer = await handler(req)
-    except (ProxyTrouble, aiohttp.ClientConnectorError):
+    except (ProxyTrouble, aiohttp.ClientSSLError, aiohttp.ClientConnectorDNSError):
         raise
     except (aiohttp.ClientConnectionError, aiohttp.ClientResponseError) as error:
         kind = type(error).__name__

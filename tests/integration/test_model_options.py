@@ -73,11 +73,13 @@ async def test_a_model_has_options_of_its_own(kind, api):
 
 
 async def test_a_model_may_be_silent_for_as_long_as_it_says_itself():
-    async with completions_api.running(waits(asyncio.Event())) as server:
+    over = asyncio.Event()
+    async with completions_api.running(waits(over)) as server:
         per_model = {"fast": {"timeout": 0.1}}
         model = model_on(OpenAIModel, server, timeout=PATIENCE, per_model=per_model)
         with pytest.raises(errors.ModelTimeout):
             await said(model, "fast")
+        over.set()
         await model.close()
 
 

@@ -39,12 +39,13 @@ class Brain:
     can: set[str] = field(default_factory=lambda: {"words", "long", "stream", "tools", "images"})
     refuses: bool = False  # what it cannot do, instead of doing something else
     waits: str = ""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         kind = asked_for(body)
         if kind == self.waits:
-            await asyncio.Event().wait()
+            await self.over.wait()
         if kind not in self.can and (self.refuses or kind == "words"):
             return await api.fails(400, message="no")(request)
         return await self.said(kind, body)(request)
@@ -83,7 +84,10 @@ async def tried(brain: Brain, seconds: float = PATIENCE) -> Tried:
     async with api.running(brain.answer) as server:
         own = {"kind": "openai", "base_url": server.base_url}
         config = ModelsConfig.model_validate({"own": own})
-        return await trial.what_it_can(config, "own", "m", seconds)
+        try:
+            return await trial.what_it_can(config, "own", "m", seconds)
+        finally:
+            brain.over.set()
 
 
 def works(found: Tried) -> dict[str, bool | None]:
@@ -159,6 +163,7 @@ async def test_the_page_shows_it_when_a_model_is_connected_and_connects_one_with
                 assert words in page
 
 
+@pytest.mark.usefixtures("logs_stay")
 async def test_the_doctor_tries_models_only_when_it_is_asked_to(tmp_path):
     brain = Brain({*EVERY} - {"tools"})
     async with api.running(brain.answer) as server:
