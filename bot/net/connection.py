@@ -130,7 +130,7 @@ class Connector(aiohttp.TCPConnector):
     def __init__(
         self, proxy: str = "", *, checked: CheckedResolver | None = None, **options: Any
     ) -> None:
-        super().__init__(**options)
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType] - aiohttp's
         self._chosen = proxy
         self._environment = {} if proxy else urllib.request.getproxies()
         self._checked = checked

@@ -23,6 +23,7 @@ _SCHEMES: Final[Mapping[str, str]] = {
     "socks5h": "socks5",
     "socks": "socks5",
 }
+_FORM: Final = 'a proxy is written as "host:port", or "socks5://user:password@host:port"'
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443, "socks5": 1080}
 _WEB: Final[Mapping[str, str]] = {"ws": "http", "wss": "https"}
 # Names that only a local network knows (RFC 6762, RFC 8375, ICANN's .internal, routers' habits).
@@ -67,11 +68,11 @@ def parse(written: str) -> Proxy | None:
         url = URL(written if "://" in written else f"http://{written}")
         scheme, host, port = _SCHEMES.get(url.scheme, ""), url.host or "", url.explicit_port
     except ValueError:
-        scheme, host, port = "http", "", None
+        raise ValueError(_FORM) from None
     if not scheme:
         raise ValueError("a proxy's address begins with http://, https://, socks5:// or socks5h://")
     if not host or port == 0 or re.search(r"\s", host):
-        raise ValueError('a proxy is written as "host:port", or "socks5://user:password@host:port"')
+        raise ValueError(_FORM)
     return Proxy(scheme, host, port or _PORTS[scheme], url.user or "", url.password or "")
 
 

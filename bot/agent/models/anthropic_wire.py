@@ -76,7 +76,7 @@ def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) 
         body["tools"] = tools
         if not request.may_call:  # without the list earlier calls would make no sense
             body["tool_choice"] = {"type": "none"}
-    return dump(body | request.extra)
+    return dump({**body, **request.extra})
 
 
 def messages_of(messages: Iterable[Message]) -> list[Json]:

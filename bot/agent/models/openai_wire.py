@@ -120,7 +120,7 @@ def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
         ]
         if not request.may_call:
             body["tool_choice"] = "none"
-    return dump(body | request.extra)
+    return dump({**body, **request.extra})
 
 
 def messages_of(messages: Sequence[Message], begins: int = 0) -> list[Json]:

@@ -105,5 +105,5 @@ def _to_completions(level: Thinking, url: str, model: str, longest: int) -> Json
             return {"enable_thinking": thinks}
         case "template":  # templates know one of the two names, and pass over the other
             return {"chat_template_kwargs": {"enable_thinking": thinks, "thinking": thinks}}
-        case "reasoning":
+        case _:  # "reasoning"
             return {"reasoning": {"effort": level} if thinks else {"enabled": False}}
