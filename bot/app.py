@@ -385,6 +385,7 @@ class App:
                 await memory.warm_up()
             finally:
                 self._parts.on_loaded()
+        await models.load_sdks()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

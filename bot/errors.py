@@ -120,12 +120,30 @@ class ModelError(ConfidantError):
     key = "error.model.unexpected"
     wait: float = 0.0  # seconds after which the service wants to be asked again, 0 if it told none
     again: bool | None = None  # whether the service said that asking again helps
+    told: str = ""  # what the service itself said, cleaned: for the owner
+
+    @property
+    def reason(self) -> str:
+        """What an operator is told: the kind, and what the service said."""
+        return f"{self}: “{self.told}”" if self.told else str(self)
 
 
 class ModelAuth(ModelError):
     """The model's service does not accept the key."""
 
     key = "error.model.auth"
+
+
+class ModelExpired(ModelAuth):
+    """The key of the model's service has expired."""
+
+    key = "error.model.expired"
+
+
+class ModelRegion(ModelError):
+    """The model's service refuses requests from this country."""
+
+    key = "error.model.region"
 
 
 class ModelNotFound(ModelError):
@@ -146,8 +164,14 @@ class ModelRateLimited(ModelError):
     key = "error.model.rate_limited"
 
 
-class ModelOverloaded(ModelError):
-    """The model's service is overloaded or failing."""
+class ModelFailed(ModelError):
+    """The model's service failed."""
+
+    key = "error.model.failed"
+
+
+class ModelOverloaded(ModelFailed):
+    """The model's service is overloaded."""
 
     key = "error.model.overloaded"
 
@@ -162,6 +186,12 @@ class ModelTimeout(ModelUnreachable):
     """The model's service did not answer in time."""
 
     key = "error.model.timeout"
+
+
+class ModelProxy(ModelUnreachable):
+    """The proxy on the way to the model's service refuses the connection."""
+
+    key = "error.model.proxy"
 
 
 class ModelTooLarge(ModelError):
@@ -194,16 +224,34 @@ class ModelRefused(ModelError):
     key = "error.model.refused"
 
 
+class ModelModerated(ModelRefused):
+    """The model's service does not let this content through."""
+
+    key = "error.model.moderated"
+
+
 class ModelRejected(ModelError):
     """The model's service rejected the request as malformed."""
 
     key = "error.model.rejected"
 
 
+class ModelBlind(ModelRejected):
+    """The model takes no pictures, and another one may."""
+
+    key = "error.model.blind"
+
+
 class ModelBadReply(ModelError):
     """The model's reply could not be understood."""
 
     key = "error.model.bad_reply"
+
+
+class ModelNoApi(ModelBadReply):
+    """What answers at this address is no model's service."""
+
+    key = "error.model.no_api"
 
 
 # --- context --------------------------------------------------------------------------------------

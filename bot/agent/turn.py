@@ -227,6 +227,7 @@ class TurnResult:
     `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing,
     without what the model thought, which no later request has;
     `model` is the full name of the model that wrote the last reply, where several could have;
+    `left_out` is what a model did not take, as in `Reply`;
     `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
     had nothing to say in the end. `asked` is the call that it ended with because the person has to
     be asked about it.
@@ -245,6 +246,7 @@ class TurnResult:
     asked: ToolUse | None = None
     error: ModelError | None = None
     model: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class Turn:
@@ -280,6 +282,7 @@ class Turn:
         self._meter = meter or Meter()
         self._context_tokens = 0
         self._model = ""
+        self._left_out: dict[str, None] = {}
         self._used = request.used + self._weight(request.messages)
         self._silent = False
         self._exhausted = False
@@ -422,6 +425,7 @@ class Turn:
         if message.blocks:
             self._add(message)
         self._model = reply.model or self._model
+        self._left_out |= dict.fromkeys(reply.left_out)
         self._context_tokens = reply.usage.context_tokens
         self._used = self._context_tokens or self._used
         return replace(reply, message=message)
@@ -514,6 +518,7 @@ class Turn:
             asked=None if stopped or error is not None else self._asked,
             error=error,
             model=self._model,
+            left_out=tuple(self._left_out),
         )
 
 

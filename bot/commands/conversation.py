@@ -142,6 +142,8 @@ class ConversationCommands:
         is_unlisted = may and self._models.is_unlisted(call.rest, offered)
         chosen = _match(call.rest, offered) or (call.rest if is_unlisted else "")
         default = self._models.default
+        if chosen or call.rest.lower() == "default":
+            await self._models.forget(chosen or default)
         names = ", ".join(f"`{name}`" for name in offered[:MOST_NAMED])
         if len(offered) > MOST_NAMED:
             more = len(offered) - MOST_NAMED

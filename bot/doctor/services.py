@@ -73,10 +73,10 @@ async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Find
     except ModelNotFound as error:
         is_sure = name and not section.base_url
         level = "error" if is_sure else "warning"
-        return [Finding.of(level, "model.unknown", model=full, why=str(error))]
+        return [Finding.of(level, "model.unknown", model=full, why=error.reason)]
     except ModelError as error:
         level, key = "error" if name else "warning", key_name(service)
-        said = {"model": full, "why": str(error), "key": key, "service": service}
+        said = {"model": full, "why": error.reason, "key": key, "service": service}
         return [Finding(level, id="model.unreachable", values=said)]
 
 

@@ -319,7 +319,7 @@ def answer_of(
     if isinstance(result.error, LimitReached) and prepared.balance.refused is not None:
         notice = _refusal(prepared, prepared.balance.refused)
     elif result.error is not None:
-        notice = _failure(language, result.error, model)
+        notice = _failure(prepared, result.error, model)
         is_failure = not isinstance(result.error, LimitReached)
     elif result.stopped:
         notice = text(language, "turn.stopped") if reply else ""
@@ -330,7 +330,11 @@ def answer_of(
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
     stood_in = _stood_in(language, result, prepared)
-    notice = "\n\n".join(part for part in (notice, unseen, stood_in) if part)
+    lacks = (
+        text(language, f"turn.left_out.{each}", model=result.model or model)
+        for each in result.left_out
+    )
+    notice = "\n\n".join(part for part in (notice, unseen, *lacks, stood_in) if part)
     parts = [
         part for part in (closed(reply) if stored or notice else reply, stored, notice) if part
     ]
@@ -421,10 +425,18 @@ def _refusal(prepared: PreparedRequest, limit: Standing) -> str:
     return limit_words.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
 
 
-def _failure(language: str, error: ModelError, model: str) -> str:
-    """What is told of a failure, with when to try again if the service said so."""
+def _failure(prepared: PreparedRequest, error: ModelError, model: str) -> str:
+    """What is told of a failure, with when to try again if the service said so.
+
+    What the service itself said is the owner's to read, where nobody else does.
+    """
+    language, here = prepared.request.language, prepared.active.conversation
     if error.wait < TOLD_WAIT or f"{error.key}_until" not in catalog(language):
-        return text(language, error.key, model=model)
-    unit, seconds = next(each for each in _UNITS if error.wait >= each[1] * 2)
-    wait = text(language, f"wait.{unit}", count=math.ceil(error.wait / seconds))
-    return text(language, f"{error.key}_until", wait=wait)
+        words = text(language, error.key, model=model)
+    else:
+        unit, seconds = next(each for each in _UNITS if error.wait >= each[1] * 2)
+        wait = text(language, f"wait.{unit}", count=math.ceil(error.wait / seconds))
+        words = text(language, f"{error.key}_until", wait=wait)
+    if error.told and here.is_owner and here.is_direct:
+        return f"{words}\n\n{text(language, 'error.model.told', words=error.told)}"
+    return words

@@ -152,7 +152,8 @@ class Requests:
         self, prepared: PreparedRequest, messages: tuple[Message, ...]
     ) -> PreparedRequest | None:
         """The same once its conversation was compacted; None when that made no room."""
-        if not await self._upkeep.compact_now(prepared.active):
+        active = await self._upkeep.sessions.now(prepared.active)
+        if not await self._upkeep.compact_now(active):
             return None
         active = await self._upkeep.sessions.now(prepared.active)
         history, fill = active.cached.history, active.fill()

@@ -142,12 +142,17 @@ class ActiveSessions:
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.
 
+        Its model's window may have been learned to be smaller as well.
+
         Raises:
             StorageError: it cannot be read.
         """
         cached = await self.cache.get(active.cached.session.id)
         return replace(
-            active, cached=cached, conversation=self.resolver.renewed(active.conversation)
+            active,
+            cached=cached,
+            conversation=self.resolver.renewed(active.conversation),
+            limits=await self.limits.of(cached.session.model),
         )
 
 

@@ -72,6 +72,7 @@ async def _anthropic() -> AsyncGenerator[Subject]:
     async with aimock.running() as mock:
         config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
         model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+        await model.load_sdk()
         yield Subject(model, "plain", "chinese", "use the tool", "think first")
         await model.close()
 

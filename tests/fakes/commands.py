@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What commands import when they need it; all of them have it here.
 _MODULES = (
     *("bot.app", "bot.cluster.node", "bot.cluster.visitor", "uvloop"),
-    *("bot.agent.models.anthropic", "bot.agent.models.openai", "bot.agent.models.connection"),
+    *("bot.agent.models.anthropic", "bot.agent.models.openai", "bot.agent.models.anthropic_client"),
     *("adapters.discord.channel", "adapters.nextcloud_talk.channel", "adapters.telegram.channel"),
     *("mcp", "telegram", "discord"),
 )

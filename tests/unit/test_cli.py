@@ -396,11 +396,10 @@ def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
     assert packages(loaded) & (LATER | {"rich"}) == {"httpx", "telegram"}
 
 
-def test_asking_a_model_loads_no_sdk():
+def test_no_sdk_of_models_is_loaded_before_a_service_needs_it():
     loaded = loaded_by(
         "from bot.cli import logger; logger.load()\n"
-        "from bot.agent.models import anthropic, anthropic_failures, connection\n"
-        "from bot.agent.models import openai, openai_failures"
+        "from bot.agent.models import anthropic, connection, openai, registry"
     )
     assert packages(loaded) & LATER == set()
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
 from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, messages_of
 from bot.agent.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, PROBE, Breaker
-from bot.agent.models.openai_wire import REASONING, THOUGHT, Dialect
+from bot.agent.models.capabilities import Capabilities
+from bot.agent.models.openai_wire import REASONING, THOUGHT
 from bot.agent.models.openai_wire import body_of as chat_body
 from bot.agent.models.openai_wire import messages_of as chat_messages
 from bot.agent.models.registry import Models
@@ -42,6 +43,8 @@ from tests.fakes.faulty_model import Fault, FaultyModel
 
 LOCAL = {"base_url": "http://127.0.0.1:1"}
 OLLAMA = {"ollama": {"kind": "openai", **LOCAL}}
+
+ABLE = Capabilities(thinking=False)
 
 
 def models(
@@ -357,7 +360,7 @@ ANY_STRING = st.text(st.characters(exclude_categories=()), max_size=20)  # surro
 
 def body(*said: Message, **fields: Any) -> dict[str, Any]:
     request = replace(Request("m", "s", said), **fields)
-    return orjson.loads(body_of(request, request.max_tokens))
+    return orjson.loads(body_of(request, request.max_tokens, ABLE))
 
 
 @given(histories)
@@ -418,7 +421,7 @@ def test_there_are_never_more_breakpoints_than_allowed(history, system, tools):
 def test_the_same_history_makes_the_same_bytes_and_stays_untouched(history: tuple[Message, ...]):
     if messages_of(history):
         request = Request("m", "s", history)
-        assert body_of(request, 9) == body_of(request, 9)
+        assert body_of(request, 9, ABLE) == body_of(request, 9, ABLE)
 
 
 @given(histories, st.lists(st.integers(0, 8), max_size=4))
@@ -427,8 +430,8 @@ def test_a_conversation_that_goes_on_makes_the_bytes_it_would_make_alone(history
     for begins in sorted(turns):  # those before it are folded, what is left is of the turn
         request = Request("m", "s", history, begins=begins, folding=folding)
         if messages_of(history):
-            assert body_of(request, 9) == body_of(Request("m", "s", history), 9)
-            assert orjson.loads(body_of(request, 9)) == body(*history, max_tokens=9)
+            assert body_of(request, 9, ABLE) == body_of(Request("m", "s", history), 9, ABLE)
+            assert orjson.loads(body_of(request, 9, ABLE)) == body(*history, max_tokens=9)
 
 
 @given(st.lists(ANY_STRING, max_size=5))
@@ -550,7 +553,7 @@ def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(histor
         if not (alone := chat_messages(history, begins)):
             continue
         request = Request("m", "s", history, begins=begins, folding=folding)
-        sent = orjson.loads(chat_body(request, 9, Dialect()))["messages"]
+        sent = orjson.loads(chat_body(request, 9, ABLE))["messages"]
         assert sent == [{"role": "system", "content": "s"}, *alone]
 
 

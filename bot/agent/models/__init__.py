@@ -85,7 +85,9 @@ class Request:
     model that is asked, where others may stand in for the first; empty when one is asked once more.
     `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
     `folding` is that of the conversation whose messages come before `begins`. `thinking` is how
-    much of it the person asked for; `extra` has the fields that options add to the body.
+    much of it the person asked for; `extra` has the fields that options add to the body. With
+    `must_see` a model that takes no pictures raises `ModelBlind` rather than leave out those of
+    this turn.
     """
 
     model: str
@@ -101,6 +103,7 @@ class Request:
     said: tuple[Said, ...] = ()
     may_call: bool = True
     deadline: float | None = None
+    must_see: bool = False
     on_usage: Callable[[Usage], None] | None = field(default=None, repr=False, compare=False)
     on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     on_thought: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
@@ -120,13 +123,16 @@ class TextDelta:
 class Reply:
     """The whole reply; always the last event of a stream.
 
-    `model` is the full name of the model that wrote it, where several could have.
+    `model` is the full name of the model that wrote it, where several could have. `left_out` is
+    what the model did not take of the request, as far as a person has to know it: one of the
+    sentences `turn.left_out.…`.
     """
 
     message: Message
     stop: StopReason
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

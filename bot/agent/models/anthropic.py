@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import structlog
+
 from bot.agent.models import Request, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
-from bot.agent.models.service import CATALOG_TIMEOUT, ServiceModel
-from bot.agent.models.sse import events
+from bot.agent.models.capabilities import Capabilities
+from bot.agent.models.service import CATALOG_TIMEOUT, NO_KEY, ServiceModel
 from bot.channel.kit.json_access import Json, children, mapping, number, text
-from bot.errors import ModelError, ModelRejected
-from bot.messages import without_thoughts
 
 if TYPE_CHECKING:
+    from bot.agent.models.anthropic_client import Client
     from bot.agent.models.connection import Connection
 
 KNOWN_NAMES = ("claude-sonnet-5-5", "claude-haiku-5-5", "claude-opus-5-5", "claude-fable-5-2")
 VERSION: Final = "2026-10-21"  # of the protocol, as its makers' own SDK asks for it
 MOST_NAMES = 1000
+_SDK: Final = "bot.agent.models.anthropic_client"
+
+log = structlog.get_logger(__name__)
 
 
 class AnthropicModel(ServiceModel):
@@ -31,53 +36,50 @@ class AnthropicModel(ServiceModel):
     name = "anthropic"
     default_url = "https://api.anthropic.com"
     known_names = KNOWN_NAMES
+    _sdk: asyncio.Task[Callable[[Connection, str], Client] | None] | None = None
 
-    @cached_property
-    def _thinkers(self) -> set[str]:
-        """The models that think whether asked to or not, and tell what only when asked."""
-        return set() if self.has_own_endpoint else set(KNOWN_NAMES)
+    def usual(self, model: str) -> Capabilities:
+        """What a model takes: those that think by themselves also tell what, if asked to."""
+        return Capabilities(thinking=not self.has_own_endpoint and model in KNOWN_NAMES)
 
     def headers(self, key: str) -> Mapping[str, str]:
         """The key. Others than Anthropic's own service read it from the header it had at first."""
         said = {"anthropic-version": VERSION, "Authorization": f"Bearer {key}"}
         return {**said, "X-Api-Key": key} if self.has_own_endpoint else said
 
+    async def body(self, request: Request, able: Capabilities) -> bytes:
+        """The JSON of a request."""
+        return body_of(request, self.longest(request, able), able)
+
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, request: Request
-    ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The stream of a reply."""
-        body = body_of(request, self.longest(request), tells_thoughts=self._tells(request))
-        async with connection.stream("/v1/messages", body) as answer:
-            yield events(answer.content.iter_any())
+        self, connection: Connection, body: bytes
+    ) -> AsyncGenerator[AsyncIterator[Json]]:
+        """The events of a reply; while the SDK is still being loaded they come without it."""
+        sdk = self._loading_sdk()
+        client = sdk.result() if sdk.done() else None
+        way = client(connection, self.key or NO_KEY) if client is not None else connection
+        async with way.stream("/v1/messages", body) as events:
+            yield events
 
-    def _tells(self, request: Request) -> bool:
-        return request.on_thought is not None and request.model in self._thinkers
+    async def load_sdk(self) -> None:
+        """Load the SDK, in a thread; no request waits for it."""
+        await asyncio.wait({self._loading_sdk()})
 
-    def adapted(self, request: Request, failure: Exception) -> Request | None:
-        """What to send when the service refuses thoughts: the wish to hear them, or old ones.
+    async def close(self) -> None:
+        """Release connections."""
+        if self._sdk is not None:
+            self._sdk.cancel()
+        await super().close()
 
-        Newer models take back only what they thought themselves, behind the very same messages. In
-        the middle of a turn another one may have stood in, or a result been cut.
-        """
-        words = str(getattr(failure, "body", ""))
-        if "thinking" not in words or not isinstance(self.as_error(failure), ModelRejected):
-            return None
-        if self._tells(request) and ("thinking." in words or "adaptive" in words):
-            self._thinkers.discard(request.model)
-            return request
-        bare = without_thoughts(request.messages)
-        return replace(request, messages=bare) if bare != request.messages else None
+    def _loading_sdk(self) -> asyncio.Task[Callable[[Connection, str], Client] | None]:
+        if self._sdk is None:
+            self._sdk = asyncio.create_task(_load_sdk())
+        return self._sdk
 
     def reader(self) -> Accumulator:
         """What puts the events together."""
         return Accumulator()
-
-    def as_error(self, failure: Exception) -> ModelError:
-        """Whatever was raised on the way there and back, as one of ours."""
-        from bot.agent.models.anthropic_failures import model_error  # noqa: PLC0415 - seldom needed
-
-        return model_error(failure)
 
     async def check(self, model: str) -> Window:
         """Ask the service for a model's sizes now.
@@ -104,3 +106,12 @@ class AnthropicModel(ServiceModel):
             return mapping(await connection.ask(path, within=CATALOG_TIMEOUT))
         except Exception as error:
             raise self.as_error(error) from error
+
+
+async def _load_sdk() -> Callable[[Connection, str], Client] | None:
+    """What makes the client of a connection, once each; None where the SDK cannot be loaded."""
+    try:
+        return cache((await asyncio.to_thread(importlib.import_module, _SDK)).Client)
+    except Exception:
+        log.exception("model.sdk_not_loaded")
+        return None

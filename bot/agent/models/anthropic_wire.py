@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from bot.agent.models import Reply, Request, StopReason, Usage
+from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.wire import (
     GONE_PICTURE,
     NO_OUTPUT,
@@ -41,10 +42,8 @@ STOPS: Final[Mapping[str, StopReason]] = {
 # --- to the service ------------------------------------------------------------------------------
 
 
-def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) -> bytes:
+def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     """The JSON of a request, with prompt-cache breakpoints on its prefix and its last message.
-
-    With `tells_thoughts` a model that thinks by itself is asked to tell what.
 
     Raises:
         ModelRejected: there is nothing to answer.
@@ -61,7 +60,7 @@ def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) 
         "messages": listed(closed, messages),
         "stream": True,
     }
-    if tells_thoughts:
+    if able.thinking and request.on_thought is not None:
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
     tools = [
         {"name": spec.name, "description": spec.description, "input_schema": spec.schema}
@@ -74,7 +73,9 @@ def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) 
         tools[-1]["cache_control"] = CACHE_MARK
     if tools:
         body["tools"] = tools
-        if not request.may_call:  # without the list earlier calls would make no sense
+        if (
+            not request.may_call and able.tool_choice
+        ):  # without the list earlier calls would make no sense
             body["tool_choice"] = {"type": "none"}
     return dump({**body, **request.extra})
 

@@ -1,4 +1,4 @@
-"""What a model's service says about its models: window sizes and names, remembered for a week.
+"""What is known of a service's models for a week: sizes, names, and what they were found to take.
 
 Nobody waits for the network here longer than a person would: a size that is not known yet is
 fetched in the background while none is told, and an old one serves while it is renewed.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import structlog
 from pydantic import NonNegativeInt, TypeAdapter
 
-from bot.agent.models import Window
+from bot.agent.models import Usage, Window
+from bot.agent.models.capabilities import Capabilities, Facts, Learned, known
 from bot.clock import Clock, system_clock
 
 UNKNOWN_WINDOW = Window(max_input_tokens=0, max_output_tokens=8_192)
@@ -37,6 +38,7 @@ class _Record:
 
 
 _RECORD: Final = TypeAdapter(_Record)
+_FACTS: Final = TypeAdapter(dict[str, Learned])
 _NOTHING = _Record()
 
 
@@ -53,7 +55,7 @@ class TextStore(Protocol):
 
 
 class Catalog:
-    """Window sizes and names of one endpoint's models. Nothing here raises.
+    """What is known of one endpoint's models. Nothing here raises.
 
     `fetch_window` asks the service for a model's sizes, 0 being one it does not tell;
     `fetch_names` asks for the names of all models.
@@ -75,6 +77,7 @@ class Catalog:
         self._endpoint = endpoint
         self._known_names = known_names
         self._clock = clock
+        self._learned: dict[str, Facts] = {}  # by model
         self._records: dict[str, _Record] = {}  # by what they tell: "names", "window:<model>"
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._failed: dict[str, float] = {}  # monotonic times of the last failures
@@ -88,10 +91,54 @@ class Catalog:
             return _Record(0, window.max_input_tokens, window.max_output_tokens)
 
         record = await self._look_up(f"window:{model}", fetch)
+        able = await self.able(model, Capabilities())
+        windows = (n for n in (record.max_input_tokens, able.window) if n)
         return Window(
-            record.max_input_tokens or UNKNOWN_WINDOW.max_input_tokens,
-            record.max_output_tokens or UNKNOWN_WINDOW.max_output_tokens,
+            min(windows, default=UNKNOWN_WINDOW.max_input_tokens),
+            able.longest(record.max_output_tokens or UNKNOWN_WINDOW.max_output_tokens),
         )
+
+    async def able(self, model: str, usual: Capabilities) -> Capabilities:
+        """What a model takes, by what its service refused before."""
+        if model not in self._learned:
+            self._learned.setdefault(model, await self._stored(model))
+        return known(usual, self._learned[model], self._clock())
+
+    async def learn(self, model: str, facts: Mapping[str, Learned]) -> None:
+        """Keep what was learned of a model, also for the next start and for other processes."""
+        if facts:
+            learned = {**await self._stored(model), **self._learned.get(model, {}), **facts}
+            await self._keep(model, learned)
+
+    async def doubt(self, model: str, usage: Usage) -> None:
+        """Forget a limit that a reply went beyond."""
+        learned = self._learned.get(model, {})
+        used = {"output_limit": usage.output_tokens, "context_full": usage.context_tokens}
+        left = {c: each for c, each in learned.items() if used.get(c, 0) <= each.number}
+        if len(left) < len(learned):
+            await self._keep(model, left)
+
+    async def forget(self, model: str) -> None:
+        """Find out anew what a model takes."""
+        if self._learned.get(model) or await self._stored(model):
+            await self._keep(model, {})
+
+    async def _stored(self, model: str) -> Facts:
+        try:
+            return _FACTS.validate_json(
+                await self._store.get(self._key(f"learned:{model}")) or "{}"
+            )
+        except Exception as error:  # noqa: BLE001 - then it is learned again
+            log.warning("model.catalog_unreadable", error=type(error).__name__)
+            return {}
+
+    async def _keep(self, model: str, facts: Facts) -> None:
+        self._learned[model] = facts
+        try:
+            text = _FACTS.dump_json(dict(facts), exclude_defaults=True).decode()
+            await self._store.set(self._key(f"learned:{model}"), text)
+        except Exception as error:  # noqa: BLE001 - then this process alone knows it
+            log.warning("model.catalog_not_kept", error=type(error).__name__)
 
     def known_output(self, model: str) -> int:
         """The longest reply of a model; 0 when the service has not said it."""

@@ -1,22 +1,26 @@
 """Connections to one service: a request goes out, its answer comes in as it is written.
 
-aiohttp alone: a service's own SDK takes a second and 50 MB to load, and twice as long for a request
-as everything else in a turn. Imported once a model is asked, and loaded in a thread.
+Whatever goes wrong on it is one of our errors, whose message names the kind, the status and the
+request id, never what was sent or answered. Imported once a model is asked, and loaded in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Final, cast
 
 import aiohttp
 import orjson
 
 from bot import __version__
-from bot.agent.models.wire import Json
-from bot.errors import ModelBadReply
-from bot.net.connection import session
+from bot.agent.models.refusals import Refusal, read
+from bot.agent.models.sse import events, whole
+from bot.agent.models.wire import ErrorEvent, Json, Refused
+from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
+from bot.net.connection import ProxyTrouble, session, why
 
 CONNECT_TIMEOUT = 10.0  # seconds
 CONNECTIONS = 1000  # at once
@@ -29,19 +33,6 @@ _POSTED: Final = {"Content-Type": "application/json"}
 _STREAMED: Final = {**_POSTED, "Accept": "text/event-stream"}
 
 
-class Refused(Exception):
-    """A service answered with a status that is an error.
-
-    `body` is what it says of it, as JSON where it is that; no message of ours quotes it.
-    """
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-
 class Connection:
     """The way to a service at an address, through a proxy where there is one.
 
@@ -52,11 +43,12 @@ class Connection:
         self, url: str, headers: Mapping[str, str], timeout: float, proxy: str = ""
     ) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
-        self._url = url.rstrip("/")
-        self._session = session(
+        self.url = url.rstrip("/")
+        self.headers = {"User-Agent": f"Confidant/{__version__}", **headers}
+        self.session = session(
             proxy,
             limit=CONNECTIONS,
-            headers={"User-Agent": f"Confidant/{__version__}", **headers},
+            headers=self.headers,
             timeout=aiohttp.ClientTimeout(
                 connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
             ),
@@ -64,18 +56,23 @@ class Connection:
         )
 
     @asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """What a service answers to a body of JSON, for the length of an `async with`.
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator[AsyncIterator[Json]]:
+        """The events that a service answers to a body of JSON, for the length of an `async with`.
+
+        A server that does not stream answers with one event for the whole.
 
         Raises:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
-        async with self._session.post(
-            self._url + path, data=body, headers=_STREAMED, allow_redirects=False
+        async with self.session.post(
+            self.url + path, data=body, headers=_STREAMED, allow_redirects=False
         ) as answer:
             await _look(answer)
-            yield answer
+            if answer.content_type == "application/json":
+                yield whole(await self.read(answer))
+            else:
+                yield events(answer.content.iter_any())
 
     async def ask(self, where: str, body: Json | None = None, *, within: float) -> object:
         """The JSON that is answered at a path or a whole address; with a body it is posted.
@@ -89,9 +86,9 @@ class Connection:
         method = "GET" if body is None else "POST"
         data = None if body is None else orjson.dumps(body)
         headers = None if body is None else _POSTED
-        url = where if "://" in where else self._url + where
+        url = where if "://" in where else self.url + where
         timeout = aiohttp.ClientTimeout(total=within, sock_connect=CONNECT_TIMEOUT)
-        call = self._session.request(
+        call = self.session.request(
             method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
         )
         async with call as answer:
@@ -111,7 +108,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close all that is open."""
-        await self._session.close()
+        await self.session.close()
 
 
 async def _look(answer: aiohttp.ClientResponse) -> None:
@@ -140,3 +137,55 @@ def _parsed(body: bytes) -> object:
         return orjson.loads(body)
     except ValueError:
         return body.decode("utf-8", "replace")
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+_AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
+
+# First match wins: the particular before the general.
+_ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
+    (TimeoutError, ModelTimeout),
+    (ProxyTrouble, ModelProxy),
+    (aiohttp.ClientError, ModelUnreachable),
+    (OSError, ModelUnreachable),
+    (ValueError, ModelBadReply),
+)
+
+
+def refusal(failure: Exception) -> Refusal | None:
+    """What the service said, if it was the service that failed or refused."""
+    if isinstance(failure, Refused):
+        return read(failure.status, failure.body)
+    return read(200, failure.event) if isinstance(failure, ErrorEvent) else None
+
+
+def model_error(failure: Exception) -> ModelError:
+    """The error to raise `from` this one."""
+    if isinstance(failure, ModelError):
+        return failure
+    if (found := refusal(failure)) is None:
+        kinds = (kind for cls, kind in _ON_THE_WAY if isinstance(failure, cls))
+        error = next(kinds, ModelError)(why(failure))
+        error.told = str(failure) if isinstance(failure, ProxyTrouble) else ""
+        return error
+    if not isinstance(failure, Refused):
+        return found.error()
+    headers = failure.headers
+    error = found.error(headers.get("request-id") or headers.get("x-request-id") or "")
+    error.wait, error.again = _wait(headers), _AGAIN.get(headers.get("x-should-retry", ""))
+    return error
+
+
+def _wait(headers: Mapping[str, str]) -> float:
+    """The seconds to wait that an answer asks for; 0 when it asks for none."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    try:
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return 0.0
+    return max(0.0, until.timestamp() - time.time())

@@ -11,21 +11,20 @@ from urllib.parse import urlsplit
 import structlog
 
 from bot.agent.models import Request, Window
+from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
-from bot.agent.models.openai_wire import CompletionReader, Dialect, body_of
+from bot.agent.models.openai_wire import CompletionReader, body_of
 from bot.agent.models.service import (
     CATALOG_TIMEOUT,
-    DONE,
     MAX_RETRIES,
     ServiceModel,
 )
-from bot.agent.models.sse import events
 from bot.agent.models.wire import Json
 from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
-from bot.errors import ModelError, ModelRejected
+from bot.errors import ModelError
 
 if TYPE_CHECKING:
     from bot.agent.models.connection import Connection
@@ -54,47 +53,33 @@ class OpenAIModel(ServiceModel):
         self._root = self.url.removesuffix("/v1") if has_more else ""
         self._window = config.window
         self._names: dict[str, str] = {}  # by model, as its server has it with that window
-        self._dialects: dict[str, Dialect] = {}  # by model, where more than the usual is known
-        self._usual = Dialect() if self.has_own_endpoint else Dialect("max_completion_tokens")
 
     def headers(self, key: str) -> Mapping[str, str]:
         """The key."""
         return {"Authorization": f"Bearer {key}"}
 
+    def usual(self, model: str) -> Capabilities:
+        """What a model takes before anything was learned of it."""
+        return Capabilities(
+            limit="max_tokens" if self.has_own_endpoint else "max_completion_tokens"
+        )
+
+    async def body(self, request: Request, able: Capabilities) -> bytes:
+        """The JSON of a request."""
+        longest = self.longest(request, able)
+        return body_of(replace(request, model=await self._name(request.model)), longest, able)
+
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, request: Request
-    ) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The stream of a reply; one event for the whole of a server that does not stream."""
-        named = replace(request, model=await self._name(request.model))
-        body = body_of(named, self.longest(request), self._dialect(request.model))
-        async with connection.stream("/chat/completions", body) as answer:
-            if answer.content_type == "application/json":
-                yield _once(await connection.read(answer))
-            else:
-                yield events(answer.content.iter_any())
+        self, connection: Connection, body: bytes
+    ) -> AsyncGenerator[AsyncIterator[Json]]:
+        """The events of a reply; a server that does not stream has one for the whole."""
+        async with connection.stream("/chat/completions", body) as events:
+            yield events
 
     def reader(self) -> CompletionReader:
         """What puts the events together."""
         return CompletionReader()
-
-    def as_error(self, failure: Exception) -> ModelError:
-        """Whatever was raised on the way there and back, as one of ours."""
-        from bot.agent.models.openai_failures import model_error  # noqa: PLC0415 - seldom needed
-
-        return model_error(failure)
-
-    def adapted(self, request: Request, failure: Exception) -> Request | None:
-        """The same, written anew, when the server says what of it it does not know."""
-        from bot.agent.models.openai_failures import told_in  # noqa: PLC0415 - seldom needed
-
-        if not isinstance(self.as_error(failure), ModelRejected):
-            return None
-        _, sentence = told_in(getattr(failure, "body", None))
-        found = self._dialect(request.model).adapted(sentence)
-        if found is not None:
-            self._dialects[request.model] = found
-        return request if found is not None else None
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the server told them; never raises."""
@@ -149,11 +134,3 @@ class OpenAIModel(ServiceModel):
                 log.warning("model.window_not_set", model=model, error=str(error))
                 return model
         return self._names[model]
-
-    def _dialect(self, model: str) -> Dialect:
-        return self._dialects.get(model, self._usual)
-
-
-async def _once(body: bytes) -> AsyncGenerator[bytes]:
-    yield body
-    yield DONE

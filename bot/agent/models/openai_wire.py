@@ -1,18 +1,18 @@
 """Our messages and the JSON of chat completions, both ways. Pure: no SDK, no network.
 
-The servers that speak it differ in what they leave out and in what they refuse: `Dialect` is what
-one of them is known to take, and reading takes whatever any of them sends.
+The servers that speak it differ in what they leave out and in what they refuse: `Capabilities` are
+what one of them is known to take, and reading takes whatever any of them sends.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from bot.agent.models import Reply, Request, StopReason, Usage
+from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.thinking import ThinkingFilter
 from bot.agent.models.wire import (
     GONE_PICTURE,
@@ -45,68 +45,34 @@ REASONING = ("reasoning_content", "reasoning")  # where servers put what a model
 THOUGHT = "thought"  # the kind of our blocks that hold it, one of `THOUGHTS`
 CALL = "call"  # … and of those that hold what a server wants back with a tool call
 
-LimitField = Literal["max_tokens", "max_completion_tokens"]
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What a server takes: the name of the longest reply's field, its bound, what to ask for.
-
-    `most` is the longest reply it lets one ask for, 0 while it has not said so.
-    """
-
-    limit: LimitField = "max_tokens"
-    most: int = 0
-    usage: bool = True
-    tools: bool = True
-    renamed: bool = False
-
-    def adapted(self, refusal: str) -> Dialect | None:
-        """The dialect to try after a refusal in these words; None when it is about nothing here."""
-        words = refusal.lower()
-        if self.usage and ("stream_options" in words or "include_usage" in words):
-            return replace(self, usage=False)
-        if not self.most and (found := _MOST.search(words)):
-            return replace(self, most=int(found[1]))
-        if not self.renamed and "max_completion_tokens" in words:
-            return replace(self, limit=_OTHER[self.limit], renamed=True)
-        if self.tools and "not support" in words and ("tool" in words or "function" in words):
-            return replace(self, tools=False)
-        return None
-
-
-_OTHER: Final[Mapping[LimitField, LimitField]] = {
-    "max_tokens": "max_completion_tokens",
-    "max_completion_tokens": "max_tokens",
-}
-_MOST: Final = re.compile(r"(?:at most |max_tokens is \[1, ?)(\d{2,9})(?: completion tokens|\])")
-
-
 # --- to the service ------------------------------------------------------------------------------
 
 
-def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
-    """The JSON of a request.
+def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
+    """The JSON of a request, in the dialect of servers which take so much.
 
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    history, messages = opened(request, "openai", _merge)
+    thinks = able.reasoning == "needed"
+
+    def merge(merged: list[Json], message: Message) -> None:
+        _merge(merged, message, thinks=thinks)
+
+    history, messages = opened(request, f"openai {thinks}", merge)
     for message in request.messages[request.begins :]:
         _merge(messages, message, thinks=True)
     if not messages:
         raise ModelRejected("there is nothing to answer")
     system: Json = {"role": "system", "content": request.system}
     before = dump(system) + b"," if request.system.strip() else b""
-    body: Json = {
-        "model": request.model,
-        dialect.limit: min(max_tokens, dialect.most or max_tokens),
-        "messages": listed(before + history, messages),
-        "stream": True,
-    }
-    if dialect.usage:
+    body: Json = {"model": request.model}
+    if able.limit:
+        body[able.limit] = max_tokens
+    body |= {"messages": listed(before + history, messages), "stream": True}
+    if able.usage:
         body["stream_options"] = {"include_usage": True}
-    if request.tools and dialect.tools:
+    if request.tools:
         body["tools"] = [
             {
                 "type": "function",
@@ -118,7 +84,7 @@ def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
             }
             for spec in request.tools
         ]
-        if not request.may_call:
+        if not request.may_call and able.tool_choice:
             body["tool_choice"] = "none"
     return dump({**body, **request.extra})
 

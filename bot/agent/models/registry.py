@@ -21,16 +21,17 @@ from bot.agent.models.service import ServiceModel
 from bot.config import ANTHROPIC, OFFLINE, OPENAI, ModelsConfig, ServiceConfig
 from bot.errors import (
     ModelBilling,
+    ModelBlind,
     ModelError,
+    ModelFailed,
     ModelNotFound,
-    ModelOverloaded,
     ModelRateLimited,
     ModelUnreachable,
 )
-from bot.messages import Message, Opaque
+from bot.messages import Message, Opaque, Picture
 
 # What another model may do better: a timeout is a way of being unreachable.
-PASSES_ON = (ModelOverloaded, ModelRateLimited, ModelUnreachable, ModelBilling)
+PASSES_ON = (ModelFailed, ModelRateLimited, ModelUnreachable, ModelBilling)
 LATEST = ":latest"  # to Ollama "qwen3" and "qwen3:latest" are one
 PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
 _CLOSED = Breaker()
@@ -128,12 +129,11 @@ class Models:
         Raises:
             ModelError: one of its subclasses for everything that can go wrong, of the first model.
         """
-        names = self._candidates(request.model)
+        plan = self._plan(request)
         first: ModelError | None = None
-        for name in names:
+        for name, asked in plan:
             has_begun = False
             self._note(name, self._breaker(name).asked(self._now()))
-            asked = request if name == names[-1] else _impatient(request)
             if request.on_asked is not None:
                 request.on_asked(name)
             try:
@@ -146,20 +146,34 @@ class Models:
                         has_begun = True
                         yield event if isinstance(event, TextDelta) else _owned(event, name)
             except ModelError as error:
-                if isinstance(error, PASSES_ON):
-                    self._note(name, self._breaker(name).failed(self._now(), error.wait))
-                elif name == request.model:
-                    self._note(name, Breaker())  # it is there, and says no
+                if self._is_final(name, error, request) or has_begun:
                     raise
-                if has_begun:
-                    raise
-                first = first or error
-                if name != names[-1]:
-                    log.warning("model.passed_on", model=name, error=type(error).__name__)
+                if isinstance(error, ModelBlind):
+                    plan += [(name, request)] if plan[-1][1] is not request else []
+                else:
+                    first = first or error
+                log.warning("model.passed_on", model=name, error=type(error).__name__)
             else:
                 self._note(name, Breaker())
                 return
         raise first or ModelUnreachable
+
+    def _is_final(self, name: str, error: ModelError, request: Request) -> bool:
+        """True for a failure that another model would have as well; notes that it happened."""
+        if isinstance(error, PASSES_ON):
+            self._note(name, self._breaker(name).failed(self._now(), error.wait))
+            return False
+        if name == request.model:
+            self._note(name, Breaker())  # it is there, and says no
+        return name == request.model and not isinstance(error, ModelBlind)
+
+    def _plan(self, request: Request) -> list[tuple[str, Request]]:
+        """The models to try in their order, each with what it is asked."""
+        *before, last = self._candidates(request.model)
+        hasty = _impatient(request)
+        if before and _shows_pictures(request):
+            return [(name, replace(hasty, must_see=True)) for name in (*before, last)]
+        return [*((name, hasty) for name in before), (last, request)]
 
     def _candidates(self, name: str) -> tuple[str, ...]:
         """The models to try in their order, without those that are spared; all if all are."""
@@ -219,11 +233,23 @@ class Models:
         is_silent = not any(each.startswith(f"{service}/") for each in listed)
         return bool(model) and service in self.services and is_silent
 
+    async def forget(self, name: str) -> None:
+        """Find out anew what a model takes, by its full name."""
+        model, own_name = self.services.get(name.partition("/")[0]), name.partition("/")[2]
+        if isinstance(model, ServiceModel):
+            await model.catalog.forget(own_name)
+
     async def warm_up(self) -> None:
         """Load what the configured services need."""
         for model in tuple(self.services.values()):
             if isinstance(model, ServiceModel):
                 await model.warm_up()
+
+    async def load_sdks(self) -> None:
+        """Load what takes seconds, and requests can do without for as long."""
+        for model in tuple(self.services.values()):
+            if isinstance(model, AnthropicModel):
+                await model.load_sdk()
 
     async def close(self) -> None:
         """Release their connections."""
@@ -284,6 +310,12 @@ def _for_service(request: Request, name: str, own_name: str) -> Request:
         return replace(request, model=own_name)
     shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
     return replace(request, model=own_name, messages=shown)
+
+
+def _shows_pictures(request: Request) -> bool:
+    """True when a picture is among what is to be answered."""
+    mine = request.messages[request.begins :]
+    return any(isinstance(block, Picture) for message in mine for block in message.blocks)
 
 
 def _or_opaque(has_opaque: bool, message: Message) -> bool:  # noqa: FBT001 - a fold

@@ -1,7 +1,7 @@
 """What every adapter to a service does the same way: connecting, asking again, closing.
 
-A `Connection` is the way there, a `ReplyReader` reads the events of a reply. The services' own SDKs
-do neither, because each costs a multiple of all else that is done for a reply.
+A `Connection` is the way there, a `ReplyReader` reads the events of a reply. What a service refuses
+is left out, as far as the request makes sense without it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,36 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from bot.agent.models import Reply, Request, TextDelta, Window, options
+from bot.agent.models.capabilities import (
+    PUZZLES,
+    Capabilities,
+    Ladder,
+    fitted,
+    left_out,
+    pictures_lost,
+)
 from bot.agent.models.catalog import Catalog, TextStore
-from bot.agent.models.wire import ReplyReader, load
+from bot.agent.models.refusals import cleaned, is_failure
+from bot.agent.models.sse import DONE
+from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
 from bot.channel import reveal
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
     ModelAuth,
+    ModelBlind,
     ModelError,
-    ModelOverloaded,
+    ModelFailed,
     ModelRateLimited,
-    ModelRejected,
     ModelUnreachable,
 )
+from bot.messages import Opaque, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:  # what it imports takes a while: `warm_up` does, in a thread
     from bot.agent.models.connection import Connection
@@ -40,10 +51,9 @@ CATALOG_TIMEOUT = 20.0  # seconds
 MAX_RETRIES = 2
 FIRST_PAUSE = 0.5  # seconds between two tries; doubles
 LAST_PAUSE = 8.0  # seconds
-LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
-PASSING = (ModelOverloaded, ModelRateLimited, ModelUnreachable)  # it may work in a moment
-DONE = b"[DONE]"
 _CONNECTION = "bot.agent.models.connection"
+LONGEST_PAUSE = 15.0  # seconds the service may ask for; more is told
+PASSING = (ModelFailed, ModelRateLimited, ModelUnreachable)  # it may work in a moment
 
 log = structlog.get_logger(__name__)
 
@@ -70,6 +80,7 @@ class ServiceModel(ABC):
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.config = config
+        self.clock = clock
         self.max_retries = max_retries
         self._loading: dict[_Way, asyncio.Task[Connection]] = {}
         self._refused: dict[str, frozenset[str]] = {}  # fields that options add, by model
@@ -90,18 +101,22 @@ class ServiceModel(ABC):
         """What every request says beside, with the key it is asked with."""
 
     @abstractmethod
+    async def body(self, request: Request, able: Capabilities) -> bytes:
+        """The JSON that is sent for a request."""
+
+    @abstractmethod
     def opened(
-        self, connection: Connection, request: Request
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The request, sent: for the length of an `async with` the data of the events that come."""
+        self, connection: Connection, body: bytes
+    ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
+        """A request, sent: for the length of an `async with` the events that come."""
 
     @abstractmethod
     def reader(self) -> ReplyReader:
         """What puts these events together."""
 
-    @abstractmethod
-    def as_error(self, failure: Exception) -> ModelError:
-        """Whatever was raised on the way there and back, as one of ours."""
+    def usual(self, model: str) -> Capabilities:
+        """What a model of this service takes before anything was learned of it."""
+        return Capabilities()
 
     @abstractmethod
     async def check(self, model: str) -> Window:
@@ -118,13 +133,6 @@ class ServiceModel(ABC):
         Raises:
             ModelError: it does not tell them.
         """
-
-    def adapted(self, request: Request, failure: Exception) -> Request | None:
-        """The request to send at once in place of one that failed: what was learned of that.
-
-        It may be the same, when it is written in another way from now on; None for nothing.
-        """
-        return None
 
     # --- a model ----------------------------------------------------------------------------------
 
@@ -143,14 +151,17 @@ class ServiceModel(ABC):
             ModelError: one of its subclasses for everything that can go wrong.
         """
         connection = await self.connection(request.model)
-        request = self._with_options(request)
-        wanted, number = request.extra.keys(), 0
+        ladder = Ladder(await self.catalog.able(request.model, self.usual(request.model)))
+        if request.must_see and pictures_lost(request, ladder.able):
+            raise ModelBlind
+        request = self._with_options(request, ladder.able)
+        asking = _Asking(self, request, ladder, await self._body(request, ladder.able))
         while True:
             reply, has_begun = self.reader(), False
             try:
-                async with self.opened(connection, request) as events:
-                    async for data in events:
-                        words = _words(reply, data)
+                async with self.opened(connection, asking.body) as events:
+                    async for event in events:
+                        words = _words(reply, event)
                         _tell(request, reply, has_begun=has_begun)
                         if words:
                             has_begun = True
@@ -159,69 +170,47 @@ class ServiceModel(ABC):
                     yield TextDelta(words)
                 whole = reply.reply()
             except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
-                request, pause = self._again(failure, request, number, has_begun=has_begun)
+                await asyncio.sleep(await asking.again(failure, has_begun=has_begun))
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                if left := wanted - request.extra.keys():
-                    self._refused[request.model] = self._refused_by(request.model) | left
-                    log.warning("model.options_refused", model=request.model, names=sorted(left))
-                yield whole
+                asking.learn_options()
+                await self.catalog.learn(request.model, ladder.guesses(self.clock()))
+                await self.catalog.doubt(request.model, whole.usage)
+                yield replace(whole, left_out=left_out(request, ladder))
                 return
-            number += pause > 0
-            await asyncio.sleep(pause)
             if request.on_asked is not None:
                 request.on_asked("")
 
-    def _again(
-        self, failure: Exception, request: Request, number: int, *, has_begun: bool
-    ) -> tuple[Request, float]:
-        """What to ask again, and in how many seconds, after so many tries; 0 is at once.
+    async def _body(self, request: Request, able: Capabilities) -> bytes:
+        return await self.body(fitted(request, able), able)
 
-        Raises:
-            ModelError: it is not.
+    def as_error(self, failure: Exception, said: str = "") -> ModelError:
+        """Whatever was raised on the way there and back, as one of ours.
+
+        What the service said is cleaned of what was `said` to it.
         """
-        error = self.as_error(failure)
-        adapted = None if has_begun else self._without_options(request, failure, error)
-        if adapted is not None:
-            log.info("model.adapted", model=request.model, error=str(error))
-            return adapted, 0
-        pause = _pause(error, number, request.deadline)
-        if has_begun or pause is None or number == self.max_retries:
-            log.warning("model.failed", model=request.model, error=str(error))
-            if error is failure:
-                raise error
-            raise error from failure
-        log.info("model.again", model=request.model, error=str(error), seconds=pause)
-        return request, pause
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
 
-    def _with_options(self, request: Request) -> Request:
+        refusal, error = connection.refusal(failure), connection.model_error(failure)
+        if refusal is not None:
+            error.told = cleaned(refusal.sentence, said, self.key)
+        return error
+
+    def _with_options(self, request: Request, able: Capabilities) -> Request:
         """The request, with the fields that options add, but for those that were refused."""
-        model, longest = request.model, self.longest(request)
+        model, longest = request.model, self.longest(request, able)
         config = self.config.of_model(model)
         extra = options.fields(
             self.name, self.url, model, config, thinking=request.thinking, longest=longest
         )
-        refused = self._refused_by(model)
+        refused = self._refused.get(model, frozenset())
         return replace(request, extra={k: v for k, v in extra.items() if k not in refused})
 
-    def _refused_by(self, model: str) -> frozenset[str]:
-        return self._refused.get(model, frozenset())
-
-    def _without_options(
-        self, request: Request, failure: Exception, error: ModelError
-    ) -> Request | None:
-        """What to send after a refusal: without the fields it names, else as the adapter knows.
-
-        Where neither helps, without all that options add.
-        """
-        if not isinstance(error, ModelRejected):
-            return self.adapted(request, failure)
-        named = options.refused(request.extra, str(getattr(failure, "body", "")))
-        if not named and (adapted := self.adapted(request, failure)) is not None:
-            return adapted
-        left = {k: v for k, v in request.extra.items() if named and k not in named}
-        return replace(request, extra=left) if request.extra else None
+    def left_out_for(self, model: str, names: frozenset[str]) -> None:
+        """Leave out these fields of the options from now on: the service refused them."""
+        self._refused[model] = self._refused.get(model, frozenset()) | names
+        log.warning("model.options_refused", model=model, names=sorted(names))
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -271,10 +260,10 @@ class ServiceModel(ABC):
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
 
-    def longest(self, request: Request) -> int:
+    def longest(self, request: Request, able: Capabilities) -> int:
         """The longest reply to ask for: no longer than the model can write."""
         known = self.catalog.known_output(request.model)
-        return min(request.max_tokens, known) if known else request.max_tokens
+        return able.longest(min(request.max_tokens, known or request.max_tokens))
 
 
 _Way = tuple[tuple[tuple[str, str], ...], float, str]  # headers, timeout, proxy
@@ -285,14 +274,107 @@ def _way(config: ServiceConfig) -> _Way:
     return headers, config.timeout, reveal(config.proxy)
 
 
-def _words(reply: ReplyReader, data: bytes) -> str:
+@dataclass(slots=True)
+class _Asking:
+    """A request on its way: what is sent for it now, and how often it was tried."""
+
+    service: ServiceModel
+    request: Request
+    ladder: Ladder
+    body: bytes
+    tries: int = 0
+    refused: frozenset[str] = frozenset()  # fields of the options, as long as that may be why
+    sent: set[int] = field(default_factory=set[int])  # hashes of bodies
+
+    async def again(self, failure: Exception, *, has_begun: bool) -> float:
+        """Seconds until `body` is worth sending, after this failure.
+
+        Raises:
+            ModelError: it is not.
+        """
+        request, service = self.request, self.service
+        error = service.as_error(failure, _said(request))
+        model, why, told = request.model, str(error), error.told
+        pause = None
+        if not has_begun and self.tries < service.max_retries:
+            pause = _pause(error, self.tries, request.deadline)
+        if pause is not None:
+            self.tries += 1
+            log.info("model.again", model=model, error=why, told=told, seconds=pause)
+            return pause
+        if not has_begun and await self._leave_out(failure):
+            able = str(self.ladder.able)
+            log.info("model.adapted", model=model, error=why, told=told, able=able)
+            return 0.0
+        log.warning("model.failed", model=model, error=why, told=told)
+        if error is failure:
+            raise error
+        raise error from failure
+
+    async def _leave_out(self, failure: Exception) -> bool:
+        """True if there is something left to leave out, and `body` does."""
+        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
+
+        refusal, request, service = connection.refusal(failure), self.request, self.service
+        if refusal is None:
+            return False
+        self.sent.add(hash(self.body))
+        named = options.refused(request.extra, str(getattr(failure, "body", "")))
+        if named or (request.extra and refusal.cause in PUZZLES):
+            return await self._ask_for_less(named)
+        self.refused = frozenset()
+        while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
+            self.body = await service.body(fitted(request, self.ladder.able), self.ladder.able)
+            if hash(self.body) not in self.sent:
+                break
+        await service.catalog.learn(request.model, self.ladder.told(service.clock()))
+        if request.must_see and pictures_lost(request, self.ladder.able):
+            raise ModelBlind from failure
+        if hash(self.body) in self.sent and request.extra:
+            return await self._ask_for_less(frozenset())
+        return hash(self.body) not in self.sent
+
+    async def _ask_for_less(self, named: frozenset[str]) -> bool:
+        """Leave out the named fields of the options, or all of them; True."""
+        extra, able = self.request.extra, self.ladder.able
+        left = {name: extra[name] for name in extra if named and name not in named}
+        self.refused |= extra.keys() - left.keys()
+        self.request = replace(self.request, extra=left)
+        self.body = await self.service.body(fitted(self.request, able), able)
+        return True
+
+    def learn_options(self) -> None:
+        """Remember which fields of the options were left out, if the reply came of that."""
+        if self.refused:
+            self.service.left_out_for(self.request.model, self.refused)
+
+
+def _said(request: Request) -> str:
+    """All that a request says, to be looked for in what comes back."""
+    said = [request.system]
+    for block in (block for message in request.messages for block in message.blocks):
+        match block:
+            case Text(words) | ToolResult(_, words):
+                said.append(words)
+            case ToolUse(_, _, arguments):
+                said.append(dump(dict(arguments)).decode())
+            case Opaque(data):
+                said.append(dump(dict(data)).decode())
+            case _:
+                pass
+    said += (f"{spec.description} {dump(dict(spec.schema)).decode()}" for spec in request.tools)
+    return "\n".join(said)
+
+
+def _words(reply: ReplyReader, event: Json) -> str:
     """The words that an event adds."""
-    if not data or reply.done:
-        return ""
-    if data.startswith(DONE):
+    if event is DONE:
         reply.done = True
+    if reply.done:
         return ""
-    return reply.feed(load(data))
+    if is_failure(event):
+        raise ErrorEvent(event)
+    return reply.feed(event)
 
 
 def _tell(request: Request, reply: ReplyReader, *, has_begun: bool) -> None:

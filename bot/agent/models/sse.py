@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from typing import Final, cast
 
+from bot.agent.models.wire import Json, Refused, load
 from bot.errors import ModelBadReply
 
+DONE: Final[Json] = {}  # the end of a stream, by its own word
+MOST_BEGINNING = 1 << 16  # bytes that are looked at of an answer that is none of events
 MOST_BYTES = 16 * 1024 * 1024  # of one event; a reply comes in far smaller ones
 
 
 class EventReader:
     """Takes bytes however they were cut, and gives the data of each event once it is whole."""
 
-    __slots__ = ("_data", "_rest", "_size")
+    __slots__ = ("_data", "_rest", "_size", "has_begun")
 
     def __init__(self) -> None:
         self._rest = b""  # a line that is not whole yet
         self._data: list[bytes] = []
         self._size = 0
+        self.has_begun = False  # an event came
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The data of the events that these bytes complete.
@@ -45,6 +50,7 @@ class EventReader:
     def _take(self, line: bytes) -> None:
         data = line[5:].removesuffix(b"\r").removeprefix(b" ")
         self._data.append(data)
+        self.has_begun = True
         self._size += len(data)
         if self._size > MOST_BYTES:
             raise ModelBadReply("an event of the reply does not end")
@@ -55,15 +61,48 @@ class EventReader:
         return data
 
 
-async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
-    """The data of each event of a stream.
+async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Json]:
+    """The JSON of each event of a stream; `DONE` where it is said that it is over.
+
+    An answer that is none of events is one event if it is JSON.
 
     Raises:
-        ModelBadReply: an event is larger than any reply.
+        Refused: it is a page for people.
+        ModelBadReply: an event is larger than any reply, or no JSON object.
+        ValueError: it is no JSON.
     """
-    reader = EventReader()
+    reader, beginning = EventReader(), b""
     async for chunk in chunks:
+        if not reader.has_begun and len(beginning) < MOST_BEGINNING:
+            beginning += chunk
         for data in reader.feed(chunk):
-            yield data
+            if data:
+                yield _parsed(data)
     for data in reader.end():
-        yield data
+        yield _parsed(data)
+    if not reader.has_begun and (text := beginning.strip()):
+        if text[:1] == b"<":
+            raise Refused(200, {}, text.decode("utf-8", "replace"))
+        if text[:1] == b"{":
+            yield _parsed(text)
+            yield DONE
+
+
+async def whole(body: bytes) -> AsyncGenerator[Json]:
+    """An answer that is not streamed, as the events of one that is.
+
+    Raises:
+        ModelBadReply: it is no JSON object.
+        ValueError: it is no JSON.
+    """
+    yield _parsed(body)
+    yield DONE
+
+
+def _parsed(data: bytes) -> Json:
+    if data.startswith(b"[DONE]"):
+        return DONE
+    event: object = load(data)
+    if not isinstance(event, dict):
+        raise ModelBadReply("an event of the reply is no object")
+    return cast("Json", event)

@@ -148,7 +148,7 @@ class _Attempt:
         except TimeoutError:
             why = "timeout"
         except ModelError as error:
-            why = str(error)
+            why = error.reason
         has_words, pieces = bool(self._words.strip()), self._pieces
         if reply is None:
             late = None if why == "timeout" else False
@@ -172,7 +172,7 @@ class _Attempt:
         except TimeoutError:
             return Ability(name, None, "timeout")
         except ModelError as error:
-            return Ability(name, False, str(error))
+            return Ability(name, False, error.reason)
 
     async def with_tool(self) -> bool:
         """True when it calls a tool and uses what that says."""
@@ -193,10 +193,16 @@ class _Attempt:
             Text(f"Which colour is left, which is right? Two of these words: {_COLOURS}."),
             Picture("image/png", "trial", await asyncio.to_thread(_picture, left, right)),
         )
-        told = (await self._ask((Message("user", asked),))).message.text.lower()
+        told = (await self._ask((Message("user", asked),), must_see=True)).message.text.lower()
         return -1 < told.rfind(left) < told.rfind(right)
 
-    async def _ask(self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...] = ()) -> Reply:
+    async def _ask(
+        self,
+        messages: tuple[Message, ...],
+        tools: tuple[ToolSpec, ...] = (),
+        *,
+        must_see: bool = False,
+    ) -> Reply:
         """The reply to a request; its words are kept as they come.
 
         Raises:
@@ -204,7 +210,13 @@ class _Attempt:
             TimeoutError: it does not in time.
         """
         request = Request(
-            self._name, _SYSTEM, messages, tools, max_tokens=LONGEST, deadline=self._until
+            self._name,
+            _SYSTEM,
+            messages,
+            tools,
+            max_tokens=LONGEST,
+            deadline=self._until,
+            must_see=must_see,
         )
         self._words, self._pieces = "", 0
         async with asyncio.timeout_at(self._until), aclosing(self._model.stream(request)) as events:

@@ -72,6 +72,19 @@ class ErrorEvent(Exception):
         self.event = event
 
 
+class Refused(Exception):
+    """A service answered with a status that is an error, or with a page for people.
+
+    `body` is what it says of it, as JSON where it is that; no message of ours quotes it.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
 class Words:
     """Joins words that come in pieces: half of a surrogate pair waits for the other."""
 

@@ -24,7 +24,9 @@ from bot.errors import (
     ModelBilling,
     ModelError,
     ModelNotFound,
+    ModelProxy,
     ModelRateLimited,
+    ModelRegion,
     ModelTimeout,
     ModelUnreachable,
 )
@@ -49,6 +51,8 @@ _OLLAMA_PORT = 11434
 _WHY: Final[tuple[tuple[type[ModelError], str], ...]] = (
     (ModelAuth, "refused"),
     (ModelBilling, "billing"),
+    (ModelRegion, "region"),
+    (ModelProxy, "proxy"),
     (ModelTimeout, "timeout"),
     (ModelUnreachable, "unreachable"),
     (ModelRateLimited, "busy"),
@@ -285,7 +289,10 @@ def _preferred(tried: Tried, model: str) -> str:
 
 
 def _why(request: web.Request, error: ModelError) -> str:
-    return _say(request, next((word for kind, word in _WHY if isinstance(error, kind)), "failed"))
+    words = _say(request, next((word for kind, word in _WHY if isinstance(error, kind)), "failed"))
+    if not error.told:
+        return words
+    return f"{words} {text(pages.language(request), 'error.model.told', words=error.told)}"
 
 
 def _say(request: web.Request, why: str) -> str:
