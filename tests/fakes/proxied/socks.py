@@ -1,4 +1,4 @@
-"""pproxy at the address of the first argument: its own program asks for a loop that is not there."""
+"""pproxy at the address of the first argument: its own program asks for a loop that is gone."""
 
 import asyncio
 import sys
