@@ -31,6 +31,8 @@ class AsWritten:
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
 
+# Time limits in seconds that grow for a slow model, unless another number is configured.
+TURN_SECONDS, SILENCE_SECONDS, FLUSH_SECONDS, SUMMARY_SECONDS = 600.0, 120.0, 30.0, 180.0
 LONGEST_NAME = 80  # characters of what somebody is called
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -79,7 +81,11 @@ class AgentConfig(Section):
     )
     max_tokens: int = Field(default=8192, ge=256, description="Longest reply, in tokens.")
     max_steps: int = Field(default=16, ge=1, le=100, description="Most model calls in one turn.")
-    turn_timeout: float = Field(default=600.0, gt=0, description="Longest turn, in seconds.")
+    turn_timeout: float = Field(
+        default=TURN_SECONDS,
+        gt=0,
+        description="Longest turn, in seconds; the default grows for a slow model, up to an hour.",
+    )
 
 
 class ServiceConfig(Section):
@@ -100,13 +106,22 @@ class ServiceConfig(Section):
         "variable of the option.",
     )
     timeout: float = Field(
-        default=120.0, gt=0, description="Longest silence of the service, in seconds."
+        default=SILENCE_SECONDS,
+        gt=0,
+        description="Longest silence of the service, in seconds; before the first word the default "
+        "grows for a slow model.",
     )
     window: int = Field(
         default=0,
         ge=0,
         description="The window of its models, in tokens, where the service tells none or a wrong "
         "one; 0 asks the service. [context.windows] says it for one model.",
+    )
+    lanes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Requests it answers at the same time; more wait here, people before chores. "
+        "0 is any number; empty finds out whether a service of your own answers one at a time.",
     )
 
     @property
@@ -360,7 +375,11 @@ class CompactionConfig(Section):
     keep_turns: int = Field(
         default=3, ge=1, le=100, description="The latest turns that always stay whole."
     )
-    timeout: float = Field(default=180.0, gt=0, description="Longest compaction, in seconds.")
+    timeout: float = Field(
+        default=SUMMARY_SECONDS,
+        gt=0,
+        description="Longest compaction, in seconds; the default grows for a slow model.",
+    )
 
 
 class ContextConfig(Section):
@@ -388,7 +407,9 @@ class ContextConfig(Section):
         default=4_000, ge=0, description="How long before the compaction it is saved, in tokens."
     )
     memory_flush_timeout: float = Field(
-        default=30.0, gt=0, description="Longest saving, in seconds."
+        default=FLUSH_SECONDS,
+        gt=0,
+        description="Longest saving, in seconds; the default grows for a slow model.",
     )
     notices: Literal["auto", "on", "off"] = Field(
         default="auto",

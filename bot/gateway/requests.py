@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from bot.agent.models.speed import ANSWER
 from bot.agent.prefix import Prefixes, tools_of
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import CachedSession
@@ -14,7 +15,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
-from bot.config import Config
+from bot.config import TURN_SECONDS, Config
 from bot.context import prompt, pruning, wording
 from bot.context.history import size_of
 from bot.errors import LimitReached, ModelError, WindowTooSmall
@@ -137,7 +138,9 @@ class Requests:
             cite=self._prefixes.cites(context.view),
             max_tokens=active.shares.output,
             max_steps=agent.max_steps,
-            timeout=agent.turn_timeout,
+            timeout=limits.seconds(
+                agent.turn_timeout, TURN_SECONDS, prompt=fill.used + arriving, answer=2 * ANSWER
+            ),
             used=fill.used,
             token_limit=active.shares.hard,
             factor=limits.factor,

@@ -6,7 +6,6 @@ and whatever the model says about it is dropped. What is in memory already is no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,14 +13,15 @@ from datetime import datetime
 import structlog
 
 from bot.agent.models import Writer
+from bot.agent.models.speed import ANSWER, time_limit
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TOKENS, Meter, Turn, TurnRequest
 from bot.clock import Clock
-from bot.config import Config, ContextConfig, FlushConfig
+from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens
-from bot.context.history import Line
+from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.delivery.live import LiveSigns
@@ -47,6 +47,7 @@ MAX_STEPS = 5
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
 KNOWN = 6_000  # characters of each file that are shown, its end
+BESIDE = 4_000  # tokens of the rules and those files, at most
 # What these answered is in memory, or was said before: it is no news.
 OF_MEMORY = frozenset({"memory_search", "memory_get", "transcript_search", "memory_write"})
 
@@ -107,7 +108,7 @@ class FlushRequest:
     context: ToolContext
     language: str
     max_tokens: int = 4_096
-    timeout: float = 30.0  # seconds
+    timeout: float = FLUSH_SECONDS
     meter: Meter = field(default_factory=Meter)
 
 
@@ -140,7 +141,7 @@ class Flusher:
         """
         context = _aware(request)
         try:
-            async with asyncio.timeout(request.timeout):
+            async with time_limit(request.timeout):
                 if not await self._notes.can_write(context.view):
                     return FlushResult()
                 error = await self._flush(request, context)
@@ -366,6 +367,8 @@ class FlushService:
         conversation = active.conversation
         meter = Meter()
         limits = await self._sessions.for_chores(active.limits, conversation, meter)
+        said = sum(size_of(line.message, limits.count) for line in lines)
+        parts = 1 + int(said / (limits.window.tokens * WINDOW_SHARE))
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,
@@ -379,7 +382,12 @@ class FlushService:
             ),
             language=conversation.language,
             max_tokens=limits.budget.output,
-            timeout=self._config.memory_flush_timeout,
+            timeout=limits.seconds(
+                self._config.memory_flush_timeout,
+                FLUSH_SECONDS,
+                prompt=said + parts * BESIDE,
+                answer=parts * ANSWER,
+            ),
             meter=meter,
         )
 

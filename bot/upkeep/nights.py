@@ -7,7 +7,6 @@ nothing is changed there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import structlog
 
 from bot.agent.limits import ModelLimits
 from bot.agent.models import Request, TextDelta
+from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock, moment
@@ -85,6 +85,7 @@ class NightModel:
 
 
 async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
+    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
     request = Request(
         model=limits.name,
         system=SYSTEM,
@@ -94,11 +95,13 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
         purpose="night",
         on_usage=meter.hear,
         on_asked=meter.asks,
+        tokens=sent,
     )
+    seconds = limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)
     meter.asks(limits.name)
     written: list[str] = []
     try:
-        async with asyncio.timeout(SECONDS), aclosing(limits.model.stream(request)) as events:
+        async with time_limit(seconds), aclosing(limits.model.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     written.append(event.text)
@@ -106,7 +109,6 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
                     meter.replied(event)
                     return event.message.text
     except BaseException as error:
-        sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
         meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
         if not isinstance(error, (ConfidantError, TimeoutError)):
             raise

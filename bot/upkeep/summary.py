@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from bot.agent.models import Reply, Request, TextDelta, Writer
+from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
+from bot.config import SUMMARY_SECONDS
 from bot.context import excerpt, quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (
@@ -102,7 +104,7 @@ class SummaryRequest:
     window: int
     previous: str = ""
     focus: str = ""
-    timeout: float = 180.0  # seconds
+    timeout: float = SUMMARY_SECONDS
     last_resort: bool = False
     meter: Meter = field(default_factory=Meter)
 
@@ -128,7 +130,7 @@ class Summariser:
             CompactionFailed: there is none, for whatever reason; nothing is half done.
         """
         try:
-            async with asyncio.timeout(request.timeout):
+            async with time_limit(request.timeout):
                 return Summary(await _Work(request).summary())
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
@@ -251,6 +253,8 @@ class _Work:
             said=tuple(material),
             on_usage=asked.meter.hear,
             on_asked=asked.meter.asks,
+            tokens=tokens.estimate(_SYSTEM) + tokens.estimate(prompt),
+            is_awaited=asked.last_resort,
         )
         asked.meter.asks(asked.model_name)
         reply: Reply | None = None

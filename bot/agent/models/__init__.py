@@ -83,7 +83,10 @@ class Request:
     is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
     model that is asked, where others may stand in for the first; empty when one is asked once more.
     `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
-    `folding` is that of the conversation whose messages come before `begins`.
+    `folding` is that of the conversation whose messages come before `begins`. `tokens` is about how
+    many there are to read, 0 when nobody counted. Somebody waits for what `is_awaited`, although it
+    is a chore. Before the first word the service may be silent for `silence` seconds; None is as
+    long as was configured.
     """
 
     model: str
@@ -103,6 +106,9 @@ class Request:
     on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     on_thought: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     folding: Folding = field(default_factory=Folding, repr=False, compare=False)
+    tokens: int = 0
+    is_awaited: bool = False
+    silence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class AnthropicModel(ServiceModel):
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The stream of a reply."""
         body = body_of(request, self.longest(request), tells_thoughts=self._tells(request))
-        async with connection.stream("/v1/messages", body) as answer:
+        async with connection.stream("/v1/messages", body, request.silence) as answer:
             yield events(answer.content.iter_any())
 
     def _tells(self, request: Request) -> bool:

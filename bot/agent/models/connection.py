@@ -52,27 +52,33 @@ class Connection:
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
-        self._url = url.rstrip("/")
+        self._url, self._timeout = url.rstrip("/"), _limits(timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted()),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": f"Confidant/{__version__}", **headers},
-            timeout=aiohttp.ClientTimeout(
-                connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
-            ),
+            timeout=self._timeout,
             max_field_size=MOST_HEADER,
         )
 
     @asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def stream(
+        self, path: str, body: bytes, silence: float | None = None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """What a service answers to a body of JSON, for the length of an `async with`.
+
+        `silence` is how many seconds it may say nothing, if not as long as is configured.
 
         Raises:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
         async with self._session.post(
-            self._url + path, data=body, headers=_STREAMED, allow_redirects=False
+            self._url + path,
+            data=body,
+            headers=_STREAMED,
+            allow_redirects=False,
+            timeout=self._timeout if silence is None else _limits(silence),
         ) as answer:
             await _look(answer)
             yield answer
@@ -112,6 +118,12 @@ class Connection:
     async def close(self) -> None:
         """Close all that is open."""
         await self._session.close()
+
+
+def _limits(silence: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        connect=silence, sock_connect=min(CONNECT_TIMEOUT, silence), sock_read=silence
+    )
 
 
 async def _look(answer: aiohttp.ClientResponse) -> None:

@@ -68,7 +68,7 @@ class OpenAIModel(ServiceModel):
         """The stream of a reply; one event for the whole of a server that does not stream."""
         named = replace(request, model=await self._name(request.model))
         body = body_of(named, self.longest(request), self._dialect(request.model))
-        async with connection.stream("/chat/completions", body) as answer:
+        async with connection.stream("/chat/completions", body, request.silence) as answer:
             if answer.content_type == "application/json":
                 yield _once(await connection.read(answer))
             else:
