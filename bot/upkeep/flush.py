@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 import structlog
 
 from bot.agent.models import Writer
 from bot.agent.models.speed import ANSWER, time_limit
+from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
+from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS, Meter, Turn, TurnRequest
-from bot.clock import Clock
+from bot.clock import Clock, moment
 from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens
 from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.delivery.live import LiveSigns
-from bot.errors import ConfidantError, ModelTimeout
+from bot.errors import ConfidantError, LimitReached, ModelPutOff, ModelTimeout, ModelUnreachable
 from bot.i18n import text
 from bot.identity import MANY
 from bot.memory import layout
@@ -36,14 +38,17 @@ from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
 from bot.money.counts import Spent
-from bot.sessions import store
-from bot.sessions.entries import number_of
+from bot.sessions import store, unsaved
+from bot.sessions.due_time import shown as shown_at
+from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
+from bot.sessions.unsaved import Unsaved
 from bot.tool_results import Quoted
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
 MAX_STEPS = 5
+PUT_OFF = 20  # times that saving waits again at once when a person needed the model
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
 KNOWN = 6_000  # characters of each file that are shown, its end
@@ -258,11 +263,31 @@ class FlushService:
         self._flusher.configure(config)
 
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
-        """Save what matters of a conversation that is over."""
+        """Save what matters of a conversation that is over; what fails is `unsaved` then."""
         if self._config.enable_memory_flush and session.turns and session.sender:
             async with self._sessions.chore("flush", self._sessions.resolver.of(session.origin)):
                 active = await self._sessions.resumed(session)
-                await self._run(active, quietly=quietly, early=False)
+                is_noted = await self._run(active, quietly=quietly, early=False)
+        else:
+            is_noted = False
+        if not is_noted:
+            await self._committer.commit(
+                self._clock(), lambda unit: unsaved.drop(unit.tx, session.id)
+            )
+
+    async def again(self, session_id: str) -> None:
+        """Save what could not be saved before, or was not because the program ended.
+
+        Raises:
+            StorageError: the session cannot be read.
+        """
+        session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
+        if session is None:  # erased
+            await self._committer.commit(
+                self._clock(), lambda unit: unsaved.drop(unit.tx, session_id)
+            )
+        else:
+            await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
 
     async def run(
         self, active: ActiveSession, *, quietly: bool = False, early: bool = False
@@ -276,31 +301,35 @@ class FlushService:
         async with self._sessions.chore("flush", active.conversation):
             await self._run(active, quietly=quietly, early=early)
 
-    async def _run(self, active: ActiveSession, *, quietly: bool, early: bool) -> None:
+    async def _run(self, active: ActiveSession, *, quietly: bool, early: bool) -> bool:
+        """False when there was nothing to save."""
+        left = PUT_OFF
         while True:
             active = await self._sessions.now(active)
             if not active.is_theirs:
-                return
+                return False
             async with self._notes.watching(active.conversation.view) as watch:
                 active = replace(
                     active, cached=await self._sessions.cache.get(active.cached.session.id)
                 )
-                lines = _unsaved(active)
+                lines = await self._unsaved(active)
                 if not any(line.message.begins_turn for line in lines):
-                    return
+                    return False
                 counts = not early and not active.cached.session.ended_by
                 tells = not quietly and active.is_told
                 request = await self._request(active, lines, watch)
                 flushed = await self._flushed(active, request, tells=tells)
             spent = active.spent("flush", request.meter.used)
-            if watch.words:
+            put_off = isinstance(flushed.error, ModelPutOff) and left > 0
+            if watch.words or put_off:
+                left -= put_off
                 await self._committer.count(self._clock(), spent)
                 continue
             looked_to = number_of(lines[-1].entry)
             await self._note(active, flushed, looked_to, spent, tells=tells, counts=counts)
             active = await self._sessions.now(active)
             if flushed.error is not None or not active.cached.session.ended_by:
-                return
+                return True
 
     async def _flushed(
         self, active: ActiveSession, request: FlushRequest, *, tells: bool
@@ -345,6 +374,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
+            self._remember(unit, active, flushed.error)
             unit.change(
                 session.id,
                 memory_flush_at=current.memory_flush_at if failed else now,
@@ -360,6 +390,46 @@ class FlushService:
                 unit.say(address, words, "notice", language=language, noted_in=session.id)
 
         await self._committer.commit(now, work, until_stored=True)
+
+    def _remember(
+        self, unit: UnitOfWork, active: ActiveSession, error: ConfidantError | None
+    ) -> None:
+        """Note whether it is to be done again, and tell when it is not although it failed."""
+        session = active.cached.session
+        if error is None:
+            unsaved.drop(unit.tx, session.id)
+            return
+        before = unsaved.get(unit.tx, session.id) or Unsaved()
+        if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
+            left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
+        else:
+            left = before.failed(unit.now, why_of(error))
+        unsaved.mark(unit.tx, session.id, unit.now, left)
+        if left.is_given_up and active.is_told:
+            language, conversation = active.conversation.language, active.conversation
+            words = told(language, session, left, conversation.zone)
+            unit.say(conversation.address, words, "notice", language=language, noted_in=session.id)
+
+    async def _unsaved(self, active: ActiveSession) -> list[Line]:
+        """What was said since memory was saved, also what a summary stands for by now.
+
+        Nothing where several people are taken for one.
+        """
+        session, lines = active.cached.session, active.cached.history.lines
+        if active.sender == MANY:
+            return []  # what one person said is not for another one's memory
+        if session.compaction is not None and (
+            not lines or number_of(lines[0].entry) > session.flushed_to + 1
+        ):
+            first = entry_id(session.id, session.flushed_to + 1)
+            lines = lines_of(
+                await self._sessions.database.read(
+                    lambda tx: store.messages(
+                        tx, session.id, MAX_MESSAGES, first, since=session.first_seq
+                    )
+                )
+            )
+        return [line for line in lines if number_of(line.entry) > session.flushed_to]
 
     async def _request(
         self, active: ActiveSession, lines: Sequence[Line], watch: Watch
@@ -392,13 +462,20 @@ class FlushService:
         )
 
 
-def _unsaved(active: ActiveSession) -> list[Line]:
-    """What was said since memory was saved; nothing where several people are taken for one."""
-    session = active.cached.session
-    if active.sender == MANY:
-        return []  # what one person said is not for another one's memory
-    said = active.cached.history.lines
-    return [line for line in said if number_of(line.entry) > session.flushed_to]
+def why_of(error: ConfidantError) -> str:
+    """Why saving failed, as a part of the key of a sentence."""
+    kinds = ((ModelTimeout, "slow"), (ModelUnreachable, "unreachable"), (LimitReached, "limit"))
+    return next((why for kind, why in kinds if isinstance(error, kind)), "failed")
+
+
+def told(language: str, session: Session, left: Unsaved, zone: tzinfo | None) -> str:
+    """What somebody is told of a conversation that could not be saved. Pure."""
+    why = text(language, f"unsaved.why.{left.why or 'failed'}")
+    begun = shown_at(language, moment(session.started_at, zone))
+    if left.is_given_up:
+        return text(language, "unsaved.given_up", begun=begun, why=why, tries=left.tries)
+    when = shown_at(language, moment(left.at, zone))
+    return text(language, "unsaved.again", begun=begun, why=why, when=when)
 
 
 def _system(context: ToolContext, wishes: str) -> str:

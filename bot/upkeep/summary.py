@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -26,6 +26,7 @@ from bot.errors import (
     ModelBadReply,
     ModelContextFull,
     ModelError,
+    ModelPutOff,
     ModelRefused,
     ModelTooLarge,
 )
@@ -35,6 +36,7 @@ SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
 LEAST_TOKENS = 100
 LEAST_WORDS = 4  # tokens; what is shorter says nothing
+PUT_OFF = 20  # times that it is begun again because a person needed the model
 ROOM = 2  # how much longer a reply may be than it was asked to be
 WORDS_PER_TOKEN = 0.7
 SHRINKS = (1.0, 0.5, 0.25)  # of the parts, when the model's service finds them too large
@@ -129,9 +131,17 @@ class Summariser:
         Raises:
             CompactionFailed: there is none, for whatever reason; nothing is half done.
         """
+        for _ in range(PUT_OFF):
+            with suppress(ModelPutOff):  # a person needed the model: wait for a place again
+                return await self._summary(request)
+        raise CompactionFailed("the model was needed for others each time")
+
+    async def _summary(self, request: SummaryRequest) -> Summary:
         try:
             async with time_limit(request.timeout):
                 return Summary(await _Work(request).summary())
+        except ModelPutOff:
+            raise
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
             if request.last_resort and not isinstance(error, LimitReached):
