@@ -387,7 +387,7 @@ class ContextConfig(Section):
 
     context_tokens: int = Field(
         default=120_000,
-        ge=16_000,
+        ge=4_000,
         description="Use at most this much of the model's window, in tokens.",
     )
     windows: Mapping[str, int] = Field(

@@ -39,6 +39,11 @@ class ModelLimits:
     count: Count
     speed: Speed = field(default_factory=Speed)
 
+    @property
+    def wants_short(self) -> bool:
+        """True when a conversation that begins now has a short prompt."""
+        return self.window.wants_short or self.speed.is_slow
+
     def seconds(self, configured: float, usual: float, *, prompt: float, answer: int) -> float:
         """A time limit (`Speed.limit`) for so many tokens of `count` to read, and an answer."""
         return self.speed.limit(configured, usual, prompt=prompt * self.factor, output=answer)

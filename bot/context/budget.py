@@ -16,7 +16,8 @@ from bot.config import ContextConfig
 
 DEFAULT_WINDOW = 200_000  # tokens, when neither the service nor the configuration knows
 SMALL = 32_000  # a window of less is worth a warning
-TOO_SMALL = 16_000  # a window of less is refused
+NARROW = 16_000  # a window of less has a short prompt
+TOO_SMALL = 4_000  # a window of less is refused
 
 # The most that each may take of a window.
 RESERVE_PART = 4  # a quarter
@@ -42,6 +43,11 @@ class Window:
     def is_small(self) -> bool:
         """True when conversations will be short in it."""
         return self.tokens < SMALL
+
+    @property
+    def wants_short(self) -> bool:
+        """True when the usual beginning of a prompt would leave little room in it."""
+        return self.tokens < NARROW
 
     @property
     def is_too_small(self) -> bool:

@@ -23,6 +23,7 @@ from bot.agent.turn import TOKENS, Meter, Turn, TurnRequest
 from bot.clock import Clock, moment
 from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens
+from bot.context.budget import NARROW
 from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
@@ -49,6 +50,7 @@ from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
 MAX_STEPS = 5
 PUT_OFF = 20  # times that saving waits again at once when a person needed the model
+SMALL_SHARE = 0.3  # the same of a small one
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
 KNOWN = 6_000  # characters of each file that are shown, its end
@@ -168,7 +170,7 @@ class Flusher:
         if not any(each.who in {"person", "other"} for each in lines):
             return None
         context.memory.guard = await self._guard(context, lines)
-        for part in _parts(lines, int(context.window * WINDOW_SHARE)):
+        for part in _parts(lines, _most(context.window)):
             if context.watch.words:  # nothing of this can be written any more
                 return None
             error = await self._turn(request, context, part)
@@ -210,7 +212,8 @@ class Flusher:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
         files = await self._files.bootstrap(context.view)
         rules = next((file.text for file in files if file.name == layout.AGENTS_FILE), "")
-        most = min(FILE_CAP, int(context.window * RULES_SHARE))
+        share = RULES_SHARE if context.window >= NARROW else RULES_SHARE / 2
+        most = min(FILE_CAP, int(context.window * share))
         parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
@@ -226,7 +229,8 @@ class Flusher:
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
         names = (layout.main_file(context.view), day_note(context.now))
-        ends = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
+        most = KNOWN if context.window >= NARROW else context.window // 4
+        ends = {name: await self._files.ending(context.view, name, most) for name in names}
         return [Said("memory", f"{name}\n{end}") for name, end in ends.items() if end]
 
 
@@ -438,7 +442,7 @@ class FlushService:
         meter = Meter()
         limits = await self._sessions.for_chores(active.limits, conversation, meter)
         said = sum(size_of(line.message, limits.count) for line in lines)
-        parts = 1 + int(said / (limits.window.tokens * WINDOW_SHARE))
+        parts = 1 + said // _most(limits.window.tokens)
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,
@@ -460,6 +464,11 @@ class FlushService:
             ),
             meter=meter,
         )
+
+
+def _most(window: int) -> int:
+    """How many tokens of a conversation are shown at a time; less where the rules take much."""
+    return int(window * (SMALL_SHARE if window < NARROW else WINDOW_SHARE))
 
 
 def why_of(error: ConfidantError) -> str:

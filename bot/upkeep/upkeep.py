@@ -96,13 +96,18 @@ class Upkeep:
     async def compact_now(self, active: ActiveSession) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
-        One that runs already is waited for; if that fails, another one tries harder.
+        One that runs already is waited for; if that fails, another one tries harder. One that has
+        not begun, because memory is being saved first, makes way.
         """
-        running = self._tasks.get((active.cached.session.id, "compaction"))
-        if running is not None and await _is_done(running):
+        id_ = active.cached.session.id
+        running = self._tasks.get((id_, "compaction"))
+        if running is not None and (id_, "flush") in self._tasks:
+            running.cancel()
+            await asyncio.wait({running})
+        elif running is not None and await _is_done(running):
             return True
         work = self._compact(active, "forced")
-        return await _is_done(self._begin(active.cached.session.id, "compaction", work))
+        return await _is_done(self._begin(id_, "compaction", work))
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
 

@@ -29,7 +29,8 @@ class ToolSpec:
     what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
     `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
     configuration says otherwise. Before one that `changes` something the person is asked. A call
-    may take `timeout` seconds; as long as most tools may, when that is None.
+    may take `timeout` seconds; as long as most tools may, when that is None. `short` is the same
+    in few words, for a small window or a model that reads slowly; one without is left out there.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ToolSpec:
     built_in: bool = False
     changes: bool = False
     timeout: float | None = None
+    short: ToolSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

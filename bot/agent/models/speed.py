@@ -168,8 +168,8 @@ async def time_limit(seconds: float) -> AsyncGenerator[asyncio.Timeout]:
 @contextmanager
 def standing_still() -> Generator[None]:
     """Let no `time_limit` around this run on for the length of a `with`."""
-    now = asyncio.get_running_loop().time
-    began = now()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     held = [(limit, when) for limit in _limits.get() if (when := limit.when()) and when > began]
     for limit, _ in held:
         limit.reschedule(None)
@@ -178,4 +178,4 @@ def standing_still() -> Generator[None]:
     finally:
         for limit, when in held:
             if limit.when() is None and not limit.expired():
-                limit.reschedule(when + now() - began)
+                limit.reschedule(when + loop.time() - began)

@@ -9,7 +9,7 @@ from bot.agent.models import Checked, Model
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
 from bot.config import ModelsConfig
-from bot.context.budget import TOO_SMALL
+from bot.context.budget import NARROW, TOO_SMALL
 
 WIDE = 32_768  # tokens: room for a long conversation, and in the memory of most machines
 
@@ -46,11 +46,11 @@ async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | 
         return 0
     async with opened(config, service) as model:
         told = (await model.check(name)).max_input_tokens if isinstance(model, Checked) else 0
-        if not 0 < told < TOO_SMALL:
+        if not 0 < told < NARROW:
             return 0
         if isinstance(model, OpenAIModel) and await model.can_widen(name, WIDE):
             return WIDE
-    return None
+        return None if told < TOO_SMALL else 0
 
 
 class _NothingKept:
