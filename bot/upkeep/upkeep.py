@@ -163,14 +163,15 @@ class Upkeep:
         """
         saves = self._config.enable_memory_flush and not active.cached.session.is_flushed
         if saves and why != "forced":
-            await asyncio.wait({self._begin_flush(active, early=why == "wished")})
+            await asyncio.wait({self._begin_flush(active, why)})
         outcome = await self._compactions.run(active, why, focus)
         if saves and why == "forced":
-            self._begin_flush(active, early=True)
+            self._begin_flush(active, why)
         return outcome
 
-    def _begin_flush(self, active: ActiveSession, *, early: bool) -> asyncio.Task[Any]:
-        work = self._flushes.run(active, quietly=True, early=early)
+    def _begin_flush(self, active: ActiveSession, why: Why) -> asyncio.Task[Any]:
+        # The receipt of the summary tells what was saved before it, and only that.
+        work = self._flushes.run(active, quietly=why != "forced", early=why != "full")
         return self._begin(active.cached.session.id, "flush", work)
 
     def _begin(

@@ -265,15 +265,15 @@ def test_configuration_never_makes_a_window_larger(reported, cap):
 @pytest.mark.parametrize(
     ("tokens", "small", "too_small"),
     [
-        (15_999, True, True),
-        (16_000, True, False),
-        (16_001, True, False),
+        (3_999, True, True),
+        (4_000, True, False),
+        (15_999, True, False),
         (31_999, True, False),
         (32_000, False, False),
         (32_001, False, False),
     ],
 )
-def test_a_window_is_small_below_32_000_and_too_small_below_16_000(tokens, small, too_small):
+def test_a_window_is_small_below_32_000_and_too_small_below_4_000(tokens, small, too_small):
     window = resolve(tokens, DEFAULTS, "m")
     assert (window.is_small, window.is_too_small) == (small, too_small)
 
