@@ -132,6 +132,24 @@ async def test_a_limit_that_is_lifted_lets_everybody_in():
     await end(*places)
 
 
+async def test_as_long_as_nothing_is_known_people_are_not_held_back_and_chores_make_way():
+    log: list[str] = []
+    here = Slots(quiet=0)
+    chore = Place(here, "chore", log, chore=True)
+    await settle()
+    people = [Place(here, name, log) for name in "ab"]
+    await settle()
+    assert log == ["chore", "a", "b", "chore is put off"]
+    later = Place(here, "later", log, chore=True)
+    await settle()
+    assert log[-1] != "later"
+    for each in people:
+        each.leave.set()
+        await settle()
+    assert log[-1] == "later"
+    await end(chore, later)
+
+
 # --- finding out ----------------------------------------------------------------------------------
 
 

@@ -43,7 +43,8 @@ class Slots:
 
     With None it finds out whether the service does one request after the other: when three times a
     request had its first word only after every one sent before it had ended, and had waited for
-    that for a second. Words of two replies at the same time say that it does not.
+    that for a second. Words of two replies at the same time say that it does not. Until then people
+    are never held back, and a chore is sent alone and put off as soon as a person comes.
     """
 
     def __init__(self, limit: int | None = None, *, quiet: float = QUIET) -> None:
@@ -69,7 +70,7 @@ class Slots:
         call = Call(asyncio.get_running_loop().time(), frozenset(self._running))
         self._running.add(call)
         try:
-            if not (chore and self.limit):
+            if not chore or not (self.limit or self.learns):
                 yield call
                 return
             try:
@@ -109,7 +110,10 @@ class Slots:
         return asyncio.get_running_loop().time() - call.began >= WAITED
 
     async def _wait(self, *, chore: bool) -> None:
-        if not self.limit or (self._is_free and not (chore and self._must_wait)):
+        if not chore and not self.limit:
+            self._put_off(len(self._running) if self.learns else 0)
+            return
+        if self._has_room(chore=chore) and not (chore and self._must_wait):
             return
         line = self._chores if chore else self._people
         place = asyncio.get_running_loop().create_future()
@@ -117,7 +121,7 @@ class Slots:
         if chore:
             self._look()
         else:
-            self._put_off()
+            self._put_off(len(self._people))
         try:
             with standing_still():
                 await place
@@ -130,21 +134,26 @@ class Slots:
             raise
         self._given -= 1
 
-    @property
-    def _is_free(self) -> bool:
-        return len(self._running) + self._given < self.limit
+    def _has_room(self, *, chore: bool) -> bool:
+        """True when one more can be sent; as long as nothing is known, a chore goes alone."""
+        taken = len(self._running) + self._given
+        if self.limit or not (self.learns and chore):
+            return not self.limit or taken < self.limit
+        return not taken
 
     @property
     def _must_wait(self) -> bool:
+        if not (self.limit or self.learns):
+            return False
         now = asyncio.get_running_loop().time()
         return bool(self._people or self._chores) or now < self._quiet_until
 
-    def _put_off(self) -> None:
-        """Cancel as many chores as there are people who wait, the latest first."""
+    def _put_off(self, wanted: int) -> None:
+        """Cancel so many chores for people who come, the latest first."""
         found = sorted(self._running, key=lambda call: call.began)
         chores = [each.limit for each in found if each.limit is not None]
         left = [each for each in chores if each.when() is None]
-        wanted = max(0, len(self._people) - (len(chores) - len(left)))
+        wanted = max(0, wanted - (len(chores) - len(left)))
         for each in left[len(left) - min(wanted, len(left)) :]:
             each.reschedule(0)
 
@@ -155,9 +164,10 @@ class Slots:
             self._timer.cancel()
             self._timer = None
         while self._people or self._chores:
-            if self.limit and not self._is_free:
+            if not self._has_room(chore=not self._people):
                 return
-            if not self._people and loop.time() < self._quiet_until:
+            is_held = bool(self.limit or self.learns) and loop.time() < self._quiet_until
+            if is_held and not self._people:
                 self._timer = loop.call_at(self._quiet_until, self._look)
                 return
             place = (self._people or self._chores).popleft()
