@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Usage, speed
+from bot.agent.models import Reply, Request, TextDelta, Usage, speed
+from bot.agent.models.registry import Models
 from bot.agent.models.speed import LONGEST, MARGIN, Speed, Stopwatch, standing_still, time_limit
+from bot.config import ModelsConfig
+from bot.errors import ModelPutOff, ModelTimeout
+from bot.messages import Message, Text
+from bot.testing import ScriptedModel
 
 RATES = st.floats(0.01, 100_000)
 
@@ -139,3 +147,91 @@ async def test_a_limit_that_was_ended_meanwhile_ends():
 
     with pytest.raises(TimeoutError):
         await wait()
+
+
+# --- where it is measured -------------------------------------------------------------------------
+
+
+@dataclass
+class Paced(ScriptedModel):
+    """A service that reads and writes at a speed, by a clock that it moves itself."""
+
+    clock: Hand = field(default_factory=Hand)
+    speed: Speed = field(default_factory=lambda: Speed(40, 8))
+    prompt: int = 2_000
+    reply: str = "word " * 60
+    fails: bool = False
+
+    async def stream(self, request):
+        self.requests.append(request)
+        self.clock.now += self.prompt / self.speed.prompt
+        if self.fails:
+            raise ModelTimeout
+        words = self.reply.split()
+        for word in words:
+            yield TextDelta(f"{word} ")
+            self.clock.now += 1 / self.speed.output
+        message = Message("assistant", (Text(self.reply),))
+        yield Reply(message, "end", Usage(self.prompt, len(words)))
+
+
+def models_of(service: Paced, **section: Any) -> Models:
+    config = ModelsConfig.model_validate({"own": {"kind": "openai", **section}})
+    return Models(config, {"own": service}, "own/m", now=service.clock)
+
+
+async def asked(models: Models, **request: Any) -> None:
+    wanted = Request("own/m", "", (Message("user", (Text("hello"),)),), **request)
+    async with aclosing(models.stream(wanted)) as events:
+        async for _ in events:
+            pass
+
+
+async def test_each_reply_is_measured_and_what_the_service_may_be_silent_grows():
+    service = Paced()
+    models = models_of(service, base_url="http://127.0.0.1:1/v1")
+    await asked(models, tokens=10_000)
+    assert models.speeds["own/m"].prompt == pytest.approx(40, rel=0.01)
+    assert models.speeds["own/m"].output == pytest.approx(8, rel=0.05)
+    await asked(models, tokens=10_000)
+    silence = service.requests[-1].silence
+    assert silence is not None
+    assert silence == pytest.approx(MARGIN * 10_000 / 40, rel=0.02)
+
+
+async def test_a_silence_that_was_configured_is_kept():
+    service = Paced()
+    models = models_of(service, base_url="http://127.0.0.1:1/v1", timeout=5)
+    await asked(models, tokens=10_000)
+    assert service.requests[-1].silence == 5
+
+
+async def test_a_call_that_took_too_long_makes_the_next_limit_longer():
+    service = Paced(fails=True)
+    models = models_of(service, base_url="http://127.0.0.1:1/v1")
+    service.speed = Speed(4, 1)
+    with pytest.raises(ModelTimeout):
+        await asked(models, tokens=2_000)
+    assert models.speed("own/m").prompt == pytest.approx(4)
+    with pytest.raises(ModelTimeout):
+        await asked(models_of(service), tokens=2_000)
+    assert models_of(service).speeds == {}
+
+
+async def test_a_chore_that_is_put_off_is_no_failure_of_the_service():
+    class Stuck(Paced):
+        async def stream(self, request):
+            if request.purpose == "flush":
+                self.started.set()
+                await asyncio.Event().wait()
+            async for event in super().stream(request):
+                yield event
+
+    service = Stuck()
+    models = models_of(service, lanes=1)
+    chore = asyncio.create_task(asked(models, purpose="flush"))
+    await service.started.wait()
+    await asked(models)
+    with pytest.raises(ModelPutOff):
+        await chore
+    await asked(models)

@@ -202,7 +202,8 @@ class Models:
                             self._learn(name, watch.whole(self.speed(name), event.usage))
                         yield event
             except (ModelTimeout, asyncio.CancelledError):
-                self._learn(name, watch.broken_off(self.speed(name), request.tokens))
+                if self._is_own(service):  # any other one may be out of order
+                    self._learn(name, watch.broken_off(self.speed(name), request.tokens))
                 raise
 
     def _watched(
@@ -235,7 +236,7 @@ class Models:
     def _silence(self, service: str, name: str, prompt: int) -> float | None:
         """Seconds a service may be silent before its first word; None is as configured."""
         section, speed = self._config.services.get(service), self.speed(name)
-        if section is None or not (section.base_url or speed.prompt):
+        if section is None or not (self._is_own(service) or speed.prompt):
             return None
         return speed.limit(section.timeout, SILENCE_SECONDS, prompt=prompt, output=0)
 
@@ -253,9 +254,13 @@ class Models:
         Only a service at an address of its own may be a single machine.
         """
         section = self._config.services.get(service)
-        if section is None:
-            return 0
-        return 0 if section.lanes is None and not section.base_url else section.lanes
+        lanes = section.lanes if section is not None else 0
+        return 0 if lanes is None and not self._is_own(service) else lanes
+
+    def _is_own(self, service: str) -> bool:
+        """True for a service at an address of its own."""
+        section = self._config.services.get(service)
+        return section is not None and bool(section.base_url)
 
     def _candidates(self, name: str) -> tuple[str, ...]:
         """The models to try in their order, without those that are spared; all if all are."""
