@@ -128,12 +128,12 @@ SCRIPT: Final = (
     Step("Hello again!", "a reply, although the last conversation is being saved", ANSWERED),
     Step("What is my daughter allergic to?", "peanuts", "peanut"),
     Step("Which colour is my bike?", "blue", "blue"),
-    Step("What do you see here?", "a reply, or that it cannot see", ANSWERED, picture=True),
-    Step("What is two plus two? Answer with one word.", "four", "four|4"),
     Step("My cat is called Orion.", "a reply", ANSWERED),
     *(Step(f"Day {day}. {FILL * 5}", "a reply", ANSWERED) for day in range(1, 9)),
-    Step("What did I tell you about the fence?", "a reply, after a summary", holds=is_compacted),
+    Step("What did I tell you about the fence?", "a summary of the older part", holds=is_compacted),
     Step("What is my cat called?", "Orion", "orion"),
+    Step("What do you see here?", "a reply, or that it cannot see", ANSWERED, picture=True),
+    Step("What is two plus two? Answer with one word.", "four", "four|4"),
     Step("/status", "the measured speed", "tokens a second"),
 )
 

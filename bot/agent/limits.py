@@ -64,7 +64,7 @@ class LimitsResolver:
         self._kept = kept
         self._calibration = Calibration()
         self._saved = self._calibration
-        self._saved_speeds = ""
+        self._saved_speeds: str = ""
 
     def configure(self, config: Config) -> None:
         """This configuration counts from the next turn on."""

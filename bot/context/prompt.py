@@ -55,9 +55,12 @@ _SHORT_ROOM = (
     "reply {silent} and nothing else."
 )
 _SHORT_TOOLS = (
-    ("memory_write", "To remember something, call memory_write first, then say so."),
-    ("memory_search", "Before you say you do not know something, call memory_search."),
-    ("schedule_message", "For a reminder, call schedule_message first, then say when it comes."),
+    (
+        "memory_write",
+        "Use the tool memory_write to remember something; say so only after it answered.",
+    ),
+    ("memory_search", "Use the tool memory_search before you say that you do not know something."),
+    ("schedule_message", "Use the tool schedule_message for a reminder; then say when it comes."),
 )
 
 # Where several people read and write.
