@@ -235,3 +235,23 @@ async def test_a_chore_that_is_put_off_is_no_failure_of_the_service():
     with pytest.raises(ModelPutOff):
         await chore
     await asked(models)
+
+
+async def test_a_service_with_one_lane_is_sent_one_request_at_a_time():
+    service = Paced()
+    service.gate = asyncio.Event()
+
+    async def held(request):
+        service.requests.append(request)
+        await service.gate.wait()
+        yield Reply(Message("assistant", (Text("Yes."),)), "end")
+
+    service.stream = held
+    models = models_of(service, lanes=1)
+    both = [asyncio.create_task(asked(models)) for _ in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(service.requests) == 1
+    service.gate.set()
+    await asyncio.gather(*both)
+    assert len(service.requests) == 2
