@@ -63,7 +63,7 @@ class LimitsResolver:
         self._models = models
         self._kept = kept
         self._calibration = Calibration()
-        self._saved = self._calibration
+        self._saved: Calibration = self._calibration
         self._saved_speeds: str = ""
 
     def configure(self, config: Config) -> None:
