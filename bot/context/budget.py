@@ -22,6 +22,7 @@ TOO_SMALL = 4_000  # a window of less is refused
 # The most that each may take of a window.
 RESERVE_PART = 4  # a quarter
 OUTPUT_PART = 4
+NARROW_OUTPUT_PART = 8  # so that a narrow one is summarised beside a reply, and not before it
 KEEP_RECENT_PART = 6
 SOFT_PART = 15  # of what is left beside the reserve: a twentieth of a small window
 HELD_PART = 2  # of the reserve, for replies while a compaction is taken back: the rest is room
@@ -105,7 +106,7 @@ def resolve(
 
 def budget(window: int, config: ContextConfig, max_output: int) -> Budget:
     """The shares of a window of so many tokens, for replies of at most `max_output`."""
-    output = min(max_output, window // OUTPUT_PART)
+    output = min(max_output, window // (OUTPUT_PART if window >= NARROW else NARROW_OUTPUT_PART))
     # A reply longer than the reserve needs its room all the same: what is full can still be sent.
     reserve = max(output, min(config.compaction.reserve_tokens, window // RESERVE_PART))
     full = window - reserve

@@ -307,3 +307,19 @@ async def test_the_tools_of_a_short_prompt_work(tmp_path):
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "remember that I am allergic to nuts")
         assert "allergic to nuts" in saved(tmp_path)
+
+
+async def test_a_narrow_window_is_summarised_beside_the_reply_and_not_before_it(tmp_path):
+    brain = Brain(used=0, input_window=4_096)
+    async with begun(tmp_path, brain) as engine:
+        for _ in range(5):
+            await ask(engine, BOAT)
+        brain.used = 3_100  # full, and there is room for another turn
+        brain.held["summary"] = asyncio.Event()
+        await engine.ask("one more")
+        await until(lambda: bool(brain.asked("summary")))
+        asked = len(brain.asked("chat"))
+        await engine.say("and one more")
+        await until(lambda: len(brain.asked("chat")) > asked)
+        brain.held.pop("summary").set()
+        await done(engine)
