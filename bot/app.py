@@ -61,6 +61,7 @@ from bot.upkeep import nights
 
 STOP_GRACE = 20.0  # seconds running turns may take to finish when the program stops
 SWEEP_SECONDS = 60.0
+UNSAVED_SECONDS, FIRST_UNSAVED = 30.0, 5.0  # between two looks at what is still to be saved
 PARKED_SECONDS = 600.0  # between tries of what could not be sent
 SEND_GRACE = 5.0  # seconds their replies may then take to go out
 
@@ -178,6 +179,7 @@ class App:
         )
         self.tasks, self.reminders = parts.tasks, parts.reminders
         self.sweeper, self.notices, self.nights = parts.sweeper, parts.notices, parts.nights
+        self.upkeep = parts.upkeep
         gateway, lanes = parts.gateway, parts.lanes
         self.urgent = Urgent(
             config=self._config.now,
@@ -339,6 +341,7 @@ class App:
         self._scheduler.every("parked", PARKED_SECONDS, again, first=SWEEP_SECONDS)
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
+        self._scheduler.every("unsaved", UNSAVED_SECONDS, self.upkeep.look, first=FIRST_UNSAVED)
         self._spawn(_clear_stage(self._config.now.storage.folder))
         if self._config.now.backup.folder is not None:
             self._keep_backups(ground)

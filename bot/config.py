@@ -40,6 +40,8 @@ class AsWritten:
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
 
+# Time limits in seconds that grow for a slow model, unless another number is configured.
+TURN_SECONDS, SILENCE_SECONDS, FLUSH_SECONDS, SUMMARY_SECONDS = 600.0, 120.0, 30.0, 180.0
 LONGEST_NAME = 80  # characters of what somebody is called
 SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
 
@@ -88,7 +90,11 @@ class AgentConfig(Section):
     )
     max_tokens: int = Field(default=8192, ge=256, description="Longest reply, in tokens.")
     max_steps: int = Field(default=16, ge=1, le=100, description="Most model calls in one turn.")
-    turn_timeout: float = Field(default=600.0, gt=0, description="Longest turn, in seconds.")
+    turn_timeout: float = Field(
+        default=TURN_SECONDS,
+        gt=0,
+        description="Longest turn, in seconds; the default grows for a slow model, up to an hour.",
+    )
 
 
 Thinking = Literal["", "off", "low", "medium", "high"]
@@ -132,13 +138,22 @@ class Service(Section):
         description="The window of its models, in tokens, where the service tells none or a wrong "
         "one; 0 asks the service. [context.windows] says it for one model.",
     )
+    lanes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Requests it answers at the same time; more wait here, people before chores. "
+        "0 is any number; empty finds out whether a service of your own answers one at a time.",
+    )
 
 
 class ModelOptions(Section):
     """What can be said of all models of a service, and of one of them."""
 
     timeout: float = Field(
-        default=120.0, gt=0, description="Longest silence of the service, in seconds."
+        default=SILENCE_SECONDS,
+        gt=0,
+        description="Longest silence of the service, in seconds; before the first word the default "
+        "grows for a slow model.",
     )
     proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     thinking: Thinking = Field(
@@ -457,7 +472,11 @@ class CompactionConfig(Section):
     keep_turns: int = Field(
         default=3, ge=1, le=100, description="The latest turns that always stay whole."
     )
-    timeout: float = Field(default=180.0, gt=0, description="Longest compaction, in seconds.")
+    timeout: float = Field(
+        default=SUMMARY_SECONDS,
+        gt=0,
+        description="Longest compaction, in seconds; the default grows for a slow model.",
+    )
 
 
 class ContextConfig(Section):
@@ -465,7 +484,7 @@ class ContextConfig(Section):
 
     context_tokens: int = Field(
         default=120_000,
-        ge=16_000,
+        ge=4_000,
         description="Use at most this much of the model's window, in tokens.",
     )
     windows: Mapping[str, int] = Field(
@@ -485,7 +504,9 @@ class ContextConfig(Section):
         default=4_000, ge=0, description="How long before the compaction it is saved, in tokens."
     )
     memory_flush_timeout: float = Field(
-        default=30.0, gt=0, description="Longest saving, in seconds."
+        default=FLUSH_SECONDS,
+        gt=0,
+        description="Longest saving, in seconds; the default grows for a slow model.",
     )
     notices: Literal["auto", "on", "off"] = Field(
         default="auto",

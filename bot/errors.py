@@ -206,6 +206,12 @@ class ModelContextFull(ModelTooLarge):
     key = "error.model.context_full"
 
 
+class ModelPutOff(ModelError):
+    """The model's service takes one request at a time, and a person needed it: later."""
+
+    key = "error.model.put_off"
+
+
 class WindowTooSmall(ModelError):
     """The model's window is too small for a conversation with memory."""
 

@@ -25,7 +25,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.money import counts
 from bot.money.counts import Spent
-from bot.sessions import store
+from bot.sessions import store, unsaved
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Counted, Place, Session, StartedBy
@@ -97,6 +97,8 @@ class UnitOfWork:
         self.mirror.append(header)
         self.sessions[session.id] = session
         self.ended.append(previous)
+        if previous.turns:
+            unsaved.mark(self.tx, previous.id, self.now)
         return session
 
     def append(

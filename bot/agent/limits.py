@@ -5,18 +5,21 @@ The one place that asks: turns, compaction, commands and notices all get the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.models import Writer
+from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
+from bot.agent.models.speed import Speed
 from bot.config import ANTHROPIC, Config
 from bot.context import budget, tokens
 from bot.context.budget import Budget, Window
 from bot.context.tokens import Calibration, Count, TokenCounter
 from bot.errors import StorageError
 from bot.storage.meta import MetaStore
+
+SPEEDS = "models.speeds"  # what speeds are kept under
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +37,16 @@ class ModelLimits:
     budget: Budget
     factor: float
     count: Count
+    speed: Speed = field(default_factory=Speed)
+
+    @property
+    def wants_short(self) -> bool:
+        """True when a conversation that begins now has a short prompt."""
+        return self.window.wants_short or self.speed.is_slow
+
+    def seconds(self, configured: float, usual: float, *, prompt: float, answer: int) -> float:
+        """A time limit (`Speed.limit`) for so many tokens of `count` to read, and an answer."""
+        return self.speed.limit(configured, usual, prompt=prompt * self.factor, output=answer)
 
 
 class LimitsResolver:
@@ -50,7 +63,8 @@ class LimitsResolver:
         self._models = models
         self._kept = kept
         self._calibration = Calibration()
-        self._saved = self._calibration
+        self._saved: Calibration = self._calibration
+        self._saved_speeds: str = ""
 
     def configure(self, config: Config) -> None:
         """This configuration counts from the next turn on."""
@@ -63,18 +77,21 @@ class LimitsResolver:
             StorageError: it cannot be read.
         """
         self._calibration = self._saved = tokens.from_json(await self._kept.get(self._kept_under))
+        self._saved_speeds = await self._kept.get(SPEEDS) or ""
+        self._models.speeds = speed.from_json(self._saved_speeds)
 
     async def save(self) -> None:
         """Keep what was learned; it is only an estimate, so a disk that is full is no error."""
-        learned = self._calibration
-        if learned == self._saved:
-            return
+        learned, speeds = self._calibration, speed.to_json(self._models.speeds)
         try:
-            await self._kept.set(self._kept_under, learned.to_json())
+            if learned != self._saved:
+                await self._kept.set(self._kept_under, learned.to_json())
+                self._saved = learned
+            if speeds != self._saved_speeds and self._models.speeds:
+                await self._kept.set(SPEEDS, speeds)
+                self._saved_speeds = speeds
         except StorageError as error:
             log.warning("tokens.not_saved", error=type(error).__name__)
-        else:
-            self._saved = learned
 
     def learn(self, model: str, estimated: int, reported: int) -> None:
         """A service reported so many tokens for what was estimated."""
@@ -99,7 +116,8 @@ class LimitsResolver:
         most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
         shares = budget.budget(window.tokens, self._config.context, most)
         factor = self._calibration.factor(_kept_as(name))
-        return ModelLimits(self._models, name, window, shares, factor, self.count)
+        measured = self._models.speed(name)
+        return ModelLimits(self._models, name, window, shares, factor, self.count, measured)
 
 
 def _kept_as(model: str) -> str:

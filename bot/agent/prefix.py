@@ -9,9 +9,10 @@ from typing import Any, cast
 import orjson
 from cachetools import LRUCache
 
+from bot.agent.limits import ModelLimits
 from bot.agent.models import ToolSpec
 from bot.agent.session_cache import CachedSession
-from bot.agent.tools.toolbox import ToolList
+from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.turn import TOKENS
 from bot.config import Config
 from bot.context import persona, prompt
@@ -24,6 +25,7 @@ from bot.sessions.compactions import Snapshot
 from bot.storage import Transaction
 
 SHARED = 128  # texts that several sessions may have in common
+SHORT_PERSONA = 380  # tokens of the files in a short prompt, of which all is 900 at most
 PERSONA_SHARE = 3  # the files take at most this part (one third) of what the model is shown
 MEMORY_SHARE = 0.7  # of `max_injected_chars` is for lasting facts; the rest is left for recall
 
@@ -53,7 +55,10 @@ class Prefixes:
         tools: ToolList,
         limit: int,
     ) -> Snapshot:
-        """The prefix for a session as one view sees it; `limit` is the window in tokens."""
+        """The prefix for a session as one view sees it; `limit` is the window in tokens.
+
+        With the tools of a short prompt all of it is short.
+        """
         name = f"{name_of(view)}+{tools.mark}" if tools.mark else name_of(view)
         live.begins[name_of(view)] = name
         if name in live.snapshots:
@@ -71,9 +76,12 @@ class Prefixes:
             )
             for file in await self._files.bootstrap(view, await self._uses.aging(view.spaces))
         ]
+        short = tools.mark.startswith(SHORT)
+        most = SHORT_PERSONA if short else limit // PERSONA_SHARE
         # Files that people write may be long.
-        shown = await asyncio.to_thread(persona.assemble, files, limit // PERSONA_SHARE)
-        system = prompt.system_prompt(
+        shown = await asyncio.to_thread(persona.assemble, files, most, short=short)
+        write = prompt.short_prompt if short else prompt.system_prompt
+        system = write(
             name=self._config.agent.name,
             language=language,
             tools=[tool.name for tool in tools.specs],
@@ -100,6 +108,13 @@ class Prefixes:
 def name_of(view: MemoryView) -> str:
     """What tells the views of one session apart."""
     return f"{view.space}{'#private' if view.private else ''}"
+
+
+def is_short(live: CachedSession, limits: ModelLimits) -> bool:
+    """True for a session whose prompts are short: what it began with holds to its end."""
+    if not live.snapshots:
+        return limits.wants_short
+    return any(name.partition("+")[2].startswith(SHORT) for name in live.snapshots)
 
 
 def save(tx: Transaction, live: CachedSession, now: int) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from bot.agent.models import Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
+from bot.agent.models.speed import time_limit
 from bot.agent.tools import ToolContext
 from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.toolbox import Toolbox
@@ -287,7 +288,6 @@ class Turn:
         self._silent = False
         self._exhausted = False
         self._asked: ToolUse | None = None
-        self._deadline: float | None = None
         self._limit: asyncio.Timeout | None = None
         self._stopped = False
 
@@ -295,9 +295,8 @@ class Turn:
         """Run it to its end; whatever goes wrong is told in the result."""
         if self._stopped:
             return self._result(stopped=True)
-        self._deadline = asyncio.get_running_loop().time() + self._request.timeout
         try:
-            async with asyncio.timeout_at(self._deadline) as self._limit:
+            async with time_limit(self._request.timeout) as self._limit:
                 stop = await self._steps()
         except TimeoutError:
             if not self._stopped:
@@ -391,11 +390,12 @@ class Turn:
             cite=asked.cite,
             said=asked.said,
             may_call=may_call,
-            deadline=self._deadline,
+            deadline=self._limit.when() if self._limit is not None else None,
             on_usage=self._meter.hear,
             on_asked=self._asks,
             on_thought=self._think,
             folding=asked.folding,
+            tokens=self._used,
         )
         self._meter.asks(asked.model_name)
         reply: Reply | None = None

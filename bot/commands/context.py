@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from bot.agent.prefix import Prefixes, name_of
+from bot.agent.prefix import Prefixes, is_short, name_of
 from bot.agent.tools.toolbox import Toolbox
 from bot.channel import Attachment, Channel
 from bot.commands.base import Answer, Apply, Call, saying, switched
@@ -50,7 +50,8 @@ class ContextCommands:
         """What fills a session, as its conversation's person is shown it."""
         active = await self._upkeep.sessions.of(session.id, conversation)
         limit, view = active.limits.window.tokens, conversation.view
-        tools = self._toolbox.offered((conversation.rights,))
+        short = is_short(active.cached, active.limits)
+        tools = self._toolbox.offered((conversation.rights,), short=short)
         await self._prefixes.of(active.cached, view, conversation.language, tools, limit)
         return report_of(active, name_of(view), active.fill())
 

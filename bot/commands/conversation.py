@@ -11,6 +11,7 @@ from bot.agent.models.registry import Models
 from bot.agent.stopping import TurnStops
 from bot.channel import Address, Button, ModelChoice
 from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.info import not_saved
 from bot.commands.night import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Config, Thinking
 from bot.delivery.outbox import Extra
@@ -109,7 +110,10 @@ class ConversationCommands:
             unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             begun = Extra(begins=call.inbound.message_id)
-            return Answer(text(call.language, key, model=chosen), message, extra=begun)
+            lines = [text(call.language, key, model=chosen)]
+            if call.view.space:
+                lines += not_saved(call, unit)
+            return Answer("\n".join(lines), message, extra=begun)
 
         return apply
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bot.agent.models import Usage
 from bot.agent.models.registry import Models
+from bot.agent.models.speed import Speed
 from bot.channel import Health
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying, switched
@@ -21,12 +22,13 @@ from bot.money import counts, limits, prices
 from bot.money.allowance import Allowance
 from bot.money.limits import Period, period
 from bot.money.prices import Bill
-from bot.sessions import search, store
+from bot.sessions import search, store, unsaved
 from bot.sessions.due_time import shown
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork
 from bot.upkeep import policy, resets
+from bot.upkeep.flush import told
 
 
 class InfoCommands:
@@ -82,6 +84,17 @@ class InfoCommands:
             ]
             if call.view.space:
                 lines.append(last_save(call, unit))
+                lines += not_saved(call, unit)
+            speed = self._models.speed(self._models.full(session.model))
+            if speed != Speed():
+                lines.append(
+                    text(
+                        call.language,
+                        "command.status.speed",
+                        prompt=f"{speed.prompt:.0f}" if speed.prompt else "?",
+                        output=f"{speed.output:.0f}" if speed.output else "?",
+                    )
+                )
             parked = outbox.parked(unit.tx, call.inbound.address)
             if parked:
                 lines.append(text(call.language, "command.status.parked", count=parked))
@@ -137,6 +150,12 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
     return text(call.language, key, when=when, where=where)
 
 
+def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
+    """What is told of the caller's conversations that could not be saved to memory so far."""
+    found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
+    return [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
+
+
 def _notices(call: Call, session: Session, *, by_default: bool) -> str:
     tells = session.notices == "on" if session.notices else by_default
     return text(call.language, f"command.status.notices_{'on' if tells else 'off'}")
@@ -149,6 +168,7 @@ def _connection(language: str, channel: str, account: str, health: Health, detai
     return text(language, "command.status.connection", name=name, state=shown)
 
 
+MOST_UNSAVED = 3
 LISTED = 5  # conversations that are told apart: those that cost most
 
 

@@ -32,7 +32,7 @@ from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Building, Findings, Hit, Why
 from bot.memory.selftest import Asked
-from bot.sessions import forgetting, search, speakers, store
+from bot.sessions import forgetting, search, speakers, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -120,6 +120,7 @@ class MemoryCommands:
             "night": self._night.memory,
             "forget": self._forget,
             "keep": self._keep,
+            "save": self._save,
         }
         action = actions.get(word.lower())
         if action is None or len(rest) > MAX_WORDS:
@@ -272,6 +273,16 @@ class MemoryCommands:
             return saying(text(call.language, "memory.confirm_none"))
         where, words = f"{place.path}:{place.line}", _quoted(claim.text)
         return saying(text(call.language, "memory.confirmed", where=where, words=words))
+
+    async def _save(self, call: Call, rest: str) -> Apply:
+        """Try again to save the conversations that could not be saved."""
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            keys = search.keys_of(unit.tx, call.view)
+            count = unsaved.again(unit.tx, keys, call.now)
+            return Answer(text(call.language, "unsaved.trying" if count else "unsaved.none"))
+
+        return apply
 
     async def _keep(self, call: Call, rest: str) -> Apply:
         """Keep what was offered of a message, once: what the button of that offer gives."""

@@ -91,6 +91,7 @@ class EngineParts:
     reminders: Reminders
     tasks: TaskRunner
     sweeper: Sweeper
+    upkeep: Upkeep
     notices: NoticeSweep
     nights: Nights
     context: ContextCommands
@@ -124,7 +125,7 @@ async def engine_of(
     measured = partial(measure, metrics, prices)
     committer = Committer(database, ground.delivery, ground.backend.mirrored, cache, measured)
     allowance = Allowance(config.limits, database, resolver, prices, clock)
-    active = ActiveSessions(cache, ground.limits, resolver, allowance)
+    active = ActiveSessions(cache, database, ground.limits, resolver, allowance)
     artifacts = ArtifactStore(database, clock)
     opener = Opener(MetaStore(database, clock), clock)
     stack.push_async_callback(opener.close)
@@ -320,6 +321,7 @@ async def engine_of(
         reminders=reminders,
         tasks=tasks,
         sweeper=sweeper,
+        upkeep=upkeep,
         notices=notices,
         nights=nights,
         context=context,
@@ -379,4 +381,13 @@ def _upkeep(
         clock=ground.clock,
         metrics=ground.metrics,
     )
-    return Upkeep(config.context, active, flushes, compactions)
+    coordination = ground.backend.coordination
+    return Upkeep(
+        config.context,
+        active,
+        flushes,
+        compactions,
+        clock=ground.clock,
+        owns=lambda: coordination.owns(INDEX),
+        is_alone=not coordination.is_shared,
+    )

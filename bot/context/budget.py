@@ -16,11 +16,13 @@ from bot.config import ContextConfig
 
 DEFAULT_WINDOW = 200_000  # tokens, when neither the service nor the configuration knows
 SMALL = 32_000  # a window of less is worth a warning
-TOO_SMALL = 16_000  # a window of less is refused
+NARROW = 16_000  # a window of less has a short prompt
+TOO_SMALL = 4_000  # a window of less is refused
 
 # The most that each may take of a window.
 RESERVE_PART = 4  # a quarter
 OUTPUT_PART = 4
+NARROW_OUTPUT_PART = 8  # so that a narrow one is summarised beside a reply, and not before it
 KEEP_RECENT_PART = 6
 SOFT_PART = 15  # of what is left beside the reserve: a twentieth of a small window
 HELD_PART = 2  # of the reserve, for replies while a compaction is taken back: the rest is room
@@ -42,6 +44,11 @@ class Window:
     def is_small(self) -> bool:
         """True when conversations will be short in it."""
         return self.tokens < SMALL
+
+    @property
+    def wants_short(self) -> bool:
+        """True when the usual beginning of a prompt would leave little room in it."""
+        return self.tokens < NARROW
 
     @property
     def is_too_small(self) -> bool:
@@ -99,7 +106,7 @@ def resolve(
 
 def budget(window: int, config: ContextConfig, max_output: int) -> Budget:
     """The shares of a window of so many tokens, for replies of at most `max_output`."""
-    output = min(max_output, window // OUTPUT_PART)
+    output = min(max_output, window // (OUTPUT_PART if window >= NARROW else NARROW_OUTPUT_PART))
     # A reply longer than the reserve needs its room all the same: what is full can still be sent.
     reserve = max(output, min(config.compaction.reserve_tokens, window // RESERVE_PART))
     full = window - reserve

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent.prefix import Prefixes, tools_of
+from bot.agent.models.speed import ANSWER
+from bot.agent.prefix import Prefixes, is_short, tools_of
 from bot.agent.recall import Recaller
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
@@ -14,7 +15,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
-from bot.config import Config
+from bot.config import TURN_SECONDS, Config
 from bot.context import prompt, pruning, wording
 from bot.context.history import size_of
 from bot.errors import LimitReached, ModelError, WindowTooSmall
@@ -31,6 +32,7 @@ from bot.sessions.reminders import ReplyTarget
 from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 
+SHORT_RECALL = 1_000  # characters that are recalled beside a short prompt
 RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
 
 
@@ -97,7 +99,8 @@ class Requests:
         agent, limits, cached = self._config.agent, active.limits, active.cached
         limit, language = limits.window.tokens, active.conversation.language
         context = self._context(active, rows, watch)
-        tools = self._toolbox.offered(context.rights)
+        short = is_short(cached, limits)
+        tools = self._toolbox.offered(context.rights, short=short)
         prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
         balance = await self._allowance.of(active.conversation, limits.name)
         listens = balance.refused is None  # it costs as well
@@ -113,7 +116,8 @@ class Requests:
         ]
         if not _is_begun(cached) and not is_plain(rows):
             words = "\n".join(row.inbound.shown for row in rows)
-            opened = await self._opening(words, cached, context, prefix, limit)
+            most = min(SHORT_RECALL if short else limit, limit // RECALL_SHARE)
+            opened = await self._opening(words, cached, context, prefix, most)
             messages[0] = Message("user", (*opened, *messages[0].blocks))
         history = cached.history.messages
         if active.sender == MANY:
@@ -138,7 +142,9 @@ class Requests:
             thinking=cached.session.thinking,
             max_tokens=active.shares.output,
             max_steps=agent.max_steps,
-            timeout=agent.turn_timeout,
+            timeout=limits.seconds(
+                agent.turn_timeout, TURN_SECONDS, prompt=fill.used + arriving, answer=2 * ANSWER
+            ),
             used=fill.used,
             token_limit=active.shares.hard,
             factor=limits.factor,
@@ -209,7 +215,7 @@ class Requests:
         )
 
     async def _opening(
-        self, words: str, cached: CachedSession, context: ToolContext, prefix: Snapshot, limit: int
+        self, words: str, cached: CachedSession, context: ToolContext, prefix: Snapshot, most: int
     ) -> Sequence[Text]:
         """What is recalled for a conversation's first words."""
         opening = await self._recaller.opening(
@@ -218,7 +224,7 @@ class Requests:
             words,
             context.now,
             known=prefix.system,
-            most=limit // RECALL_SHARE,
+            most=most,
         )
         if opening is None:
             return ()

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 
 import structlog
 
+from bot.agent.models.speed import LONGEST
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
 from bot.channel import Inbound
 from bot.clock import Clock, moment
-from bot.config import Config
+from bot.config import TURN_SECONDS, Config
 from bot.context import prompt
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of
@@ -308,5 +309,9 @@ def _failed(unit: UnitOfWork, repeat: Repeat, why: str) -> bool:
 
 
 def _given_up_after(longest: float) -> int:
-    """When a run has failed whose turn may take so many seconds: after so many ms."""
+    """When a run has failed whose turn may take so many seconds: after so many ms.
+
+    The usual limit may have grown for a slow model.
+    """
+    longest = LONGEST if longest == TURN_SECONDS else longest
     return round(longest * 1000) + GIVEN_UP

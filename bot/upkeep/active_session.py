@@ -21,6 +21,7 @@ from bot.identity import Conversation, ConversationResolver
 from bot.money.allowance import Allowance, CappedModel
 from bot.money.counts import Spent
 from bot.sessions.store import Session
+from bot.storage import Database
 from bot.upkeep import policy
 
 AT_ONCE = 8  # conversations that are saved, or compacted, at the same time
@@ -93,11 +94,13 @@ class ActiveSessions:
     def __init__(
         self,
         cache: SessionCache,
+        database: Database,
         limits: LimitsResolver,
         resolver: ConversationResolver,
         allowance: Allowance,
     ) -> None:
         self.cache = cache
+        self.database = database
         self.limits = limits
         self.resolver = resolver
         self.allowance = allowance

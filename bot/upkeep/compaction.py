@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock
-from bot.config import Config, ContextConfig
+from bot.config import SUMMARY_SECONDS, Config, ContextConfig
 from bot.context import report
 from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
@@ -34,7 +34,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill, shown
-from bot.upkeep.summary import Summariser, Summary, SummaryRequest
+from bot.upkeep.summary import MOST_TOKENS, Summariser, Summary, SummaryRequest
 
 Outcome = Literal["done", "nothing", "failed"]
 
@@ -42,6 +42,7 @@ Why = Literal["full", "wished", "forced"]
 """It is full, its person wishes it, or the model takes no more."""
 
 KEPT_SHARE = 0.5  # of the window; when the last turns are more than this, fewer stay whole
+SUMMARIES = 2  # of parts and then of those, or of the same once more
 LEAST_TOKENS = 200  # a summary of less than this would be no shorter
 MAX_FAILED = 10_000  # conversations whose failed compaction is remembered
 
@@ -199,7 +200,12 @@ class CompactionService:
             window=limits.window.tokens,
             previous=history.summary,
             focus=focus,
-            timeout=self._config.compaction.timeout,
+            timeout=limits.seconds(
+                self._config.compaction.timeout,
+                SUMMARY_SECONDS,
+                prompt=SUMMARIES * sum(history.sizes[:cut]),
+                answer=SUMMARIES * MOST_TOKENS,
+            ),
             last_resort=why == "forced",
             meter=meter,
         )

@@ -6,26 +6,29 @@ and whatever the model says about it is dropped. What is in memory already is no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 import structlog
 
 from bot.agent.models import Writer
+from bot.agent.models.speed import ANSWER, time_limit
+from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
+from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS, Meter, Turn, TurnRequest
-from bot.clock import Clock
-from bot.config import Config, ContextConfig, FlushConfig
+from bot.clock import Clock, moment
+from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
 from bot.context import quoting, tokens
-from bot.context.history import Line
+from bot.context.budget import NARROW
+from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.delivery.live import LiveSigns
-from bot.errors import ConfidantError, ModelTimeout
+from bot.errors import ConfidantError, LimitReached, ModelPutOff, ModelTimeout, ModelUnreachable
 from bot.i18n import text
 from bot.identity import MANY
 from bot.memory import layout
@@ -36,17 +39,22 @@ from bot.memory.notes import Notes, Place, day_note, listed
 from bot.messages import Message, Text, ToolResult
 from bot.metrics import Metrics
 from bot.money.counts import Spent
-from bot.sessions import store
-from bot.sessions.entries import number_of
+from bot.sessions import store, unsaved
+from bot.sessions.due_time import shown as shown_at
+from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
+from bot.sessions.unsaved import Unsaved
 from bot.tool_results import Quoted
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
 MAX_STEPS = 5
+PUT_OFF = 20  # times that saving waits again at once when a person needed the model
+SMALL_SHARE = 0.3  # the same of a small one
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
 KNOWN = 6_000  # characters of each file that are shown, its end
+BESIDE = 4_000  # tokens of the rules and those files, at most
 # What these answered is in memory, or was said before: it is no news.
 OF_MEMORY = frozenset({"memory_search", "memory_get", "transcript_search", "memory_write"})
 
@@ -107,7 +115,7 @@ class FlushRequest:
     context: ToolContext
     language: str
     max_tokens: int = 4_096
-    timeout: float = 30.0  # seconds
+    timeout: float = FLUSH_SECONDS
     meter: Meter = field(default_factory=Meter)
 
 
@@ -140,7 +148,7 @@ class Flusher:
         """
         context = _aware(request)
         try:
-            async with asyncio.timeout(request.timeout):
+            async with time_limit(request.timeout):
                 if not await self._notes.can_write(context.view):
                     return FlushResult()
                 error = await self._flush(request, context)
@@ -162,7 +170,7 @@ class Flusher:
         if not any(each.who in {"person", "other"} for each in lines):
             return None
         context.memory.guard = await self._guard(context, lines)
-        for part in _parts(lines, int(context.window * WINDOW_SHARE)):
+        for part in _parts(lines, _most(context.window)):
             if context.watch.words:  # nothing of this can be written any more
                 return None
             error = await self._turn(request, context, part)
@@ -204,7 +212,8 @@ class Flusher:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
         files = await self._files.bootstrap(context.view)
         rules = next((file.text for file in files if file.name == layout.AGENTS_FILE), "")
-        most = min(FILE_CAP, int(context.window * RULES_SHARE))
+        share = RULES_SHARE if context.window >= NARROW else RULES_SHARE / 2
+        most = min(FILE_CAP, int(context.window * share))
         parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
@@ -220,7 +229,8 @@ class Flusher:
     async def _known(self, context: ToolContext) -> list[Said]:
         """What the lasting facts and today's note say."""
         names = (layout.main_file(context.view), day_note(context.now))
-        ends = {name: await self._files.ending(context.view, name, KNOWN) for name in names}
+        most = KNOWN if context.window >= NARROW else context.window // 4
+        ends = {name: await self._files.ending(context.view, name, most) for name in names}
         return [Said("memory", f"{name}\n{end}") for name, end in ends.items() if end]
 
 
@@ -257,11 +267,31 @@ class FlushService:
         self._flusher.configure(config)
 
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
-        """Save what matters of a conversation that is over."""
+        """Save what matters of a conversation that is over; what fails is `unsaved` then."""
         if self._config.enable_memory_flush and session.turns and session.sender:
             async with self._sessions.chore("flush", self._sessions.resolver.of(session.origin)):
                 active = await self._sessions.resumed(session)
-                await self._run(active, quietly=quietly, early=False)
+                is_noted = await self._run(active, quietly=quietly, early=False)
+        else:
+            is_noted = False
+        if not is_noted:
+            await self._committer.commit(
+                self._clock(), lambda unit: unsaved.drop(unit.tx, session.id)
+            )
+
+    async def again(self, session_id: str) -> None:
+        """Save what could not be saved before, or was not because the program ended.
+
+        Raises:
+            StorageError: the session cannot be read.
+        """
+        session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
+        if session is None:  # erased
+            await self._committer.commit(
+                self._clock(), lambda unit: unsaved.drop(unit.tx, session_id)
+            )
+        else:
+            await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
 
     async def run(
         self, active: ActiveSession, *, quietly: bool = False, early: bool = False
@@ -275,31 +305,35 @@ class FlushService:
         async with self._sessions.chore("flush", active.conversation):
             await self._run(active, quietly=quietly, early=early)
 
-    async def _run(self, active: ActiveSession, *, quietly: bool, early: bool) -> None:
+    async def _run(self, active: ActiveSession, *, quietly: bool, early: bool) -> bool:
+        """False when there was nothing to save."""
+        left = PUT_OFF
         while True:
             active = await self._sessions.now(active)
             if not active.is_theirs:
-                return
+                return False
             async with self._notes.watching(active.conversation.view) as watch:
                 active = replace(
                     active, cached=await self._sessions.cache.get(active.cached.session.id)
                 )
-                lines = _unsaved(active)
+                lines = await self._unsaved(active)
                 if not any(line.message.begins_turn for line in lines):
-                    return
+                    return False
                 counts = not early and not active.cached.session.ended_by
                 tells = not quietly and active.is_told
                 request = await self._request(active, lines, watch)
                 flushed = await self._flushed(active, request, tells=tells)
             spent = active.spent("flush", request.meter.used)
-            if watch.words:
+            put_off = isinstance(flushed.error, ModelPutOff) and left > 0
+            if watch.words or put_off:
+                left -= put_off
                 await self._committer.count(self._clock(), spent)
                 continue
             looked_to = number_of(lines[-1].entry)
             await self._note(active, flushed, looked_to, spent, tells=tells, counts=counts)
             active = await self._sessions.now(active)
             if flushed.error is not None or not active.cached.session.ended_by:
-                return
+                return True
 
     async def _flushed(
         self, active: ActiveSession, request: FlushRequest, *, tells: bool
@@ -344,6 +378,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
+            self._remember(unit, active, flushed.error)
             unit.change(
                 session.id,
                 memory_flush_at=current.memory_flush_at if failed else now,
@@ -360,12 +395,54 @@ class FlushService:
 
         await self._committer.commit(now, work, until_stored=True)
 
+    def _remember(
+        self, unit: UnitOfWork, active: ActiveSession, error: ConfidantError | None
+    ) -> None:
+        """Note whether it is to be done again, and tell when it is not although it failed."""
+        session = active.cached.session
+        if error is None:
+            unsaved.drop(unit.tx, session.id)
+            return
+        before = unsaved.get(unit.tx, session.id) or Unsaved()
+        if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
+            left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
+        else:
+            left = before.failed(unit.now, why_of(error))
+        unsaved.mark(unit.tx, session.id, unit.now, left)
+        if left.is_given_up and active.is_told:
+            language, conversation = active.conversation.language, active.conversation
+            words = told(language, session, left, conversation.zone)
+            unit.say(conversation.address, words, "notice", language=language, noted_in=session.id)
+
+    async def _unsaved(self, active: ActiveSession) -> list[Line]:
+        """What was said since memory was saved, also what a summary stands for by now.
+
+        Nothing where several people are taken for one.
+        """
+        session, lines = active.cached.session, active.cached.history.lines
+        if active.sender == MANY:
+            return []  # what one person said is not for another one's memory
+        if session.compaction is not None and (
+            not lines or number_of(lines[0].entry) > session.flushed_to + 1
+        ):
+            first = entry_id(session.id, session.flushed_to + 1)
+            lines = lines_of(
+                await self._sessions.database.read(
+                    lambda tx: store.messages(
+                        tx, session.id, MAX_MESSAGES, first, since=session.first_seq
+                    )
+                )
+            )
+        return [line for line in lines if number_of(line.entry) > session.flushed_to]
+
     async def _request(
         self, active: ActiveSession, lines: Sequence[Line], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
         meter = Meter()
         limits = await self._sessions.for_chores(active.limits, conversation, meter)
+        said = sum(size_of(line.message, limits.count) for line in lines)
+        parts = 1 + said // _most(limits.window.tokens)
         return FlushRequest(
             model=limits.model,
             model_name=limits.name,
@@ -379,18 +456,35 @@ class FlushService:
             ),
             language=conversation.language,
             max_tokens=limits.budget.output,
-            timeout=self._config.memory_flush_timeout,
+            timeout=limits.seconds(
+                self._config.memory_flush_timeout,
+                FLUSH_SECONDS,
+                prompt=said + parts * BESIDE,
+                answer=parts * ANSWER,
+            ),
             meter=meter,
         )
 
 
-def _unsaved(active: ActiveSession) -> list[Line]:
-    """What was said since memory was saved; nothing where several people are taken for one."""
-    session = active.cached.session
-    if active.sender == MANY:
-        return []  # what one person said is not for another one's memory
-    said = active.cached.history.lines
-    return [line for line in said if number_of(line.entry) > session.flushed_to]
+def _most(window: int) -> int:
+    """How many tokens of a conversation are shown at a time; less where the rules take much."""
+    return int(window * (SMALL_SHARE if window < NARROW else WINDOW_SHARE))
+
+
+def why_of(error: ConfidantError) -> str:
+    """Why saving failed, as a part of the key of a sentence."""
+    kinds = ((ModelTimeout, "slow"), (ModelUnreachable, "unreachable"), (LimitReached, "limit"))
+    return next((why for kind, why in kinds if isinstance(error, kind)), "failed")
+
+
+def told(language: str, session: Session, left: Unsaved, zone: tzinfo | None) -> str:
+    """What somebody is told of a conversation that could not be saved. Pure."""
+    why = text(language, f"unsaved.why.{left.why or 'failed'}")
+    begun = shown_at(language, moment(session.started_at, zone))
+    if left.is_given_up:
+        return text(language, "unsaved.given_up", begun=begun, why=why, tries=left.tries)
+    when = shown_at(language, moment(left.at, zone))
+    return text(language, "unsaved.again", begun=begun, why=why, when=when)
 
 
 def _system(context: ToolContext, wishes: str) -> str:

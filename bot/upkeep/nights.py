@@ -7,9 +7,8 @@ nothing is changed there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -19,13 +18,14 @@ import structlog
 
 from bot.agent.limits import ModelLimits
 from bot.agent.models import Request, TextDelta
+from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock, moment
 from bot.config import OFFLINE, Config, NightConfig
 from bot.context import tokens
 from bot.delivery.outbox import Extra
-from bot.errors import ConfidantError, StorageError, ToolError
+from bot.errors import ConfidantError, ModelPutOff, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -49,6 +49,7 @@ from bot.upkeep.active_session import ActiveSessions
 
 MOST_TOKENS: Final = 2_000  # of an answer
 SECONDS: Final = 120.0  # for it
+PUT_OFF: Final = 20  # times that it is asked again because a person needed the model
 
 log = structlog.get_logger(__name__)
 
@@ -79,12 +80,17 @@ class NightModel:
 
         async with self._sessions.allowance.chore(conversation):
             async with self._committer.counting(self._clock, spent):
-                reply = await _asked(limits, conversation.language, listed, meter)
+                reply = ""
+                for _ in range(PUT_OFF):
+                    with suppress(ModelPutOff):  # a person needed the model: wait for a place again
+                        reply = await _asked(limits, conversation.language, listed, meter)
+                        break
             await self._committer.count(self._clock(), spent())
         return reply
 
 
 async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
+    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
     request = Request(
         model=limits.name,
         system=SYSTEM,
@@ -94,11 +100,13 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
         purpose="night",
         on_usage=meter.hear,
         on_asked=meter.asks,
+        tokens=sent,
     )
+    seconds = limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)
     meter.asks(limits.name)
     written: list[str] = []
     try:
-        async with asyncio.timeout(SECONDS), aclosing(limits.model.stream(request)) as events:
+        async with time_limit(seconds), aclosing(limits.model.stream(request)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     written.append(event.text)
@@ -106,9 +114,8 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
                     meter.replied(event)
                     return event.message.text
     except BaseException as error:
-        sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
         meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
-        if not isinstance(error, (ConfidantError, TimeoutError)):
+        if isinstance(error, ModelPutOff) or not isinstance(error, (ConfidantError, TimeoutError)):
             raise
         log.warning("memory.night_model_failed", error=type(error).__name__)
     return ""

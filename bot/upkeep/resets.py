@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from bot.identity import ConversationResolver, Place, PolicySnapshot
-from bot.sessions import inbox, reset, store
+from bot.sessions import inbox, reset, store, unsaved
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
 from bot.storage import Database
@@ -143,6 +143,7 @@ def _closed_if_over(
     if reason is None:
         return session, None
     unit.change(session.id, ended_by=reason, ended_at=unit.now)
+    unsaved.mark(unit.tx, session.id, unit.now)
     log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
     return unit.sessions[session.id], reason
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 import structlog
 
 from bot.agent.models import Reply, Request, TextDelta, Writer
+from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
+from bot.config import SUMMARY_SECONDS
 from bot.context import excerpt, quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (
@@ -24,6 +26,7 @@ from bot.errors import (
     ModelBadReply,
     ModelContextFull,
     ModelError,
+    ModelPutOff,
     ModelRefused,
     ModelTooLarge,
 )
@@ -33,6 +36,7 @@ SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
 LEAST_TOKENS = 100
 LEAST_WORDS = 4  # tokens; what is shorter says nothing
+PUT_OFF = 20  # times that it is begun again because a person needed the model
 ROOM = 2  # how much longer a reply may be than it was asked to be
 WORDS_PER_TOKEN = 0.7
 SHRINKS = (1.0, 0.5, 0.25)  # of the parts, when the model's service finds them too large
@@ -102,7 +106,7 @@ class SummaryRequest:
     window: int
     previous: str = ""
     focus: str = ""
-    timeout: float = 180.0  # seconds
+    timeout: float = SUMMARY_SECONDS
     last_resort: bool = False
     meter: Meter = field(default_factory=Meter)
 
@@ -127,9 +131,17 @@ class Summariser:
         Raises:
             CompactionFailed: there is none, for whatever reason; nothing is half done.
         """
+        for _ in range(PUT_OFF):
+            with suppress(ModelPutOff):  # a person needed the model: wait for a place again
+                return await self._summary(request)
+        raise CompactionFailed("the model was needed for others each time")
+
+    async def _summary(self, request: SummaryRequest) -> Summary:
         try:
-            async with asyncio.timeout(request.timeout):
+            async with time_limit(request.timeout):
                 return Summary(await _Work(request).summary())
+        except ModelPutOff:
+            raise
         except (ModelError, TimeoutError, CompactionFailed) as error:
             log.warning("compaction.no_summary", error=type(error).__name__)
             if request.last_resort and not isinstance(error, LimitReached):
@@ -251,6 +263,8 @@ class _Work:
             said=tuple(material),
             on_usage=asked.meter.hear,
             on_asked=asked.meter.asks,
+            tokens=tokens.estimate(_SYSTEM) + tokens.estimate(prompt),
+            is_awaited=asked.last_resort,
         )
         asked.meter.asks(asked.model_name)
         reply: Reply | None = None

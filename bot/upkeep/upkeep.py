@@ -7,15 +7,17 @@ told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from bot import fencing
+from bot.clock import Clock
 from bot.config import Config, ContextConfig
 from bot.identity import Conversation
+from bot.sessions import unsaved
 from bot.sessions.store import Session
 from bot.upkeep import policy
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Kind
@@ -35,7 +37,15 @@ class Upkeep:
         sessions: ActiveSessions,
         flushes: FlushService,
         compactions: CompactionService,
+        *,
+        clock: Clock,
+        owns: Callable[[], bool],
+        is_alone: bool,
     ) -> None:
+        """`owns` is true for the node that does again what failed, `is_alone` for the only one."""
+        self._clock = clock
+        self._owns = owns
+        self._is_first = is_alone
         self._config = config
         self.sessions = sessions
         self._flushes = flushes
@@ -86,13 +96,18 @@ class Upkeep:
     async def compact_now(self, active: ActiveSession) -> bool:
         """Compact now, before a request that would not fit; True when there is more room.
 
-        One that runs already is waited for; if that fails, another one tries harder.
+        One that runs already is waited for; if that fails, another one tries harder. One that has
+        not begun, because memory is being saved first, makes way.
         """
-        running = self._tasks.get((active.cached.session.id, "compaction"))
-        if running is not None and await _is_done(running):
+        id_ = active.cached.session.id
+        running = self._tasks.get((id_, "compaction"))
+        if running is not None and (id_, "flush") in self._tasks:
+            running.cancel()
+            await asyncio.wait({running})
+        elif running is not None and await _is_done(running):
             return True
         work = self._compact(active, "forced")
-        return await _is_done(self._begin(active.cached.session.id, "compaction", work))
+        return await _is_done(self._begin(id_, "compaction", work))
 
     # --- asked by commands and at the end of a conversation ---------------------------------------
 
@@ -114,6 +129,24 @@ class Upkeep:
         work = self._flushes.of_ended(session, quietly=True)
         await asyncio.wait({self._begin(session.id, "flush", work)})
 
+    async def look(self) -> None:
+        """Save what could not be saved before, as far as its time has come.
+
+        Where nobody else does the same, the first look finds what the program was at as it ended.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        now, interrupted = self._clock(), self._is_first
+        self._is_first = False
+        if not self._owns() or not self._config.enable_memory_flush:
+            return
+        found = await self.sessions.database.read(
+            lambda tx: unsaved.due(tx, now, interrupted=interrupted)
+        )
+        for session_id in found:
+            self._begin(session_id, "flush", self._flushes.again(session_id))
+
     async def stop(self) -> None:
         """Give up what is running; it is done again when it is due again."""
         tasks = list(self._tasks.values())
@@ -124,11 +157,22 @@ class Upkeep:
     # ----------------------------------------------------------------------------------------------
 
     async def _compact(self, active: ActiveSession, why: Why, focus: str = "") -> Outcome:
-        """Save memory if this cycle has not, and make room whether that works or not."""
-        if self._config.enable_memory_flush and not active.cached.session.is_flushed:
-            flush = self._flushes.run(active, quietly=True, early=why == "wished")
-            await asyncio.wait({self._begin(active.cached.session.id, "flush", flush)})
-        return await self._compactions.run(active, why, focus)
+        """Save memory if this cycle has not, and make room whether that works or not.
+
+        When a person waits for the room, memory is saved afterwards: it reads the transcript.
+        """
+        saves = self._config.enable_memory_flush and not active.cached.session.is_flushed
+        if saves and why != "forced":
+            await asyncio.wait({self._begin_flush(active, why)})
+        outcome = await self._compactions.run(active, why, focus)
+        if saves and why == "forced":
+            self._begin_flush(active, why)
+        return outcome
+
+    def _begin_flush(self, active: ActiveSession, why: Why) -> asyncio.Task[Any]:
+        # The receipt of the summary tells what was saved before it, and only that.
+        work = self._flushes.run(active, quietly=why != "forced", early=why != "full")
+        return self._begin(active.cached.session.id, "flush", work)
 
     def _begin(
         self, session_id: str, kind: Kind, work: Coroutine[Any, Any, Any]

@@ -121,12 +121,12 @@ async def test_an_address_is_asked_as_an_ollama_is_and_needs_no_key(tmp_path):
 
 async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_path):
     async with completions_api.running(completions_api.says("Hi.")) as api:
-        small = completions_api.models({"id": "small", "max_model_len": 8_192})
+        small = completions_api.models({"id": "small", "max_model_len": 2_048})
         api.pages["/v1/models"] = lambda _body: small
         async with started(tmp_path) as program:
             await program.post("/settings/start/model", service="address", address=api.root)
             status, page = await program.post("/settings/start/use", model="small")
-            assert (status, "fewer than 16 000 tokens" in page) == (422, True)
+            assert (status, "fewer than 4 000 tokens" in page) == (422, True)
             assert program.kept == ""
 
 

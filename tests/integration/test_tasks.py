@@ -243,7 +243,7 @@ async def test_a_run_that_was_given_up_says_nothing_when_it_comes_back(tmp_path)
         await engine.ask(AT_THREE)
         await due(engine, hours=3)
         await begun.wait()
-        await due(engine, hours=1)  # another look, when it has taken far too long
+        await due(engine, hours=2)  # another look, when it has taken far too long
         goes_on.set()
         await ran(engine)
         assert "failed" in await engine.ask("/reminders 1")

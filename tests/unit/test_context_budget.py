@@ -265,15 +265,15 @@ def test_configuration_never_makes_a_window_larger(reported, cap):
 @pytest.mark.parametrize(
     ("tokens", "small", "too_small"),
     [
-        (15_999, True, True),
-        (16_000, True, False),
-        (16_001, True, False),
+        (3_999, True, True),
+        (4_000, True, False),
+        (15_999, True, False),
         (31_999, True, False),
         (32_000, False, False),
         (32_001, False, False),
     ],
 )
-def test_a_window_is_small_below_32_000_and_too_small_below_16_000(tokens, small, too_small):
+def test_a_window_is_small_below_32_000_and_too_small_below_4_000(tokens, small, too_small):
     window = resolve(tokens, DEFAULTS, "m")
     assert (window.is_small, window.is_too_small) == (small, too_small)
 
@@ -281,6 +281,8 @@ def test_a_window_is_small_below_32_000_and_too_small_below_16_000(tokens, small
 @pytest.mark.parametrize(
     ("window", "expected"),
     [
+        (4_096, Budget(4_096, 512, 1_024, 3_072, 2_868, 682, 3_584)),
+        (15_999, Budget(15_999, 1_999, 3_999, 12_000, 11_200, 2_666, 14_000)),
         (16_000, Budget(16_000, 4_000, 4_000, 12_000, 11_200, 2_666, 12_000)),
         (32_000, Budget(32_000, 8_000, 8_000, 24_000, 22_400, 5_333, 24_000)),
         (120_000, Budget(120_000, 8_192, 20_000, 100_000, 96_000, 20_000, 111_808)),

@@ -57,7 +57,7 @@ def test_what_is_named_is_there():
     assert len(named) > 15
     assert [path for path in named if not (ROOT / path).exists()] == []
     goals = (ROOT / "Makefile").read_text("utf-8")
-    for goal in re.findall(r"`make (\w+)", page):
+    for goal in re.findall(r"`make ([\w-]+)", page):
         assert re.search(rf"^{goal}:", goals, re.MULTILINE), goal
     for link in re.findall(r"\]\(([\w./-]+\.md)", page):
         assert (ROOT / link).exists()

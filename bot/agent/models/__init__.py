@@ -30,7 +30,8 @@ class ToolSpec:
     what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
     `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
     configuration says otherwise. Before one that `changes` something the person is asked. A call
-    may take `timeout` seconds; as long as most tools may, when that is None.
+    may take `timeout` seconds; as long as most tools may, when that is None. `short` is the same
+    in few words, for a small window or a model that reads slowly; one without is left out there.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ToolSpec:
     built_in: bool = False
     changes: bool = False
     timeout: float | None = None
+    short: ToolSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,9 @@ class Request:
     `folding` is that of the conversation whose messages come before `begins`. `thinking` is how
     much of it the person asked for; `extra` has the fields that options add to the body. With
     `must_see` a model that takes no pictures raises `ModelBlind` rather than leave out those of
-    this turn.
+    this turn. `tokens` is about how many there are to read, 0 when nobody counted. Somebody waits
+    for what `is_awaited`, although it is a chore. Before the first word the service may be silent
+    for `silence` seconds; None is as long as was configured.
     """
 
     model: str
@@ -110,6 +114,9 @@ class Request:
     folding: Folding = field(default_factory=Folding, repr=False, compare=False)
     thinking: Thinking = ""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tokens: int = 0
+    is_awaited: bool = False
+    silence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

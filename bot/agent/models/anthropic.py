@@ -53,7 +53,7 @@ class AnthropicModel(ServiceModel):
 
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, body: bytes
+        self, connection: Connection, body: bytes, silence: float | None
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; while the SDK is still being loaded they come without it."""
         sdk = self._sdk
@@ -61,7 +61,7 @@ class AnthropicModel(ServiceModel):
         client = sdk.result() if sdk is not None and is_there else None
         way = client(connection, self.key or NO_KEY) if client is not None else connection
         try:
-            async with way.stream("/v1/messages", body) as events:
+            async with way.stream("/v1/messages", body, silence) as events:
                 yield events
         finally:
             if not self._closed:  # for the next one: beside this it would take half of the time

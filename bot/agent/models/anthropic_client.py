@@ -14,7 +14,7 @@ import aiohttp
 import anthropic
 import httpx2
 
-from bot.agent.models.connection import MOST_REFUSAL, Connection
+from bot.agent.models.connection import MOST_REFUSAL, Connection, limits
 from bot.agent.models.sse import events
 from bot.agent.models.wire import Json, Refused
 
@@ -38,7 +38,9 @@ class Client:
         )
 
     @asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[AsyncIterator[Json]]:
+    async def stream(
+        self, path: str, body: bytes, silence: float | None
+    ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events that a service answers to a body of JSON, for the length of an `async with`.
 
         They are as the service sent them: the SDK's own reader gives up on one that others
@@ -50,7 +52,10 @@ class Client:
         """
         try:
             answer = await self._client.post(
-                path, content=body, cast_to=httpx2.Response, options={"headers": _RAW}
+                path,
+                content=body,
+                cast_to=httpx2.Response,
+                options={"headers": _RAW, "timeout": silence},
             )
         except anthropic.APIStatusError as error:
             raise Refused(error.status_code, error.response.headers, error.body) from error
@@ -75,6 +80,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         known = request.headers.items()
+        silence: float | None = request.extensions["timeout"]["read"]
         answer = await self._session.request(
             request.method,
             str(request.url),
@@ -82,6 +88,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             headers={name: value for name, value in known if name not in self._foreign},
             allow_redirects=False,
             auto_decompress=False,
+            timeout=self._session.timeout if silence is None else limits(silence),
         )
         body = _Body(answer)
         return httpx2.Response(answer.status, headers=answer.raw_headers, stream=body)

@@ -49,24 +49,30 @@ class Connection:
             proxy,
             limit=CONNECTIONS,
             headers=self.headers,
-            timeout=aiohttp.ClientTimeout(
-                connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
-            ),
+            timeout=limits(timeout),
             max_field_size=MOST_HEADER,
         )
 
     @asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[AsyncIterator[Json]]:
+    async def stream(
+        self, path: str, body: bytes, silence: float | None
+    ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events that a service answers to a body of JSON, for the length of an `async with`.
 
         A server that does not stream answers with one event for the whole.
+
+        `silence` is how many seconds it may say nothing, if not as long as is configured.
 
         Raises:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
         async with self.session.post(
-            self.url + path, data=body, headers=_STREAMED, allow_redirects=False
+            self.url + path,
+            data=body,
+            headers=_STREAMED,
+            allow_redirects=False,
+            timeout=self.session.timeout if silence is None else limits(silence),
         ) as answer:
             await _look(answer)
             if answer.content_type == "application/json":
@@ -109,6 +115,13 @@ class Connection:
     async def close(self) -> None:
         """Close all that is open."""
         await self.session.close()
+
+
+def limits(silence: float) -> aiohttp.ClientTimeout:
+    """The time limits of a request during which a service may say nothing for so many seconds."""
+    return aiohttp.ClientTimeout(
+        connect=silence, sock_connect=min(CONNECT_TIMEOUT, silence), sock_read=silence
+    )
 
 
 async def _look(answer: aiohttp.ClientResponse) -> None:

@@ -71,10 +71,10 @@ class OpenAIModel(ServiceModel):
 
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, body: bytes
+        self, connection: Connection, body: bytes, silence: float | None
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; a server that does not stream has one for the whole."""
-        async with connection.stream("/chat/completions", body) as events:
+        async with connection.stream("/chat/completions", body, silence) as events:
             yield events
 
     def reader(self) -> CompletionReader:

@@ -18,7 +18,17 @@ from bot.agent.models.catalog import TextStore
 from bot.agent.models.offline import OfflineModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel
-from bot.config import ANTHROPIC, OFFLINE, OPENAI, ModelsConfig, ServiceConfig
+from bot.agent.models.slots import Slots, is_chore
+from bot.agent.models.speed import Speed, Stopwatch
+from bot.config import (
+    ANTHROPIC,
+    OFFLINE,
+    OPENAI,
+    SILENCE_SECONDS,
+    ModelsConfig,
+    ServiceConfig,
+)
+from bot.context import tokens
 from bot.errors import (
     ModelBilling,
     ModelBlind,
@@ -26,6 +36,7 @@ from bot.errors import (
     ModelFailed,
     ModelNotFound,
     ModelRateLimited,
+    ModelTimeout,
     ModelUnreachable,
 )
 from bot.messages import Message, Opaque, Picture
@@ -76,6 +87,8 @@ class Models:
         self._breakers: dict[str, Breaker] = {}  # of models that failed
         self._asked: Counter[int] = Counter()  # replies that are being written, by their service
         self._gone: dict[int, Model] = {}  # services that others stand in the place of
+        self.speeds: dict[str, Speed] = {}  # of models, as they were measured
+        self._slots: dict[str, Slots] = {}  # of services
 
     async def configure(
         self,
@@ -91,6 +104,8 @@ class Models:
         self._configured = configured
         self._fallback = tuple(self.full(name) for name in fallback)
         self._breakers.clear()
+        for service, slots in self._slots.items():
+            slots.configure(self._lanes(service))
         for each in [each for each in self._gone if not self._asked[each]]:
             await self._gone.pop(each).close()
 
@@ -140,9 +155,9 @@ class Models:
                 model, own_name = self.find(name)
                 async with (
                     self._asking(model),
-                    aclosing(model.stream(_for_service(asked, name, own_name))) as events,
+                    aclosing(self._timed(model, _for_service(asked, name, own_name), name)) as told,
                 ):
-                    async for event in events:
+                    async for event in told:
                         has_begun = True
                         yield event if isinstance(event, TextDelta) else _owned(event, name)
             except ModelError as error:
@@ -174,6 +189,93 @@ class Models:
         if before and _shows_pictures(request):
             return [(name, replace(hasty, must_see=True)) for name in (*before, last)]
         return [*((name, hasty) for name in before), (last, request)]
+
+    async def _timed(
+        self, model: Model, request: Request, name: str
+    ) -> AsyncGenerator[TextDelta | Reply]:
+        """What a model writes, once there is a place for it; how fast it is, is learned here.
+
+        Raises:
+            ModelError: as in `stream`.
+        """
+        service = name.partition("/")[0]
+        if service not in self._slots:
+            self._slots[service] = Slots(self._lanes(service))
+        slots, watch = self._slots[service], Stopwatch(self._now)
+        since = asyncio.get_running_loop().time()
+        async with slots.taken(chore=is_chore(request)) as call:
+            sent = self._watched(request, watch, service, name, call.began - since)
+            try:
+                async with aclosing(model.stream(sent)) as events:
+                    async for event in events:
+                        if isinstance(event, TextDelta):
+                            if not watch.has_begun:
+                                slots.spoke(call)
+                            watch.hear(tokens.estimate(event.text))
+                        else:
+                            self._learn(name, watch.whole(self.speed(name), event.usage))
+                        yield event
+            except (ModelTimeout, asyncio.CancelledError):
+                if self._is_own(service):  # any other one may be out of order
+                    self._learn(name, watch.broken_off(self.speed(name), request.tokens))
+                raise
+
+    def _watched(
+        self, request: Request, watch: Stopwatch, service: str, name: str, waited: float
+    ) -> Request:
+        """A request whose way is timed, and whose limits do not count what it `waited`."""
+        on_asked, on_thought = request.on_asked, request.on_thought
+
+        def asked(model: str) -> None:
+            watch.start()
+            if on_asked is not None:
+                on_asked(model)
+
+        def thought(words: str) -> None:
+            watch.hear(tokens.estimate(words), thought=True)
+            if on_thought is not None:
+                on_thought(words)
+
+        watch.start()
+        deadline = request.deadline and request.deadline + waited
+        silence = self._silence(service, name, request.tokens)
+        return replace(
+            request,
+            on_asked=asked,
+            on_thought=thought if request.on_thought is not None else None,
+            deadline=deadline,
+            silence=silence,
+        )
+
+    def _silence(self, service: str, name: str, prompt: int) -> float | None:
+        """Seconds a service may be silent before its first word; None is as configured."""
+        section, speed = self._config.services.get(service), self.speed(name)
+        if section is None or not (self._is_own(service) or speed.prompt):
+            return None
+        configured = section.of_model(name.partition("/")[2]).timeout
+        return speed.limit(configured, SILENCE_SECONDS, prompt=prompt, output=0)
+
+    def speed(self, name: str) -> Speed:
+        """How fast a model is, by its full name, as far as that was measured."""
+        return self.speeds.get(name, Speed())
+
+    def _learn(self, name: str, speed: Speed) -> None:
+        if speed != Speed():
+            self.speeds[name] = speed
+
+    def _lanes(self, service: str) -> int | None:
+        """How many requests a service answers at once, 0 for any number; None is to be found out.
+
+        Only a service at an address of its own may be a single machine.
+        """
+        section = self._config.services.get(service)
+        lanes = section.lanes if section is not None else 0
+        return 0 if lanes is None and not self._is_own(service) else lanes
+
+    def _is_own(self, service: str) -> bool:
+        """True for a service at an address of its own."""
+        section = self._config.services.get(service)
+        return section is not None and bool(section.base_url)
 
     def _candidates(self, name: str) -> tuple[str, ...]:
         """The models to try in their order, without those that are spared; all if all are."""

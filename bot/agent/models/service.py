@@ -106,9 +106,12 @@ class ServiceModel(ABC):
 
     @abstractmethod
     def opened(
-        self, connection: Connection, body: bytes
+        self, connection: Connection, body: bytes, silence: float | None
     ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
-        """A request, sent: for the length of an `async with` the events that come."""
+        """A request, sent: for the length of an `async with` the events that come.
+
+        The first may take `silence` seconds; None is as long as is configured.
+        """
 
     @abstractmethod
     def reader(self) -> ReplyReader:
@@ -159,7 +162,7 @@ class ServiceModel(ABC):
         while True:
             reply, has_begun = self.reader(), False
             try:
-                async with self.opened(connection, asking.body) as events:
+                async with self.opened(connection, asking.body, request.silence) as events:
                     async for event in events:
                         words = _words(reply, event)
                         _tell(request, reply, has_begun=has_begun)

@@ -17,7 +17,7 @@ from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
 from bot.channel import Finding
 from bot.config import ModelsConfig
-from bot.context.budget import TOO_SMALL
+from bot.context.budget import NARROW, TOO_SMALL
 from bot.errors import ModelError
 from bot.messages import Message, Picture, Text, ToolResult, ToolUse
 
@@ -56,11 +56,11 @@ async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | 
         return 0
     async with opened(config, service) as model:
         told = (await model.check(name)).max_input_tokens if isinstance(model, Checked) else 0
-        if not 0 < told < TOO_SMALL:
+        if not 0 < told < NARROW:
             return 0
         if isinstance(model, OpenAIModel) and await model.can_widen(name, WIDE):
             return WIDE
-    return None
+        return None if told < TOO_SMALL else 0
 
 
 SECONDS: Final = 60.0  # that trying a model may take

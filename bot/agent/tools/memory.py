@@ -134,6 +134,9 @@ class MemoryWrite:
         "this tool answered that it is stored.",
         tells_origins=True,
         built_in=True,
+        short="Store one fact as a whole sentence. Use it when the person asks you to remember "
+        "something or tells a lasting fact about themselves.",
+        few=("text",),
     )
 
     def __init__(self, notes: Notes, files: SpaceFiles) -> None:

@@ -70,13 +70,35 @@ class Parameters(BaseModel):
 
     @classmethod
     def spec(
-        cls, name: str, description: str, *, tells_origins: bool = False, built_in: bool = False
+        cls,
+        name: str,
+        description: str,
+        *,
+        tells_origins: bool = False,
+        built_in: bool = False,
+        short: str = "",
+        few: tuple[str, ...] = (),
     ) -> ToolSpec:
-        """The tool as a language model sees it; the same bytes every time."""
+        """The tool as a language model sees it; the same bytes every time.
+
+        `short` is its description for a small model, which is told of a `few` parameters only.
+        """
         schema = cls.model_json_schema(schema_generator=_PlainSchema)
         plain = {key: schema[key] for key in ("type", "properties", "required") if key in schema}
         plain["additionalProperties"] = False
-        return ToolSpec(name, description, plain, tells_origins, built_in)
+        if not short:
+            return ToolSpec(name, description, plain, tells_origins, built_in)
+        fields = {each: {"type": plain["properties"][each]["type"]} for each in few}
+        needed = [each for each in plain.get("required", ()) if each in few]
+        brief = {"type": "object", "properties": fields, "required": needed}
+        return ToolSpec(
+            name,
+            description,
+            plain,
+            tells_origins,
+            built_in,
+            short=ToolSpec(name, short, brief, tells_origins, built_in),
+        )
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:

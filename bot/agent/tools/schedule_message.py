@@ -98,6 +98,9 @@ class ScheduleMessage:
         "reminder is set only after this tool answered with its time.",
         tells_origins=True,
         built_in=True,
+        short="Set a reminder: text to send the person later, in_minutes from now, or at a local "
+        "date and time such as 2026-12-24T18:00.",
+        few=("text", "in_minutes", "at"),
     )
 
     def __init__(self, planner: Planner) -> None:

@@ -79,6 +79,8 @@ class MemorySearch:
         "memory_get shows more of a file.",
         tells_origins=True,
         built_in=True,
+        short="Search notes and past conversations for what the person told before.",
+        few=("query",),
     )
 
     def __init__(

@@ -16,6 +16,7 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext, asking
 from bot.agent.tools.artifacts import Artifacts, fitted
 from bot.agent.tools.asking import DecidedCall
+from bot.context import tokens
 from bot.errors import NotVisible, ToolError
 from bot.identity.access import Permission, ToolRights, permission
 from bot.messages import ToolResult, ToolUse
@@ -24,6 +25,8 @@ from bot.tool_results import Asked, Refused
 
 TIMEOUT = 30.0  # seconds
 MAX_LISTS = 64  # lists of tools that are kept at hand: people with the same rights share one
+SHORT = "short"  # what marks the lists of short prompts
+SHORT_TOOLS = 320  # tokens of all tools of a short prompt
 MARK = 16  # hexadecimal digits that tell the lists of a session apart
 
 NOT_GIVEN: Final = (
@@ -75,7 +78,7 @@ class Toolbox:
         self._artifacts = artifacts
         self._metrics = metrics
         self._timeout = timeout
-        self._lists: LRUCache[tuple[ToolRights, ...], ToolList] = LRUCache(MAX_LISTS)
+        self._lists: LRUCache[tuple[tuple[ToolRights, ...], bool], ToolList] = LRUCache(MAX_LISTS)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -99,16 +102,17 @@ class Toolbox:
             self._lists.clear()
         return self._tools
 
-    def offered(self, rights: tuple[ToolRights, ...]) -> ToolList:
-        """The tools that everybody who is answered may use."""
+    def offered(self, rights: tuple[ToolRights, ...], *, short: bool = False) -> ToolList:
+        """The tools that everybody who is answered may use; for a `short` prompt, few of them."""
         tools = self._now()  # first, as it drops the lists of tools that are gone
-        found = self._lists.get(rights)
+        found = self._lists.get((rights, short))
         if found is None:
             specs = [tool.spec for tool in tools.values()]
-            found = self._lists[rights] = _listed(
-                [spec for spec in specs if _permission(rights, spec).is_given],
-                [spec for spec in specs if spec.built_in],
-            )
+            given = [spec for spec in specs if _permission(rights, spec).is_given]
+            built_in = [spec for spec in specs if spec.built_in]
+            if short:
+                given, built_in = _few(given), _few(built_in)
+            found = self._lists[rights, short] = _listed(given, built_in, SHORT if short else "")
         return found
 
     async def run(self, use: ToolUse, context: ToolContext, *, may_ask: bool = True) -> ToolResult:
@@ -218,15 +222,31 @@ def _permission(rights: Iterable[ToolRights], spec: ToolSpec) -> Permission:
     return permission(rights, spec.name, built_in=spec.built_in, changes=spec.changes)
 
 
-def _listed(specs: Sequence[ToolSpec], built_in: Sequence[ToolSpec]) -> ToolList:
+def _few(specs: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """The tools of a short prompt: built-in ones in few words, others as far as there is room."""
+    every = list(specs)
+    found = {spec.name: spec.short for spec in every if spec.short is not None}
+    room = SHORT_TOOLS - sum(tokens.estimate(_json([spec])) for spec in found.values())
+    for spec in every:
+        room -= 0 if spec.built_in else tokens.estimate(_json([spec]))
+        if not spec.built_in and room >= 0:
+            found[spec.name] = spec
+    return [found[spec.name] for spec in every if spec.name in found]
+
+
+def _json(specs: Iterable[ToolSpec]) -> str:
     plain = [
         {"name": spec.name, "description": spec.description, "schema": dict(spec.schema)}
         for spec in specs
     ]
-    json = orjson.dumps(plain)
+    return orjson.dumps(plain).decode()
+
+
+def _listed(specs: Sequence[ToolSpec], built_in: Sequence[ToolSpec], kind: str) -> ToolList:
+    json = _json(specs)
     is_usual = list(specs) == list(built_in)
-    mark = "" if is_usual else hashlib.sha256(json).hexdigest()[:MARK]
-    return ToolList(tuple(specs), json.decode(), mark)
+    mark = "" if is_usual else hashlib.sha256(json.encode()).hexdigest()[:MARK]
+    return ToolList(tuple(specs), json, "-".join(filter(None, (kind, mark))))
 
 
 def _refused(use: ToolUse, reason: str, *, hidden: bool = False) -> ToolResult:
