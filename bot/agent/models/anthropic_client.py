@@ -55,7 +55,7 @@ class Client:
                 path,
                 content=body,
                 cast_to=httpx2.Response,
-                options={"headers": _RAW, "timeout": silence},
+                options={"headers": _RAW, **({} if silence is None else {"timeout": silence})},
             )
         except anthropic.APIStatusError as error:
             raise Refused(error.status_code, error.response.headers, error.body) from error

@@ -202,9 +202,8 @@ class Models:
         if service not in self._slots:
             self._slots[service] = Slots(self._lanes(service))
         slots, watch = self._slots[service], Stopwatch(self._now)
-        since = asyncio.get_running_loop().time()
         async with slots.taken(chore=is_chore(request)) as call:
-            sent = self._watched(request, watch, service, name, call.began - since)
+            sent = self._watched(request, watch, service, name, call.waited)
             try:
                 async with aclosing(model.stream(sent)) as events:
                     async for event in events:

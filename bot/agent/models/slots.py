@@ -30,9 +30,10 @@ def is_chore(request: Request) -> bool:
 class Call:
     """One request that was sent to a service."""
 
-    def __init__(self, began: float, beside: frozenset[Call]) -> None:
-        """`beside` are those that were running when it was sent."""
+    def __init__(self, began: float, waited: float, beside: frozenset[Call]) -> None:
+        """`beside` are those that were running when it was sent; it `waited` seconds for that."""
         self.began = began
+        self.waited = waited
         self.beside = beside
         self.has_spoken = False
         self.limit: asyncio.Timeout | None = None  # of a chore: what puts it off
@@ -66,8 +67,9 @@ class Slots:
         Raises:
             ModelPutOff: a person needs the place; only chores.
         """
-        await self._wait(chore=chore)
-        call = Call(asyncio.get_running_loop().time(), frozenset(self._running))
+        waited = await self._wait(chore=chore)
+        now = asyncio.get_running_loop().time()
+        call = Call(now, waited, frozenset(self._running))
         self._running.add(call)
         try:
             if not chore or not (self.limit or self.learns):
@@ -109,12 +111,14 @@ class Slots:
     def _waited(self, call: Call) -> bool:
         return asyncio.get_running_loop().time() - call.began >= WAITED
 
-    async def _wait(self, *, chore: bool) -> None:
+    async def _wait(self, *, chore: bool) -> float:
+        """Wait for a place; the seconds that took, 0 when there was one."""
         if not chore and not self.limit:
             self._put_off(len(self._running) if self.learns else 0)
-            return
+            return 0.0
         if self._has_room(chore=chore) and not (chore and self._must_wait):
-            return
+            return 0.0
+        since = asyncio.get_running_loop().time()
         line = self._chores if chore else self._people
         place = asyncio.get_running_loop().create_future()
         line.append(place)
@@ -133,6 +137,7 @@ class Slots:
                 line.remove(place)
             raise
         self._given -= 1
+        return asyncio.get_running_loop().time() - since
 
     def _has_room(self, *, chore: bool) -> bool:
         """True when one more can be sent; as long as nothing is known, a chore goes alone."""
