@@ -105,35 +105,10 @@ def test_events_of_messages_are_read_as_their_servers_mean_them(case):
 
 PIECES = st.sampled_from(
     [
-        "<think>",
-        "</think>",
-        "<thinking>",
-        "</thinking>",
-        "<tool_call>",
-        "</tool_call>",
-        "`",
-        "```\n",
-    ]
-    + [
-        "<|channel|>",
-        "analysis",
-        "<|message|>",
-        "<|end|>",
-        "<|start|>assistant",
-        "final",
-        "[TOOL_CALLS]",
-    ]
-    + [
-        '{"name": "look", "arguments": {}}',
-        "look",
-        "<|im_end|>",
-        " ",
-        "\n",
-        "a",
-        ". ",
-        "<",
-        "{",
-        "[",
+        *("<think>", "</think>", "<thinking>", "</thinking>", "<tool_call>", "</tool_call>"),
+        *("<|channel|>", "analysis", "<|message|>", "<|end|>", "<|start|>assistant", "final"),
+        *("[TOOL_CALLS]", "look", '{"name": "look", "arguments": {}}', "<|im_end|>"),
+        *("`", "```", " ", "\n", "a", ".", "<", "{", "["),
     ]
 )
 
@@ -317,7 +292,7 @@ THOUGHT = Opaque({"type": "thought", "field": "reasoning_content", "text": "plan
 
 @pytest.mark.parametrize(
     ("thoughts", "sent"),
-    [("never", [None, None]), ("kept", ["plan", None]), ("must", ["plan", ""])],
+    [("never", [None, None]), ("kept", ["plan", None]), ("needed", ["plan", ""])],
 )
 def test_thoughts_go_back_as_the_service_wants_them(thoughts, sent):
     talk = [

@@ -17,7 +17,7 @@ from bot.context.folding import Folding
 from bot.context.quoting import Said
 from bot.messages import Message
 
-Thoughts = Literal["never", "turn", "kept", "must"]
+Thoughts = Literal["never", "turn", "kept", "needed"]
 """Which of what a model thought goes back to it.
 
 None; what came before calls of the turn that runs; before calls of all turns; or that, and an empty

@@ -53,7 +53,7 @@ def body_of(
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    earlier = partial(_merge, thinks=thoughts in {"kept", "must"})
+    earlier = partial(_merge, thinks=thoughts in {"kept", "needed"})
     closed, messages = opened(request, f"anthropic.{thoughts}", earlier)
     for message in request.messages[request.begins :]:
         _merge(messages, message, thinks=thoughts != "never")
@@ -243,7 +243,7 @@ class Accumulator:
             self._thought.append(block.output.thought())
             self.replaced = block.output.replaced
             if self.replaced:
-                words = "".join([each.output.text for each in self._blocks if each.output])
+                words = self._text()
             return words
         if name == "partial_json":
             block.arguments.append(piece)
@@ -264,7 +264,11 @@ class Accumulator:
         outputs = [block.output for block in self._blocks if block.output is not None]
         rest = "".join([output.end() for output in outputs])
         self._thought += [output.thought() for output in outputs]
-        return rest
+        self.replaced = any(output.replaced for output in outputs)
+        return self._text() if self.replaced else rest
+
+    def _text(self) -> str:
+        return "".join([block.output.text for block in self._blocks if block.output is not None])
 
     @property
     def usage(self) -> Usage:

@@ -197,7 +197,7 @@ def _from_model(blocks: Sequence[Block], thoughts: Thoughts) -> Iterator[Json]:
                 for each in ours
                 if _is_thought(each)
             }
-    if thoughts == "must" and not message.keys() & {*REASONING, DETAILS}:
+    if thoughts == "needed" and not message.keys() & {*REASONING, DETAILS}:
         message[REASONING[0]] = ""  # of what another model said: there is no thought of it
     yield message
 
@@ -272,7 +272,7 @@ class CompletionReader:
             return "".join([self.feed(each) for each in cast("list[Json]", event)])
         try:
             choices: Sequence[Json] = event.get("choices") or ()
-            choice = choices[0] if choices else {}
+            choice: Json = (choices[0] if choices else None) or {}
             if failed := _failure(event, choice):
                 raise ErrorEvent(failed)
             if usage := event.get("usage") or choice.get("usage"):  # Kimi tells it there
@@ -305,7 +305,7 @@ class CompletionReader:
             thought = [("", _words_of(each.get("text") or each.get("summary"))) for each in details]
         for _, piece in thought[:1]:  # some send the same in both
             self._untold.append(self._thoughts.feed(piece))
-        return self._output.feed(self._words.feed(words)) if words else ""
+        return self._output.feed(self._words.feed(words) if words else "")
 
     def _call(self, delta: Json) -> None:
         """A piece of a tool call: some servers number them, some name them, some do neither."""
