@@ -12,6 +12,8 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from bot.messages import THOUGHTS
+
 FORMAT_VERSION = 1
 GONE = "(forgotten, as the person wished)"
 
@@ -122,6 +124,19 @@ def to_append(entry: Entry) -> NewEntry:
         entry.files,
         entry.failed,
     )
+
+
+def without_thoughts(line: str) -> str:
+    """A line without what a model thought, which its service alone is to have back."""
+    if '"opaque"' not in line:
+        return line
+    record = orjson.loads(line)
+    blocks = record.get("message", {}).get("content") or ()
+    thoughts = [each for each in blocks if (each.get("data") or {}).get("type") in THOUGHTS]
+    if not thoughts:
+        return line
+    record["message"]["content"] = [each for each in blocks if each not in thoughts]
+    return orjson.dumps(record).decode()
 
 
 def parse(line: str | bytes) -> Entry:

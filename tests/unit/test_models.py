@@ -123,15 +123,15 @@ async def test_a_service_is_shown_its_own_blocks_only():
     said: tuple[Message, ...] = (Message("user", (Text("hello"),)),)
     for name in ("ollama/m", "anthropic/claude-x"):
         said = (*said, (await run(found, Request(name, "", said))).message)
-    assert [m.blocks[0] for m in said[1:]] == [Opaque(thought.data, "ollama"), thought]
-    for name in ("ollama/m", "anthropic/claude-x"):
+    ours, theirs = (Opaque(thought.data, name) for name in ("ollama/m", "anthropic/claude-x"))
+    assert [m.blocks[0] for m in said[1:]] == [ours, theirs]
+    for name in ("ollama/m", "anthropic/claude-x", "ollama/other"):
         await run(found, Request(name, "", said))
-    last = [each.requests[-1].messages[1:] for each in (two, one)]
-    assert [m.blocks for m in last[0]] == [
-        (Opaque(thought.data, "ollama"), Text("Hi")),
-        (Text("Hi"),),
-    ]
-    assert [m.blocks for m in last[1]] == [(Text("Hi"),), (thought, Text("Hi"))]
+    last = [each.requests[-1].messages[1:] for each in (one, two)]
+    assert [m.blocks for m in last[0]] == [(Text("Hi"),), (theirs, Text("Hi"))]
+    assert [m.blocks for m in last[1]] == [(Text("Hi"),), (Text("Hi"),)]  # of another model
+    last_but_one = two.requests[-2].messages[1:]
+    assert [m.blocks for m in last_but_one] == [(ours, Text("Hi")), (Text("Hi"),)]
 
 
 CONFIG = ModelsConfig.model_validate({"two": {"kind": "openai"}, "three": {"kind": "openai"}})
