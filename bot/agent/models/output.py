@@ -133,7 +133,7 @@ class OutputFilter:
         """What was held back and turned out to be the reply, at its end."""
         self.replaced = False
         while self._marker is not None:
-            self._give_up()
+            self._give_up(is_end=True)
         held, self._held = self._held, ""
         self._emit(held)
         if not self._begun and not self._removed:
@@ -261,14 +261,14 @@ class OutputFilter:
         self._looked = int(len(data) - until == marker.longest)  # kept for what stands before it
         before = self._length
         self._collect(data[at:until])
-        if found is None:
-            self._held = data[until:]
-            is_long = marker.kind == "header" and self._length > _LONGEST_HEADER
-            if is_long or (self._key == _BARE and self._is_no_call(before)):
-                self._give_up()
-            return len(data)
-        self._close(found[0])
-        return found.end()
+        is_long = marker.kind == "header" and self._length > _LONGEST_HEADER
+        if found is not None and not is_long:
+            self._close(found[0])
+            return found.end()
+        self._held = data[until:]
+        if is_long or (self._key == _BARE and self._is_no_call(before)):
+            self._give_up()
+        return len(data)
 
     def _collect(self, words: str) -> None:
         if self._streams:
@@ -279,11 +279,11 @@ class OutputFilter:
 
     def _is_no_call(self, before: int) -> bool:
         """True when a reply that may be a bare call has just shown that it is none."""
-        if before < _TELLS[0] <= self._length and not _BARE_BEGIN.match("".join(self._block)):
+        first, last = _TELLS
+        if before < first <= self._length and not _BARE_BEGIN.match("".join(self._block)[:first]):
             return True
-        if not before < _TELLS[1] <= self._length:
-            return False
-        return not name_in("".join(self._block)[: _TELLS[1]], self._tools)
+        is_clear = before < last <= self._length
+        return is_clear and not name_in("".join(self._block)[:last], self._tools)
 
     def _close(self, end: str) -> None:
         """What began with a marker has ended."""
@@ -320,7 +320,7 @@ class OutputFilter:
         self._pending = ["\n\n"] if self._begun else []
         return True
 
-    def _give_up(self) -> None:
+    def _give_up(self, *, is_end: bool = False) -> None:
         """Nothing ends what a marker began: it was none, unless it holds a call or is a thought."""
         marker, raw = self._marker, "".join(self._block) + self._held
         assert marker is not None  # noqa: S101 - for the type checker
@@ -330,8 +330,9 @@ class OutputFilter:
             self._thoughts.append(raw)
             self._removed = self._removed or not self._begun
             return
-        if marker.kind == "call":
-            is_call = self._key != _BARE or is_whole_call(raw, self._tools)
+        if marker.kind == "call" and is_end:
+            is_bare = bool(_BARE_BEGIN.match(raw)) and is_whole_call(raw, self._tools)
+            is_call = self._key != _BARE or is_bare
             if is_call and (calls := calls_in(key + raw, self._tools)):
                 self.calls += calls
                 self._removed = True

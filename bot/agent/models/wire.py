@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,9 @@ NO_OUTPUT: Final = "(no output)"  # services take no blank text
 UNFINISHED: Final[frozenset[StopReason]] = frozenset({"max_tokens", "refusal", "context_full"})
 
 REPAIRABLE = 4_000  # characters; for what is worst to repair, twice as many take four times as long
+
+_LONGEST_END = 200  # characters in which that is looked for
+_BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|```)+\Z")  # what templates put after arguments
 
 _HIGH = ("\ud800", "\udbff")
 
@@ -237,8 +241,9 @@ def arguments_in(text: str) -> Json | None:
         if isinstance(value, str):  # JSON within JSON
             value = load(value)
     except (ValueError, RecursionError):
-        bare = text.strip()
-        if len(bare) <= REPAIRABLE and bare[0] in '{["' and bare[-1] in "}]\"'`>":
+        bare = text.strip() if len(text) <= REPAIRABLE else ""
+        bare = bare[:-_LONGEST_END] + _BEHIND.sub("", bare[-_LONGEST_END:])
+        if bare and bare[0] in '{["' and bare[-1] in "}]\"'":
             value = _repaired(bare)
     return whole(cast("Json", value)) if isinstance(value, dict) else None
 
