@@ -45,7 +45,8 @@ UNFINISHED: Final[frozenset[StopReason]] = frozenset({"max_tokens", "refusal", "
 REPAIRABLE = 4_000  # characters; for what is worst to repair, twice as many take four times as long
 
 _LONGEST_END = 200  # characters in which that is looked for
-_BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|```)+\Z")  # what templates put after arguments
+# What templates put after arguments.
+_BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|<[^<>]{1,40}[|｜]>|```)+\Z")
 
 _HIGH = ("\ud800", "\udbff")
 
