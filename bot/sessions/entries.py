@@ -17,6 +17,7 @@ from bot.messages import THOUGHTS
 FORMAT_VERSION = 1
 GONE = "(forgotten, as the person wished)"
 
+_NOTHING: Mapping[str, Any] = {}
 _KNOWN_BLOCKS = frozenset({"text", "tool_use", "tool_result"})
 
 Kind = Literal["message", "command", "notice", "compaction"]
@@ -132,7 +133,7 @@ def without_thoughts(line: str) -> str:
         return line
     record = orjson.loads(line)
     blocks = record.get("message", {}).get("content") or ()
-    thoughts = [each for each in blocks if (each.get("data") or {}).get("type") in THOUGHTS]
+    thoughts = [each for each in blocks if each.get("data", _NOTHING).get("type") in THOUGHTS]
     if not thoughts:
         return line
     record["message"]["content"] = [each for each in blocks if each not in thoughts]

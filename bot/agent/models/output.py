@@ -16,7 +16,9 @@ from typing import Any, Final, Literal
 from bot.agent.models.text_calls import calls_in, is_whole_call, name_in
 from bot.agent.models.wire import TextCall
 
-_TABLE = tomllib.loads(resources.files(__package__).joinpath("markers.toml").read_text("utf-8"))
+_TABLE = tomllib.loads(
+    resources.files("bot.agent.models").joinpath("markers.toml").read_text("utf-8")
+)
 _LONGEST_HEADER = 200  # characters; gpt-oss names a channel, a tool and a format in it
 _BARE: Final = "{"  # the key of a call that is the whole reply
 _BARE_BEGIN = re.compile(

@@ -88,7 +88,7 @@ def _tagged(name: str, inner: str, tools: Tools) -> TextCall:
 
 def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
     """Arguments that came as words, as what the tool's schema says they are."""
-    kinds: Mapping[str, Any] = schema.get("properties") or {}
+    kinds: Mapping[str, Json] = schema.get("properties") or {}
     typed: Json = {}
     for key, value in pairs:
         words = value.removeprefix("\n").removesuffix("\n")
@@ -171,7 +171,7 @@ def _from_json(value: object, tools: Tools) -> list[TextCall]:
             return _from_json(fields[wrapped], tools)
     name = next((fields[key] for key in _NAMES if isinstance(fields.get(key), str)), "")
     name = own_name(name, tools)
-    arguments: object = next((fields[key] for key in _ARGUMENTS if key in fields), {})
+    arguments: object = next((fields[key] for key in _ARGUMENTS if key in fields), None)
     raw = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
     return [_called(name, raw, tools)] if name in tools else []
 

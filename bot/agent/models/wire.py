@@ -202,7 +202,7 @@ def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse 
     found = None if stop in UNFINISHED else arguments_in(arguments)
     if stop in UNFINISHED:
         with suppress(ValueError):
-            found = load(arguments) if arguments.strip() else {}
+            found = load(arguments or "{}")
     if isinstance(found, dict) and name:
         return ToolUse(id_, name, whole(cast("Json", found)))
     if stop in UNFINISHED:
