@@ -159,7 +159,7 @@ async def test_it_is_seen_while_it_is_thought_and_goes_to_its_service_alone_afte
     assert any(each.name == "confidant.db" for each in files)
     for each in files:  # its conversation keeps it, for its service alone
         is_kept = kind != "<think>" and (
-            each.name.startswith("confidant.db") or each.suffix == ".jsonl"
+            each.name.startswith("confidant") or each.suffix == ".jsonl"
         )
         assert is_kept or SECRET.encode() not in each.read_bytes(), each
     assert logs
