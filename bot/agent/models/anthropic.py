@@ -40,7 +40,10 @@ class AnthropicModel(ServiceModel):
 
     def usual(self, model: str) -> Capabilities:
         """What a model takes: those that think by themselves also tell what, if asked to."""
-        return Capabilities(thinking=not self.has_own_endpoint and model in KNOWN_NAMES)
+        if self.has_own_endpoint:
+            return Capabilities(thinking=False)
+        # Anthropic itself takes thoughts back only behind the very same messages.
+        return Capabilities(thinking=model in KNOWN_NAMES, reasoning="turn")
 
     def headers(self, key: str) -> Mapping[str, str]:
         """The key. Others than Anthropic's own service read it from the header it had at first."""
@@ -82,9 +85,9 @@ class AnthropicModel(ServiceModel):
             self._sdk = asyncio.create_task(_load_sdk())
         return self._sdk
 
-    def reader(self) -> Accumulator:
+    def reader(self, request: Request, *, waits: bool) -> Accumulator:
         """What puts the events together."""
-        return Accumulator()
+        return Accumulator(request.tools, waits=waits)
 
     async def check(self, model: str) -> Window:
         """Ask the service for a model's sizes now.

@@ -6,11 +6,11 @@ to be found out by leaving things out counts for a day, as it may have been some
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from bot.agent.models import Request
+from bot.agent.models import Request, Thoughts
 from bot.agent.models.refusals import LEAST, Refusal
 from bot.agent.models.wire import OPENING
 from bot.context.folding import Folding
@@ -68,7 +68,7 @@ class Capabilities:
         system: a system prompt beside the messages.
         thinking: the wish to hear what it thinks.
         usage: the wish to hear what a stream used.
-        reasoning: what it thought with earlier calls goes back, has to, or must not.
+        reasoning: what of its thoughts goes back to it.
         limit: the field for the longest reply; empty for none.
         output: the longest reply it may be asked for, 0 while nobody said so.
         window: how much it takes at once, 0 while nobody said so.
@@ -82,7 +82,7 @@ class Capabilities:
     system: bool = True
     thinking: bool = True
     usage: bool = True
-    reasoning: Literal["kept", "needed", "never"] = "kept"
+    reasoning: Thoughts = "kept"
     limit: LimitField = "max_tokens"
     output: int = 0
     window: int = 0
@@ -195,7 +195,8 @@ def fitted(request: Request, able: Capabilities) -> Request:
         opening = Message("user", (Text(OPENING, note=True),))
         rest = (opening, *request.messages[request.begins :])
         request = replace(request, messages=rest, begins=0, folding=Folding())
-    if able.images and able.tools and able.parallel and able.reasoning == "kept" and able.system:
+    thinks = able.reasoning in {"kept", "turn"}
+    if able.images and able.tools and able.parallel and thinks and able.system:
         return request
 
     def add(made: list[Message], message: Message) -> list[Message]:
@@ -236,7 +237,10 @@ def left_out(request: Request, ladder: Ladder) -> tuple[str, ...]:
 
 def _add(made: list[Message], message: Message, able: Capabilities) -> None:
     """Put what a model takes of a message behind others."""
-    blocks = tuple(each for b in message.blocks if (each := _fit(b, message, able)) is not None)
+    asked = next((each for each in reversed(made) if each.role == "assistant"), message)
+    calls = {block.id for block in asked.blocks if isinstance(block, ToolUse)}
+    fit = (_fit(block, message, able, calls) for block in message.blocks)
+    blocks = tuple(block for block in fit if block is not None)
     if blocks != message.blocks:
         message = replace(message, blocks=blocks)
     if not able.parallel and made and message.role == "user":
@@ -245,14 +249,16 @@ def _add(made: list[Message], message: Message, able: Capabilities) -> None:
         made.append(message)
 
 
-def _fit(block: Block, message: Message, able: Capabilities) -> Block | None:
-    """A block as the model takes it; None where it takes nothing of it."""
+def _fit(
+    block: Block, message: Message, able: Capabilities, calls: Collection[str]
+) -> Block | None:
+    """A block as the model takes it, after those `calls`; None where it takes nothing of it."""
     match block:
         case Picture() if not able.images:
             return Text(UNSEEN, note=True)
         case ToolUse() if not able.tools or (able.reasoning == "needed" and _is_bare(message)):
             return None
-        case ToolResult(_, text) if not able.tools:
+        case ToolResult(id_, text) if id_ not in calls:  # it was left out
             return Text(f"{ANSWERED}\n{text}", note=True)
         case Opaque() if able.reasoning == "never" and block.is_thought:
             return None

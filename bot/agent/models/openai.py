@@ -77,9 +77,9 @@ class OpenAIModel(ServiceModel):
         async with connection.stream("/chat/completions", body, silence) as events:
             yield events
 
-    def reader(self) -> CompletionReader:
+    def reader(self, request: Request, *, waits: bool) -> CompletionReader:
         """What puts the events together."""
-        return CompletionReader()
+        return CompletionReader(request.tools, waits=waits)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the server told them; never raises."""

@@ -11,7 +11,7 @@ import importlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -85,6 +85,7 @@ class ServiceModel(ABC):
         self._loading: dict[_Way, asyncio.Task[Connection]] = {}
         self._refused: dict[str, frozenset[str]] = {}  # fields that options add, by model
         self._closed = False
+        self._thinks_first: set[str] = set()  # models that write only the end of a thought
         self.catalog = Catalog(
             self.check,
             self.fetch_names,
@@ -114,8 +115,8 @@ class ServiceModel(ABC):
         """
 
     @abstractmethod
-    def reader(self) -> ReplyReader:
-        """What puts these events together."""
+    def reader(self, request: Request, *, waits: bool) -> ReplyReader:
+        """What puts these events together; for `waits` see `OutputFilter`."""
 
     def usual(self, model: str) -> Capabilities:
         """What a model of this service takes before anything was learned of it."""
@@ -160,17 +161,16 @@ class ServiceModel(ABC):
         request = self._with_options(request, ladder.able)
         asking = _Asking(self, request, ladder, await self._body(request, ladder.able))
         while True:
-            reply, has_begun = self.reader(), False
+            reply = self.reader(request, waits=request.model in self._thinks_first)
+            has_begun = False
             try:
-                async with self.opened(connection, asking.body, request.silence) as events:
-                    async for event in events:
-                        words = _words(reply, event)
-                        _tell(request, reply, has_begun=has_begun)
-                        if words:
-                            has_begun = True
-                            yield TextDelta(words)
-                if words := reply.end():
-                    yield TextDelta(words)
+                async with (
+                    self.opened(connection, asking.body, request.silence) as events,
+                    aclosing(self._heard(events, reply, request)) as deltas,
+                ):
+                    async for delta in deltas:
+                        has_begun = True
+                        yield delta
                 whole = reply.reply()
             except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
                 await asyncio.sleep(await asking.again(failure, has_begun=has_begun))
@@ -184,6 +184,22 @@ class ServiceModel(ABC):
                 return
             if request.on_asked is not None:
                 request.on_asked("")
+
+    async def _heard(
+        self, events: AsyncIterator[Json], reply: ReplyReader, request: Request
+    ) -> AsyncGenerator[TextDelta]:
+        """The words of a reply, as its events bring them."""
+        has_begun = False
+        async for event in events:
+            words = _words(reply, event)
+            _tell(request, reply, has_begun=has_begun)
+            if reply.replaced:
+                self._thinks_first.add(request.model)
+            if words or reply.replaced:
+                has_begun = True
+                yield TextDelta(words, anew=reply.replaced)
+        if (words := reply.end()) or reply.replaced:
+            yield TextDelta(words, anew=reply.replaced)
 
     async def _body(self, request: Request, able: Capabilities) -> bytes:
         return await self.body(fitted(request, able), able)
