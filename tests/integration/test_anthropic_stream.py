@@ -311,22 +311,6 @@ POOR = "Your credit balance is too low to access the Anthropic API."
         (api.streams(api.start(), error_event("rate_limit_error")), errors.ModelRateLimited),
         (api.streams(error_event("invalid_request_error", LONG)), errors.ModelContextFull),
         (api.streams(api.start(), {"type": "error"}), errors.ModelFailed),
-        (
-            api.streams(
-                api.start(),
-                *api.block(0, USE, {"type": "input_json_delta", "partial_json": "{oops"}),
-                *api.end("tool_use"),
-            ),
-            errors.ModelBadReply,
-        ),
-        (
-            api.streams(
-                api.start(),
-                *api.block(0, USE, {"type": "input_json_delta", "partial_json": "[1]"}),
-                *api.end("tool_use"),
-            ),
-            errors.ModelBadReply,
-        ),
     ],
 )
 async def test_every_failure_is_one_of_ours(server, model, answer, error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Reply, ToolSpec, Usage
+from bot.agent.models import Reply, Request, ToolSpec, Usage
 from bot.agent.models.anthropic_wire import Accumulator
-from bot.agent.models.openai_wire import CompletionReader, messages_of
+from bot.agent.models.capabilities import Capabilities, fitted
+from bot.agent.models.openai_wire import CompletionReader, body_of, messages_of
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.wire import REPAIRABLE, ErrorEvent, arguments_in
 from bot.errors import ModelBadReply
@@ -290,16 +292,28 @@ def test_what_openrouter_wants_back_is_put_together_and_goes_back_alone():
 THOUGHT = Opaque({"type": "thought", "field": "reasoning_content", "text": "plan"})
 
 
+def asked(*, thought: bool) -> Message:
+    return Message("assistant", ((THOUGHT,) if thought else ()) + (ToolUse("c", "look", {}),))
+
+
 @pytest.mark.parametrize(
     ("thoughts", "sent"),
-    [("never", [None, None]), ("kept", ["plan", None]), ("needed", ["plan", ""])],
+    [
+        ("never", [None, None, None, None]),
+        ("turn", [None, None, None, "plan"]),
+        ("kept", ["plan", None, None, "plan"]),
+        ("needed", ["plan", None, "plan"]),  # what another model called is told as words
+    ],
 )
 def test_thoughts_go_back_as_the_service_wants_them(thoughts, sent):
-    talk = [
-        Message("user", (Text("Hi"),)),
-        Message("assistant", (THOUGHT, ToolUse("c", "look", {}))),
-        Message("user", (ToolResult("c", "seen"),)),
-        Message("assistant", (Text("Done."),)),
-    ]
-    said = [each for each in messages_of(talk, thoughts) if each["role"] == "assistant"]
+    hi, seen = Message("user", (Text("Hi"),)), Message("user", (ToolResult("c", "seen"),))
+    done = Message("assistant", (Text("Done."),))
+    earlier = (hi, asked(thought=True), seen, done, hi, asked(thought=False), seen)
+    now = (hi, asked(thought=True), seen)
+    request = Request("m", "", (*earlier, *now), begins=len(earlier))
+    able = replace(Capabilities(), reasoning=thoughts)
+    body = orjson.loads(body_of(fitted(request, able), 9, able))
+    said = [each for each in body["messages"] if each["role"] == "assistant"]
     assert [each.get("reasoning_content") for each in said] == sent
+    assert sum("tool_calls" in each for each in said) == (2 if thoughts == "needed" else 3)
+    assert str(body["messages"]).count("seen") == 3
