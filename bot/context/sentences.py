@@ -22,9 +22,11 @@ QUOTED: Final = 20  # characters in quotation marks; Chinese says as much in few
 QUOTED_ZH: Final = 8
 PASTED: Final = 150  # characters that follow "here is the letter" and make it a paste
 
+# German dates have a full stop: "am 9. Mai".
+_MONTHS_DE = "Jan|Feb|März|Apr|Mai|Juni|Juli|Aug|Sept|Okt|Nov|Dez"
 _END = re.compile(
     r"(?<=[.!?…؟])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bProf\.)"
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<!\b\d\.)(?<!\b\d\d\.)\s+|(?<=[。！？])|\n+"
+    rf"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?!(?<=\d\.)\s+(?:{_MONTHS_DE}))\s+|(?<=[。！？])|\n+"
 )
 _BULLET = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)

@@ -187,16 +187,13 @@ def _scripts(words: str) -> frozenset[str]:
 
 def _written(result: TurnResult) -> Iterator[str]:
     """What the model wrote to memory, or wanted to that stands there already."""
-    uses = {
-        block.id: str(block.input.get("text", ""))
-        for message in result.messages
-        for block in message.blocks
-        if isinstance(block, ToolUse) and block.name == WRITE
-    }
+    calls: dict[str, str] = {}  # a service may give an id again
     for message in result.messages:
         for block in message.blocks:
-            if isinstance(block, ToolResult) and isinstance(block.value, Stored):
-                yield uses.get(block.tool_use_id, "")
+            if isinstance(block, ToolUse) and block.name == WRITE:
+                calls[block.id] = str(block.input.get("text", ""))
+            elif isinstance(block, ToolResult) and isinstance(block.value, Stored):
+                yield calls.get(block.tool_use_id, "")
 
 
 def _unset(reminder: str, context: ToolContext, language: str, result: TurnResult) -> str:
