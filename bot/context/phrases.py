@@ -19,9 +19,9 @@ OPENINGS: Final = 8  # words before a wish
 Kind = Literal["before", "asking", "remind"]
 
 _APART: Final = r"[\s,，、.;；:：!！。…¿¡،؟–—-]"
-_CLAUSE: Final = r"(?:^|[,，、.;；:：!！?？。…¿¡،؟\n–—])\s*"  # where one begins
-_NO_SPACES: Final = frozenset({"zh", "ja", "ko"})  # nothing tells where a word ends
-_NAME: Final = r"(?:(?![\u2e80-\uffff])\w){2,20}"  # as in "Nova, remember that …"
+CLAUSE: Final = re.compile(r"(?:^|[,，、.;；:：!！?？。…¿¡،؟\n–—])\s*+")  # where one begins
+_NO_SPACES: Final = ("zh", "ja", "ko")  # nothing tells where a word ends
+NAMED: Final = re.compile(r"\W*(?:@\S{1,40}\s|(?:(?![\u2e80-\uffff])\w){2,20},)")  # "Nova, …"
 _INSIDE: Final = r"(?!(?<=\w)\w)"  # no place inside a word
 _LATER: Final = "\u0700"  # scripts from here on compose letters of other things than accents
 
@@ -39,13 +39,35 @@ class Phrases:
     """The phrases of all languages together, and what begins a sentence by language."""
 
     languages: tuple[Language, ...]
-    openings: tuple[re.Pattern[str], ...]  # without and with somebody's name
-    pointing: re.Pattern[str]
+    opening: re.Pattern[str]
+    this: re.Pattern[str]
     behind: re.Pattern[str]
     ending: re.Pattern[str]
     reminding: re.Pattern[str]
     unwanted: re.Pattern[str]
+    unwanted_anywhere: re.Pattern[str]  # where no space tells where a word begins
     claims: re.Pattern[str]
+
+    def opened(self, text: str, start: int = 0) -> int:
+        """Where what may stand before a wish ends, in a folded text."""
+        found = self.opening.match(text, start)
+        return found.end() if found else start
+
+    def points_back(self, text: str) -> bool:
+        """True for a folded text that names nothing but what was said before, or nothing at all."""
+        at = -1
+        end = self.opened(text)
+        while end > at:
+            found = self.this.match(text, end)
+            at, end = end, self.opened(text, found.end() if found else end)
+        return end == len(text)
+
+    def clause(self, pattern: re.Pattern[str], text: str, start: int = 0) -> tuple[int, int] | None:
+        """Where the first clause of a folded text begins that a pattern matches, and ends."""
+        for clause in CLAUSE.finditer(text, start):
+            if found := pattern.match(text, self.opened(text, clause.end())):
+                return clause.start(), found.end()
+        return None
 
 
 def folded(sentence: str) -> str:
@@ -59,23 +81,19 @@ def phrases() -> Phrases:
     raw = resources.files("bot.context").joinpath("phrases.toml").read_text("utf-8")
     table: dict[str, dict[str, list[str]]] = tomllib.loads(raw)
 
-    def all_of(*keys: str, after: str = "") -> str:
-        every = [(name, table[name][key]) for name in table for key in keys]
-        return _any(((name, phrase) for name, some in every for phrase in some), after)
+    def all_of(key: str, names: Iterable[str] = table) -> str:
+        return _any((name, phrase) for name in names for phrase in table[name][key])
 
-    opening = rf"(?:{all_of('opening')}{_APART}*){{0,{OPENINGS}}}+"
     return Phrases(
-        tuple(_language(name, lists) for name, lists in table.items()),
-        (
-            _made(rf"{_APART}*{opening}"),
-            _made(rf"{_APART}*(?:{opening}@\S{{1,40}}\s|{_NAME},)?{_APART}*{opening}"),
-        ),
-        _made(rf"(?:(?:{all_of('this', 'opening')}){_APART}*)*+"),
-        _made(rf"{_CLAUSE}{opening}{all_of('behind')}\W*$"),
-        _made(rf"{all_of('ending')}\W*$"),
-        _made(rf"{all_of('reminding')}\W*$"),
-        _made(all_of("unwanted", after=f"{_CLAUSE}{opening}")),
-        _made(all_of("claims")),
+        languages=tuple(_language(name, lists) for name, lists in table.items()),
+        opening=re.compile(rf"{_APART}*(?:{all_of('opening')}{_APART}*){{0,{OPENINGS}}}+"),
+        this=re.compile(all_of("this")),
+        behind=re.compile(rf"{all_of('behind')}\W*$"),
+        ending=re.compile(rf"{all_of('ending')}\W*$"),
+        reminding=re.compile(rf"{all_of('reminding')}\W*$"),
+        unwanted=re.compile(all_of("unwanted")),
+        unwanted_anywhere=re.compile(all_of("unwanted", _NO_SPACES)),
+        claims=re.compile(all_of("claims")),
     )
 
 
@@ -83,18 +101,13 @@ def _language(name: str, lists: dict[str, list[str]]) -> Language:
     kinds: tuple[Kind, ...] = ("before", "asking", "remind")
     heads = {kind: _any((name, phrase) for phrase in lists[kind]) for kind in kinds}
     never = _any((name, phrase) for phrase in lists["never"])
-    return Language(tuple((kind, _made(each)) for kind, each in heads.items()), _made(never))
+    return Language(
+        tuple((kind, re.compile(each)) for kind, each in heads.items()), re.compile(never)
+    )
 
 
-def _made(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
-def _any(phrases: Iterable[tuple[str, str]], after: str = "") -> str:
-    """Any of some phrases with their languages, those that say most first; of none, nothing.
-
-    Those of languages that put spaces between words stand `after` something.
-    """
+def _any(phrases: Iterable[tuple[str, str]]) -> str:
+    """Any of some phrases with their languages, those that say most first; of none, nothing."""
     spaced: list[str] = []
     others: list[str] = []
     for language, whole in phrases:
@@ -103,7 +116,7 @@ def _any(phrases: Iterable[tuple[str, str]], after: str = "") -> str:
             made = "".join(_pieces(phrase, spaced=is_spaced))
             (spaced if is_spaced else others).append(made)
     both = (
-        *([rf"{after}(?<!\w)(?:{_first(spaced)}){_INSIDE}"] if spaced else ()),
+        *([rf"(?<!\w)(?:{_first(spaced)}){_INSIDE}"] if spaced else ()),
         *([_first(others)] if others else ()),
     )
     return f"(?:{'|'.join(both)})" if both else "(?!)"

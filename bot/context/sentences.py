@@ -66,7 +66,14 @@ def only_asks(text: str) -> bool:
 
 def is_unwanted(message: str) -> bool:
     """True for a message that asks that something not be written down."""
-    return phrases().unwanted.search(folded(message)) is not None
+    return _request(message) is not None
+
+
+def _request(message: str) -> tuple[int, int] | None:
+    """Where a message asks that something not be written down."""
+    known, small = phrases(), folded(message)
+    found = known.unwanted_anywhere.search(small)
+    return found.span() if found else known.clause(known.unwanted, small)
 
 
 def own(messages: Sequence[str]) -> list[str]:
@@ -78,8 +85,8 @@ def own(messages: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for message in messages:
         said = _without_pastes(message) if len(message) <= LONGEST_MESSAGE else ""
-        if is_unwanted(said):
-            rest = phrases().unwanted.sub(" ", folded(said))
+        if found := _request(said):
+            rest = f"{said[: found[0]]} {said[found[1] :]}"
             more = wording.stems(rest).union(map(str, wording.numbers(rest))) - wording.SUBJECTS
             if kept and len(more) <= LONGEST_REQUEST:
                 kept[-1] = ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bot.context import sentences, wording
-from bot.context.phrases import Kind, folded, phrases
+from bot.context.phrases import NAMED, Kind, folded, phrases
 
 MOST: Final = 5  # wishes of one message
 TAIL: Final = 120  # characters of a sentence in which the phrase at its end is looked for
@@ -104,13 +104,14 @@ def _kept(sentence: str) -> str | None:
     words = rest if kind == "asking" or (kind and not asks) else None
     if words is None:
         found = known.ending.search(small, tail)
-        if found is None and not asks:
-            found = known.behind.search(small, tail)
-        words = None if found is None else sentence[: found.start()]
-    if words is None:
-        return None
+        at = None if found is None else found.start()
+        if at is None and not asks and (clause := known.clause(known.behind, small, tail)):
+            at, _ = clause
+        if at is None:
+            return None
+        words = sentence[:at]
     words = words.strip(_AROUND)
-    return "" if known.pointing.fullmatch(folded(words)) else words
+    return "" if known.points_back(folded(words)) else words
 
 
 def _reminder(sentence: str) -> str | None:
@@ -123,12 +124,12 @@ def _reminder(sentence: str) -> str | None:
 
 def _head(sentence: str) -> tuple[Kind | None, str]:
     """What the longest phrase at the beginning of a sentence asks for, and what follows it."""
-    small = folded(sentence)
-    for opening in phrases().openings:
-        opened = opening.match(small)
-        start = best = opened.end() if opened else 0
-        kind, by = None, None
-        for language in phrases().languages:
+    small, known = folded(sentence), phrases()
+    opened = known.opened(small)
+    called = NAMED.match(small, opened)
+    for start in (opened, known.opened(small, called.end()) if called else opened):
+        best, kind, by = start, None, None
+        for language in known.languages:
             for each, pattern in language.heads:
                 found = pattern.match(small, start)
                 if found and found.end() >= best + (each != "remind"):

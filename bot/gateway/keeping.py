@@ -10,6 +10,7 @@ import asyncio
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -17,7 +18,6 @@ import structlog
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite
-from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnResult
 from bot.clock import moment
@@ -34,7 +34,6 @@ from bot.sessions.inbox import QueuedMessage
 from bot.tool_results import Canned, Refused, Scheduled, Stored
 
 WRITE: Final = MemoryWrite.spec.name
-REMIND: Final = ScheduleMessage.spec.name
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +46,18 @@ class _Asked:
     wishes: tuple[Wish, ...]
     reminder: str | None
     stated: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What a turn leaves to be done: wishes, what its reply claims was kept, a reminder.
+
+    Each with when it was said, in ms since the epoch.
+    """
+
+    wishes: Sequence[tuple[int, Wish]] = ()
+    claimed: Sequence[tuple[int, Wish]] = ()
+    reminder: str | None = None
 
 
 class Keeper:
@@ -63,35 +74,15 @@ class Keeper:
         Returns what the person has to be told of what was not kept, or not set; empty for nothing.
         """
         context, language = prepared.request.context, prepared.request.language
-        asked = [
-            await asyncio.to_thread(_asked, row)
-            for row in rows
-            if row.inbound.text and not row.inbound.answers
+        left = await asyncio.to_thread(_left, rows, context.memory, result)
+        told = [
+            await self._keep(wish, said_at, context, language, is_wish=is_wish)
+            for each, is_wish in ((left.wishes, True), (left.claimed, False))
+            for said_at, wish in each
         ]
-        wanted = list(await asyncio.to_thread(_wanted, asked, context.memory, len(rows)))
-        left = await asyncio.to_thread(_unkept, wanted, result)
-        told: list[str] = []
-        for said_at, wish in left:
-            told.append(await self._keep(wish, said_at, context, language, is_wish=True))
-        is_whole = result.error is None and not result.stopped and not _is_canned(result)
-        if is_whole and result.asked is None:
-            reminder = next((each.reminder for each in asked if each.reminder is not None), None)
-            if reminder is not None:
-                told.append(_unset(reminder, context, language, result))
-            elif not wanted and await self._claims_falsely(context, result):
-                for each in asked:
-                    if each.stated:
-                        wish = Wish(each.stated)
-                        told.append(
-                            await self._keep(wish, each.said_at, context, language, is_wish=False)
-                        )
+        if left.reminder is not None:
+            told.append(_unset(left.reminder, context.now, language))
         return "\n".join(dict.fromkeys(filter(None, told)))
-
-    async def _claims_falsely(self, context: ToolContext, result: TurnResult) -> bool:
-        """True when the reply says that something was kept, and nothing was."""
-        if context.memory.written or any(_written(result)):
-            return False
-        return await asyncio.to_thread(wishes.claims, result.reply)
 
     async def _keep(
         self, wish: Wish, said_at: int, context: ToolContext, language: str, *, is_wish: bool
@@ -120,6 +111,22 @@ class Keeper:
             key = "secret" if "secret" in memory.refused[refused:] else "failed"
         log.info("memory.not_kept", why=key)
         return text(language, f"memory.unkept.{key}", reason=reason, most=MAX_TEXT)
+
+
+def _left(rows: Sequence[QueuedMessage], memory: TurnMemory, result: TurnResult) -> _Left:
+    """What a turn leaves to be done."""
+    asked = [_asked(row) for row in rows if row.inbound.text and not row.inbound.answers]
+    wanted = list(_wanted(asked, memory, len(rows)))
+    left = _unkept(wanted, result)
+    if result.error is not None or result.stopped or result.asked or _is_canned(result):
+        return _Left(left)
+    reminder = next((each.reminder for each in asked if each.reminder is not None), None)
+    if reminder is not None:
+        return _Left(left, reminder=None if _has_scheduled(result) else reminder)
+    is_true = wanted or memory.written or any(_written(result))
+    if is_true or not wishes.claims(result.reply):
+        return _Left(left)
+    return _Left(left, [(each.said_at, Wish(each.stated)) for each in asked if each.stated])
 
 
 def _asked(row: QueuedMessage) -> _Asked:
@@ -196,13 +203,16 @@ def _written(result: TurnResult) -> Iterator[str]:
                 yield calls.get(block.tool_use_id, "")
 
 
-def _unset(reminder: str, context: ToolContext, language: str, result: TurnResult) -> str:
-    """That no reminder was set and what sets it, unless the model has set one."""
+def _has_scheduled(result: TurnResult) -> bool:
+    """True when the model has set a reminder."""
     blocks = (block for message in result.messages for block in message.blocks)
-    if any(isinstance(b, ToolResult) and isinstance(b.value, Scheduled) for b in blocks):
-        return ""
+    return any(isinstance(b, ToolResult) and isinstance(b.value, Scheduled) for b in blocks)
+
+
+def _unset(reminder: str, now: datetime, language: str) -> str:
+    """That no reminder was set, and what sets it."""
     words = " ".join(reminder.split())
-    if isinstance(due_time.parse(words, context.now), Problem):
+    if isinstance(due_time.parse(words, now), Problem):
         words = f"{text(language, 'reminder.some_time')} {words}"
     return text(language, "reminder.unset", words=words)
 
