@@ -29,7 +29,7 @@ from bench.table import table
 from bot.agent.models import Model, Reply, Request, TextDelta, Window
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
-from bot.context import secrets, sentences
+from bot.context import secrets, wishes
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
 from bot.memory.files import SpaceFiles
@@ -97,7 +97,7 @@ class Outcome:
     @property
     def secrets(self) -> list[str]:
         """What landed and is a secret that nobody asked to keep."""
-        if any(mark == "P" and sentences.asks_to_keep(text) for mark, text in self.talk.said):
+        if any(mark == "P" and wishes.asks_to_keep(text) for mark, text in self.talk.said):
             return []
         never = self.talk.never if self.talk.kind == "secret" else ()
         return [

@@ -28,6 +28,7 @@ from bot.composition.engine import Brought, engine_of
 from bot.composition.ground import Ground, LiveConfig
 from bot.config import ANTHROPIC, Config
 from bot.context import tokens
+from bot.context.phrases import phrases
 from bot.coordination import Event
 from bot.dashboard.server import DashboardServer, Listening
 from bot.dashboard.settings.served import ServedSettings
@@ -383,6 +384,7 @@ class App:
         """Load what a first message needs, in the order in which it does."""
         try:
             await models.warm_up()
+            await asyncio.to_thread(phrases)
         finally:
             try:
                 await memory.warm_up()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bot.context import wording
+from bot.context.phrases import folded, phrases
 from bot.context.secrets import holds_secret
 from bot.messages import CLEAN, Message, Text
 from bot.storage import fulltext
@@ -21,9 +22,11 @@ QUOTED: Final = 20  # characters in quotation marks; Chinese says as much in few
 QUOTED_ZH: Final = 8
 PASTED: Final = 150  # characters that follow "here is the letter" and make it a paste
 
+# German dates have a full stop: "am 9. Mai".
+_MONTHS_DE = "Jan|Feb|März|Apr|Mai|Juni|Juli|Aug|Sept|Okt|Nov|Dez"
 _END = re.compile(
-    r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bProf\.)"
-    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)\s+|(?<=[。！？])|\n+"
+    r"(?<=[.!?…؟])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bProf\.)"
+    rf"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?!(?<=\d\.)\s+(?:{_MONTHS_DE}))\s+|(?<=[。！？])|\n+"
 )
 _BULLET = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -41,24 +44,7 @@ _PRESENTS = re.compile(
     r"|(?:润色|翻译|改写|总结|检查|校对|看看|修改)[^。:：\n]{0,16}[:：]",
     re.IGNORECASE,
 )
-_UNWANTED = re.compile(
-    r"(?<!\bi )(?:\bdon['’]?t|\bdo not|\bnever|\bplease not)\s+(?:ever\s+)?(?:write|note|save"
-    r"|store|keep|remember|record)\s+(?:this|that|it|any of (?:this|that))\b(?:\s+down\b)?"
-    r"|(?<!n't )(?<!n’t )(?<!not )(?<!never )(?<!always )(?<!often )(?<!\bi )(?<!\bwe )(?<!\bto )"
-    r"\bforget\s+(?:that|this|it|what i)\b"
-    r"|\b(?:between us|off the record|not for the record|keep (?:this|it) secret)\b"
-    r"|(?:别|不要|不用|勿)(?:再)?(?:记|存|保存|写)(?:下来?|录|住|进去?)?(?![^，。]{0,2}忘)"
-    r"|保密|忘掉|当我没说",
-    re.IGNORECASE,
-)
-_WISHES_TO_KEEP = re.compile(
-    r"^(?:please\s+|can you\s+|could you\s+|and\s+|also\s+)*+(?:remember|memori[sz]e|note"
-    r"|keep (?:in mind|this|that|it|these)|don['’]?t forget"
-    r"|do not forget|save|write down|take a note)\b|请?(?:帮我)?(?:记住|记一下|记下|记得|牢记"
-    r"|别忘|存一下|保存|留着|收好)",
-    re.IGNORECASE,
-)
-_QUESTION = re.compile(r"[?？]\W*$|[吗呢么]\W*$")
+_QUESTION = re.compile(r"[?？؟]\W*$|[吗呢么]\W*$")
 
 
 def split(text: str) -> list[str]:
@@ -78,14 +64,16 @@ def only_asks(text: str) -> bool:
     return bool(every) and all(map(is_question, every))
 
 
-def asks_to_keep(message: str) -> bool:
-    """True for a message that asks that something be remembered."""
-    return bool(_WISHES_TO_KEEP.search(message[:LONGEST_MESSAGE]))
-
-
 def is_unwanted(message: str) -> bool:
     """True for a message that asks that something not be written down."""
-    return _UNWANTED.search(message) is not None
+    return _request(message) is not None
+
+
+def _request(message: str) -> tuple[int, int] | None:
+    """Where a message asks that something not be written down."""
+    known, small = phrases(), folded(message)
+    found = known.unwanted_anywhere.search(small)
+    return found.span() if found else known.clause(known.unwanted, small)
 
 
 def own(messages: Sequence[str]) -> list[str]:
@@ -97,8 +85,8 @@ def own(messages: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for message in messages:
         said = _without_pastes(message) if len(message) <= LONGEST_MESSAGE else ""
-        if is_unwanted(said):
-            rest = _UNWANTED.sub(" ", said)
+        if found := _request(said):
+            rest = f"{said[: found[0]]} {said[found[1] :]}"
             more = wording.stems(rest).union(map(str, wording.numbers(rest))) - wording.SUBJECTS
             if kept and len(more) <= LONGEST_REQUEST:
                 kept[-1] = ""

@@ -308,9 +308,15 @@ def _offered(said: Sequence[Message], ids: Sequence[str], language: str) -> tupl
 
 
 def answer_of(
-    result: TurnResult, prepared: PreparedRequest, heard: Understood = NOTHING_HEARD
+    result: TurnResult,
+    prepared: PreparedRequest,
+    heard: Understood = NOTHING_HEARD,
+    unkept: str = "",
 ) -> Answer:
-    """What a turn's result tells, after what was understood of its voice messages."""
+    """What a turn's result tells, after what was understood of its voice messages.
+
+    `unkept` is what there is to say of what was to be kept, and was not.
+    """
     language, model = prepared.request.language, prepared.active.limits.name
     stored = turn.confirmation(language, prepared.request.context.memory.written)
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
@@ -335,7 +341,7 @@ def answer_of(
         text(language, f"turn.left_out.{each}", model=result.model or model)
         for each in result.left_out
     )
-    notice = "\n\n".join(part for part in (notice, unseen, *lacks, stood_in) if part)
+    notice = "\n\n".join(part for part in (notice, unkept, unseen, *lacks, stood_in) if part)
     parts = [
         part for part in (closed(reply) if stored or notice else reply, stored, notice) if part
     ]

@@ -17,6 +17,7 @@ from bot.errors import ModelTooLarge
 from bot.gateway.approvals import Approvals
 from bot.gateway.attempts import Attempts
 from bot.gateway.commits import TurnRecorder, answer_of, display_text
+from bot.gateway.keeping import Keeper
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.gateway.voice import Listening, Understood, VoiceReader
 from bot.memory.notes import Notes
@@ -58,6 +59,7 @@ class TurnRunner:
         self._requests = requests
         self._commits = commits
         self._toolbox = toolbox
+        self._keeper = Keeper(toolbox)
         self._channels = channels
         self._running = running
         self._live = live
@@ -88,7 +90,8 @@ class TurnRunner:
                     with self._metrics.running.track_inprogress():
                         answered = await self._answered(key, understood, prepared, preview, meter)
             prepared, result = answered
-            answer = answer_of(result, prepared, understood)
+            unkept = await self._keeper.after(understood.rows, prepared, result)
+            answer = answer_of(result, prepared, understood, unkept)
             await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
             if answer.letter:
                 context = prepared.request.context

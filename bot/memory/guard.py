@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from bot.clock import MONTH_NAME, month_of
-from bot.context import secrets, sentences, wording
+from bot.context import secrets, sentences, wishes, wording
 from bot.context.quoting import Said
 
 Reason = Literal["secret", "known", "rules", "repeated", "unsaid"]
@@ -90,7 +90,7 @@ class Guard:
 
     @cached_property
     def _wishes(self) -> list[frozenset[str]]:
-        return [_words(text) for text in self._texts if sentences.asks_to_keep(text)]
+        return [_words(text) for text in self._texts if wishes.asks_to_keep(text)]
 
     @cached_property
     def _own(self) -> list[frozenset[str]]:
@@ -126,8 +126,14 @@ class Guard:
 
 def judge_secret(text: str, own: Iterable[str]) -> Reason | None:
     """Why a text should not be kept if it is a secret that none of somebody's messages asks for."""
-    is_secret = secrets.holds_secret(text) and not any(map(sentences.asks_to_keep, own))
+    is_secret = secrets.holds_secret(text) and not any(map(wishes.asks_to_keep, own))
     return "secret" if is_secret else None
+
+
+def says(entry: str, text: str) -> bool:
+    """True when an entry has most words of a text, and all its numbers."""
+    words = _words(text)
+    return bool(words) and _says(words, [_words(entry)], SUPPORTED)
 
 
 def _says(words: frozenset[str], texts: Iterable[frozenset[str]], share: float) -> bool:

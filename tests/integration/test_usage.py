@@ -507,7 +507,7 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path)
         assert told.text.endswith("($0.2100 of $0.2500)")
         assert await engine.ask("one more") == "All right."  # it may be exceeded by this one
         asked = len(model.requests)
-        refused = await engine.ask("remember the milk")
+        refused = await engine.ask("we need milk")
         assert refused.startswith("What you may use in a day is used up, so I do not answer before")
         assert "Your message is kept" in refused
         assert "[limits]" in refused
@@ -518,7 +518,7 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path)
         assert await engine.ask("hello", sender="bob") == "All right."
         clock.advance(hours=12)
         assert await engine.ask("what was it?") == "All right."
-        assert "remember the milk" in str(model.requests[-1].messages)  # kept, and in sight
+        assert "we need milk" in str(model.requests[-1].messages)  # kept, and in sight
 
 
 async def test_whatever_ends_conversations_exceeds_a_limit_by_one_call(tmp_path):

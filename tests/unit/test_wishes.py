@@ -1,0 +1,57 @@
+"""Finding in what people write what they wish to have kept: the pure part, without an engine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.context import sentences, wishes
+from bot.context.wishes import Wish
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Remember that I like tea. Do I?", [Wish("I like tea")]),
+        ("Nova, remember: tea", [Wish("tea")]),
+        ("remember that", [Wish("", "before")]),
+        ("I like tea. Remember that.", [Wish("I like tea.")]),
+        ("Do I like tea? Remember that.", [Wish("", "before")]),
+        ("Remember the following:\n- tea\n- milk\nClear?", [Wish("tea\nmilk")]),
+        ("remember “a long word of somebody else”", [Wish("", "quoted")]),
+        (f"remember {'word ' * 2_000}", [Wish("", "long")]),
+        ("remember tea. remember rice. " * 9, [Wish("tea"), Wish("rice")] * 2 + [Wish("tea")]),
+        ("My locker is 12 please remember that", [Wish("My locker is 12")]),
+        ("I can't remember that.", []),
+        ("She asked me to remember that", []),
+        ("remember to buy milk", []),
+    ],
+)
+def test_what_a_message_asks_to_keep(said, kept):
+    assert list(wishes.find(said)) == kept
+
+
+@pytest.mark.parametrize(
+    ("said", "is_unwanted"),
+    [
+        ("Don't write that down", True),
+        ("My pin is 4. Please don't save it.", True),
+        ("这个不要存", True),
+        ("merk dir das bitte nicht", True),
+        ("It stays between us", True),
+        ("Don't forget that I like tea", False),
+        ("I don't remember that", False),
+        ("不要忘记我", False),
+    ],
+)
+def test_what_asks_not_to_be_written_down(said, is_unwanted):
+    assert sentences.is_unwanted(said) is is_unwanted
+
+
+@given(st.text(alphabet="remember that记住。:?, \n“”I", max_size=80))
+def test_what_is_kept_is_made_of_what_was_said(said):
+    for wish in wishes.find(said):
+        assert bool(wish.words) != bool(wish.lacks)
+        assert all(line in said for line in wish.words.split("\n"))
+    assert len(wishes.find(said)) <= wishes.MOST
