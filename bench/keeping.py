@@ -16,7 +16,7 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -29,14 +29,15 @@ from bench.table import table
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
-from bot.context import secrets, sentences, wording
+from bot.context import secrets, sentences
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import decisions, markdown
+from bot.memory import markdown
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest
+from tests.fakes.brain import added
 
 DATA = Path(__file__).parent / "data" / "keeping.txt"
 MORE = DATA.with_name("keeping-more.txt")  # chosen by
@@ -50,7 +51,6 @@ WRITERS = ("careful", "rubbish")
 WORDY = 3  # times as long as it had to be: a whole message, not a statement
 AT_A_TIME = 16  # conversations
 
-_SHOWN = re.compile(r"^> \[(?P<n>\d+)\] (?P<who>\w+): (?P<text>.*(?:\n>   .*)*)", re.MULTILINE)
 _LINE = re.compile(r"(?P<mark>[PBFMCT+!-]) (?P<text>.*)")
 
 
@@ -242,9 +242,7 @@ class Writer:
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """All of it at once."""
-        lines = {n: text for n, (who, text) in shown(request).items() if who == "person"}
-        written = (f"+ {_cited(lines, each)} {' '.join(each.split())}" for each in self._written)
-        yield Reply(Message("assistant", (Text("\n".join(written) or "NONE"),)), "end")
+        yield Reply(Message("assistant", (Text(added(request, *self._written)),)), "end")
 
     async def window(self, model: str) -> Window:
         """As much as any conversation."""
@@ -256,25 +254,6 @@ class Writer:
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def shown(request: Request) -> dict[int, tuple[str, str]]:
-    """The numbered lines of a conversation that is to be saved: who said what."""
-    said = _SHOWN.finditer(request.messages[-1].text)
-    return {int(each["n"]): (each["who"], each["text"]) for each in said}
-
-
-def _cited(lines: Mapping[int, str], entry: str) -> str:
-    """The numbers of the lines that say an entry: those that have more of it than the others."""
-    left, cited = wording.stems(entry).union(map(str, wording.numbers(entry))), list[int]()
-    found = {n: wording.stems(t).union(map(str, wording.numbers(t))) for n, t in lines.items()}
-    for _ in range(decisions.MOST_CITED):
-        best = max(found, key=lambda n: len(left & found[n]), default=0)
-        if cited and (not best or not left & found[best]):
-            break
-        cited += [best] if best else []
-        left -= found.pop(best, frozenset())
-    return "".join(f"[{n}]" for n in cited)
 
 
 # --- saving, and judging what landed -------------------------------------------------------------

@@ -73,7 +73,7 @@ def _of_line(line: str) -> Decision | None:
         rest = rest[1:].lstrip()
         if sign == "-" and rest[:1] in _SIGNS:  # it was a bullet
             sign, rest = _SIGNS[rest[0]], rest[1:]
-    elif found is None:
+    elif found is None or ">" in found.group():  # a quotation of what it was shown
         return None
     cites, entries, words = _parted(rest)
     if not cites and not entries:

@@ -30,10 +30,11 @@ ECHOED: Final = 0.7  # in one line of the bot's own files
 REPEATED: Final = 0.9  # in an entry that was written a moment ago
 NEAR: Final = range(-7, 32)  # days from today that may stand for "tomorrow" or "on Friday"
 
-# A capital inside a sentence: a name, but for those of days and months.
+# A capital inside a sentence: a name, but for those of days and months, and one that stands before
+# itself in another script: "Vancouver (温哥华)".
 _NAME = re.compile(
     rf"(?<=[^\s.!?…:]\s)(?!(?i:{MONTH_NAME}|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)\b)"
-    r"[A-ZÀ-ÖØ-Þ]\w+"
+    r"[A-ZÀ-ÖØ-Þ]\w+\b(?! ?[(（][\u2e80-\U0010ffff])"
 )
 _MONTH = re.compile(rf"\b(?:{MONTH_NAME})\b", re.IGNORECASE)
 _DAY = re.compile(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from itertools import accumulate
+from itertools import accumulate, chain, count
 
 import structlog
 
@@ -34,6 +34,7 @@ from bot.context.budget import NARROW
 from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
+from bot.context.secrets import holds_secret
 from bot.delivery.live import LiveSigns
 from bot.errors import (
     ConfidantError,
@@ -80,6 +81,7 @@ ENTRIES = 1_500  # tokens of entries that are shown …
 ENTRIES_PART = 10  # … and this part of a small window
 QUERIES = 12  # of the person's messages, the longest, are searched for
 HITS = 3  # passages of each
+DATE = len("[Mon 2026-01-01")  # characters of a note that says when something was said
 FRAME = 8  # tokens around an entry
 MOST = 50  # decisions of an answer that are carried out
 # What these answered is in memory, or was said before: it is no news.
@@ -166,10 +168,11 @@ class _Saving:
     refused: list[Reason] = field(default_factory=list[Reason])
 
     def lines(self, messages: range) -> list[tuple[int, Said]]:
-        """The lines of some messages, each with its number."""
-        first = 1 + sum(map(len, self.said[: messages.start]))
-        spoken = self.said[messages.start : messages.stop]
-        return list(enumerate((each for one in spoken for each in one), first))
+        """The lines of some messages, each with its number; 0 for the program's notes."""
+        first = 1 + sum(map(_is_numbered, chain(*self.said[: messages.start])))
+        numbers = count(first)
+        spoken = chain(*self.said[messages.start : messages.stop])
+        return [(next(numbers) if _is_numbered(each) else 0, each) for each in spoken]
 
 
 class Flusher:
@@ -227,8 +230,8 @@ class Flusher:
         """What is needed to save a conversation; None when nobody said anything to keep."""
         if not await self._notes.can_write(request.context.view):
             return None
-        said = quoting.spoken(request.messages, OF_MEMORY)
-        lines = [each for one in said for each in one]
+        said = _dated(quoting.spoken(request.messages, OF_MEMORY))
+        lines = list(filter(_is_numbered, chain(*said)))
         if not any(each.who == "person" for each in lines):
             return None
         return _Saving(request, _aware(request), said, await self._guard(request.context, lines))
@@ -284,7 +287,8 @@ class Flusher:
         """
         request, said = saving.request, tuple(each for _, each in lines)
         notes = [Said("memory", " ".join(each.claim.text.split())) for each in entries]
-        numbers = [f"e{n}" for n in range(1, len(notes) + 1)] + [str(n) for n, _ in lines]
+        numbers = [f"e{n}" for n in range(1, len(notes) + 1)]
+        numbers += [str(n or "") for n, _ in lines]
         shown = quoting.render((*notes, *said), numbers)
         ask = "\n\n".join(part for part in (shown, self._config.prompt.strip(), _ASK) if part)
         wishes = await self._wishes(saving.context)
@@ -463,6 +467,21 @@ def _nearest(
     return [each for each, size in zip(near, sizes, strict=True) if size <= most]
 
 
+def _is_numbered(each: Said) -> bool:
+    """True for what was said; notes of the program are shown beside it."""
+    return each.who != "note"
+
+
+def _dated(said: Sequence[Sequence[Said]]) -> list[list[Said]]:
+    """The lines of messages with the time of the first of each day, not of each message."""
+    shown: list[list[Said]] = []
+    last = ""
+    for lines in said:
+        shown.append([each for each in lines if each.who != "note" or each.text[:DATE] != last])
+        last = next((each.text[:DATE] for each in shown[-1] if each.who == "note"), last)
+    return shown
+
+
 def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset[str]) -> bool:
     """True when what the person said may change or end an entry, and is about the same."""
     by = "owner" if context.view.private else "agent"
@@ -482,14 +501,13 @@ def _is_alike(words: str, old: Known) -> bool:
 
 
 def _wish(own: str) -> str:
-    """What somebody's message asks to keep; empty when it asks for nothing."""
+    """What somebody's message asks to keep; empty when it asks for nothing, or it is a secret."""
     asked = understand(own)
-    if asked.kind == "remember":
-        words = asked.words
-    else:
-        is_wish = not asked.kind and sentences.asks_to_keep(own)
-        words = own if is_wish and not sentences.only_asks(own) else ""
-    return words if len(words) <= MAX_TEXT else ""
+    words = asked.words if asked.kind == "remember" else ""
+    if not asked.kind:
+        told = (each for each in sentences.split(own) if not sentences.is_question(each))
+        words = own if any(map(sentences.asks_to_keep, told)) else ""
+    return "" if len(words) > MAX_TEXT or holds_secret(words) else words
 
 
 class FlushService:
