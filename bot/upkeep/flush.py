@@ -271,7 +271,7 @@ class Flusher:
         made = await asyncio.to_thread(decisions.read, answer)
         if not made and not decisions.says_none(answer) and not is_silent(answer):
             raise ModelBadReply
-        told = tuple(each.claim.text for each in entries)
+        told = tuple(map(_text, entries))
         guard = replace(saving.guard, known=(*saving.guard.known, *told))
         for each in made[:MOST]:
             await self._take(saving, each, entries, guard)
@@ -286,7 +286,7 @@ class Flusher:
             ModelError: it cannot.
         """
         request, said = saving.request, tuple(each for _, each in lines)
-        notes = [Said("memory", " ".join(each.claim.text.split())) for each in entries]
+        notes = [Said("memory", " ".join(_text(each).split())) for each in entries]
         numbers = [f"e{n}" for n in range(1, len(notes) + 1)]
         numbers += [str(n or "") for n, _ in lines]
         shown = quoting.render((*notes, *said), numbers)
@@ -305,6 +305,7 @@ class Flusher:
                 language=request.language,
                 purpose="flush",
                 said=said,
+                deadline=asyncio.get_running_loop().time() + request.timeout,
             ),
             request.meter,
         )
@@ -406,6 +407,7 @@ class Flusher:
         """What judges whether an entry is worth keeping, by what was said and what files say."""
         files = await self._files.bootstrap(context.view)
         note = await self._files.ending(context.view, day_note(context.now), KNOWN)
+        note = "\n".join(markdown.untimed(markdown.unlisted(line)) for line in note.splitlines())
         known = [file.text for file in files if file.remembered]
         rules = [file.text for file in files if not file.remembered]
         today = context.now.date()
@@ -493,6 +495,11 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset
     )
     follows = old.path == day_note(context.now)
     return bool(near) and is_about and claims.may_end(now, old.claim, follows=follows)
+
+
+def _text(entry: Known) -> str:
+    """What an entry says, without the time of day, which is no number of its own."""
+    return markdown.untimed(entry.claim.text)
 
 
 def _is_alike(words: str, old: Known) -> bool:

@@ -278,7 +278,7 @@ async def test_the_model_gets_no_tools_but_numbered_lines_and_entries(memory: Me
     assert (sent.purpose, sent.tools) == ("flush", ())
     assert "Sunday, 2026-11-22" in sent.system
     asked = sent.messages[0].text
-    assert "> [e1] memory: 00:10 Has a cold\n> [e2] memory: Is a nurse\n" in asked
+    assert "> [e1] memory: Has a cold\n> [e2] memory: Is a nurse\n" in asked
     assert "> note: [Sun 2026-11-22 01:00]\n> [1] person: I moved to Graz" in asked
     assert "> [2] assistant: How nice!\n> [3] person: And now I am tired." in asked
     assert len(sent.messages) == 1
@@ -569,9 +569,7 @@ async def test_the_pieces_that_were_done_are_not_looked_at_again(memory: Memory)
     assert isinstance(done.error, ModelOverloaded)
     assert (len(done.saved), done.looked) == (1, 3)
     model = scripted("NONE")
-    done = await memory.flush(
-        model, *PIECES[done.looked :], context=replace(context, memory=TurnMemory())
-    )
+    done = await memory.flush(model, *PIECES[done.looked :], context=context)
     assert done.error is None
     assert "number 0" not in model.requests[0].messages[0].text.split("person:", 1)[1]
 
