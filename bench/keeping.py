@@ -26,7 +26,7 @@ from zoneinfo import ZoneInfo
 
 from bench import quiet
 from bench.table import table
-from bot.agent.models import Model, Reply, Request, TextDelta, Window
+from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
 from bot.context import secrets, wishes
@@ -37,6 +37,7 @@ from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest
+from tests.fakes.brain import added
 
 DATA = Path(__file__).parent / "data" / "keeping.txt"
 MORE = DATA.with_name("keeping-more.txt")  # chosen by
@@ -49,7 +50,6 @@ RECALL = 0.9  # of what it should keep of unseen talk
 WRITERS = ("careful", "rubbish")
 WORDY = 3  # times as long as it had to be: a whole message, not a statement
 AT_A_TIME = 16  # conversations
-AT_ONCE = 12  # calls of one reply
 
 _LINE = re.compile(r"(?P<mark>[PBFMCT+!-]) (?P<text>.*)")
 
@@ -234,15 +234,15 @@ def rubbish(talk: Talk, dice: random.Random) -> list[str]:
 
 
 class Writer:
-    """What the models here have in common: whatever they are asked, they write entries."""
+    """A model that writes these entries, each with the lines of the person that fit it best."""
 
-    name: str
+    def __init__(self, name: str, written: Sequence[str]) -> None:
+        self.name = name
+        self._written = written
 
-    def writes(self, entries: tuple[ToolUse, ...]) -> Reply:
-        """The reply that writes these; without any there is nothing left to."""
-        if entries:
-            return Reply(Message("assistant", entries), "tool_use")
-        return Reply(Message("assistant", (Text("NO_REPLY"),)), "end")
+    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """All of it at once."""
+        yield Reply(Message("assistant", (Text(added(request, *self._written)),)), "end")
 
     async def window(self, model: str) -> Window:
         """As much as any conversation."""
@@ -256,44 +256,10 @@ class Writer:
         """Nothing to release."""
 
 
-class Rubbish(Writer):
-    """A model that writes down everything it was given, some at a time, whatever it is told."""
-
-    name = "rubbish"
-
-    def __init__(self, written: Sequence[str]) -> None:
-        self._left = list(written)
-
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        """The next of it; nothing more when all is written."""
-        now, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
-        start = len(self._left)
-        uses = tuple(
-            ToolUse(f"w{start}-{n}", "memory_write", {"text": text}) for n, text in enumerate(now)
-        )
-        yield self.writes(uses)
-
-
-class Careful(Writer):
-    """A model that writes what should be kept and nothing else."""
-
-    name = "careful"
-
-    def __init__(self, written: Sequence[str]) -> None:
-        self._left = tuple(written)
-
-    async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        """All of it at once."""
-        now, self._left = self._left, ()
-        yield self.writes(
-            tuple(ToolUse(f"w{n}", "memory_write", {"text": text}) for n, text in enumerate(now))
-        )
-
-
 # --- saving, and judging what landed -------------------------------------------------------------
 
 
-async def kept(talk: Talk, model: Model, folder: Path) -> list[str]:
+async def kept(talk: Talk, model: Writer, folder: Path) -> list[str]:
     """The entries that the real saving leaves in the day's note."""
     for name in ("AGENTS.md", "SOUL.md"):
         _write(folder / name, (TEMPLATES / name).read_text("utf-8"))
@@ -341,11 +307,8 @@ async def outcomes(known: Sequence[Talk], who: str, folder: Path) -> list[Outcom
 
     async def outcome(number: int, talk: Talk) -> Outcome:
         dice = random.Random(f"{talk.kind} {number}")  # noqa: S311 - the same every time
-        model: Model = (
-            Rubbish(rubbish(talk, dice))
-            if who == "rubbish"
-            else Careful([wanted.wording for wanted in talk.wanted])
-        )
+        wanted = [each.wording for each in talk.wanted]
+        model = Writer(who, rubbish(talk, dice) if who == "rubbish" else wanted)
         async with few:
             return judged(talk, await kept(talk, model, folder / f"{who}-{number}"))
 

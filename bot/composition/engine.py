@@ -367,7 +367,7 @@ def _upkeep(
         sessions=active,
         committer=committer,
         notes=notes,
-        flusher=Flusher(notes, ground.memory.files, config.memory.flush),
+        flusher=Flusher(notes, ground.memory.files, config.memory.flush, ground.memory.searcher),
         live=live,
         clock=ground.clock,
         metrics=ground.metrics,

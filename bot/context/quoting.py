@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, Literal, cast, get_args
 
 import orjson
@@ -31,7 +32,7 @@ CALL_CAP = 300  # characters of a tool call's arguments
 _PASSED_ON: frozenset[Whose] = frozenset({"forwarded", "poll", "place", "card", "preview", "file"})
 # Notes that quote what nobody said here.
 _BESIDE: frozenset[Whose] = frozenset({"heard", "unknown"})
-_FRAME = re.compile(rf"> (?P<who>{'|'.join(get_args(Who))}):(?: (?P<text>.*))?")
+_FRAME = re.compile(rf"> (?:\[e?\d+\] )?(?P<who>{'|'.join(get_args(Who))}):(?: (?P<text>.*))?")
 _MORE: Final = ">   "  # in front of the further lines of what somebody said
 
 
@@ -96,12 +97,13 @@ def _json(arguments: object) -> str:
         return str(arguments)
 
 
-def render(said: Iterable[Said]) -> str:
-    """Words as text for a model, each line quoted."""
+def render(said: Iterable[Said], numbers: Sequence[str] = ()) -> str:
+    """Words as text for a model, each line quoted; with `numbers` each begins with its own."""
     parts: list[str] = []
-    for each in said:
+    for each, number in zip(said, numbers or repeat(""), strict=False):
         first, *rest = each.text.splitlines() or [""]
-        parts.append(f"> {each.who}: {first}".rstrip())
+        lead = f"[{number}] " if number else ""
+        parts.append(f"> {lead}{each.who}: {first}".rstrip())
         parts += [f"{_MORE}{line}".rstrip() for line in rest]
     return "\n".join(parts)
 

@@ -216,6 +216,19 @@ def strengths(path: str, text: str, aging: Aging, space: str) -> dict[str, float
     return {claim.digest: aging.strength(claim, space) for claim in of_note(path, text)}
 
 
+def may_end(new: Claim, old: Claim, *, follows: bool = False) -> bool:
+    """True when a claim may end another: it was said later, and by the person if that was.
+
+    One that `follows` stands behind the other in the note of one day.
+    """
+    if old.said is None or new.said is None:
+        return False
+    # Said again on a later day it was so still.
+    is_borne_out = old.confirmed is not None and old.confirmed >= new.said
+    is_theirs = new.is_own or not (old.is_own or new.whose == "imported")
+    return (new.said > old.said or follows) and is_theirs and not is_borne_out
+
+
 def confirms(by: Provenance) -> bool:
     """True when words that say again what a claim says confirm it: the person's own alone do.
 

@@ -7,7 +7,7 @@ sentence, or gives one person's news to another, passes. The prompt tells the mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cached_property
@@ -17,26 +17,25 @@ from bot.clock import MONTH_NAME, month_of
 from bot.context import secrets, sentences, wishes, wording
 from bot.context.quoting import Said
 
-Reason = Literal["secret", "known", "rules", "repeated", "unsaid"]
+Reason = Literal["secret", "uncited", "known", "rules", "repeated", "unsaid"]
 
-TOLD: Final[Mapping[Reason, str]] = {
-    "secret": "this holds a password, a key, a code or a number that gives access to something. "
-    "Such things are not kept. Leave it out",
-    "known": "memory says this already. Leave it out",
-    "rules": "this stands in the bot's own files, which are in sight anyway. Leave it out",
-    "repeated": "this was written a moment ago. Leave it out",
-    "unsaid": "the person did not say this. Write only what they said themselves, in their own "
-    "words and language, with their names and numbers, or leave it out",
-}
-SAID_BEFORE: Final[frozenset[Reason]] = frozenset({"known", "repeated"})
+REFUSED: Final = (
+    "this holds a password, a key, a code or a number that gives access to something. "
+    "Such things are not kept. Leave it out"
+)
 
 # Shares of an entry's words, chosen with `python -m bench keeping` by its "chosen by" talks.
 SUPPORTED: Final = 0.65  # that the person must have said, or memory must have
 ECHOED: Final = 0.7  # in one line of the bot's own files
 REPEATED: Final = 0.9  # in an entry that was written a moment ago
-WITHIN: Final = 5  # messages of the person, one after another, that must say so much
 NEAR: Final = range(-7, 32)  # days from today that may stand for "tomorrow" or "on Friday"
 
+# A capital inside a sentence: a name, but for those of days and months, and one that stands before
+# itself in another script: "Vancouver (温哥华)".
+_NAME = re.compile(
+    rf"(?<=[^\s.!?…:]\s)(?!(?i:{MONTH_NAME}|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)\b)"
+    r"[A-ZÀ-ÖØ-Þ]\w+\b(?! ?[(（][\u2e80-\U0010ffff])"
+)
 _MONTH = re.compile(rf"\b(?:{MONTH_NAME})\b", re.IGNORECASE)
 _DAY = re.compile(
     rf"\d{{4}}-(\d\d)-(\d\d)|(\d{{1,2}}) ?月 ?(\d{{1,2}}) ?[日号]"
@@ -50,8 +49,8 @@ _DAY = re.compile(
 class Guard:
     """Judges the entries made of one conversation, one after another; those kept are `written`.
 
-    `said` is what was said since the last time, `rules` are the bot's own files, and `known` is
-    what memory says. `today` is the person's own date.
+    `said` is what was said since the last time, its lines counted from 1, `rules` are the bot's own
+    files, and `known` is what memory says. `today` is the person's own date.
     """
 
     said: tuple[Said, ...]
@@ -60,29 +59,53 @@ class Guard:
     known: tuple[str, ...] = ()
     written: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
 
-    def judge(self, text: str) -> Reason | None:
-        """Why an entry should not be kept; None when it may, which then counts as written."""
+    def judge(self, text: str, cites: Iterable[int]) -> Reason | None:
+        """Why an entry that rests on these lines should not be kept.
+
+        None when it may, which then counts as written.
+        """
         words = _words(text)
-        reason = self._reason(text, words)
+        reason = self._reason(text, words, self.near(cites))
         if reason is None:
             self.written.append(words)
         return reason
 
-    def _reason(self, text: str, words: frozenset[str]) -> Reason | None:
-        undated = _words(self._without_near_days(text))
-        if not words:
-            return "unsaid"
+    def near(self, cites: Iterable[int]) -> frozenset[str]:
+        """The words of lines that are the person's, with their message before and after each.
+
+        Nothing when none of the lines is theirs, or none of their words may be written down.
+        """
+        places = [self._places[n] for n in cites if n in self._places]
+        own = {near for place in places for near in range(max(0, place - 1), place + 2)}
+        return frozenset[str]().union(*(self._own[n] for n in own if n < len(self._own)))
+
+    def own(self, line: int) -> str:
+        """What of a line is the person's own words and may be written down."""
+        return self._texts[self._places[line]] if line in self._places else ""
+
+    def _reason(self, text: str, words: frozenset[str], near: frozenset[str]) -> Reason | None:
+        bare = self._without_near_days(text)
+        undated = _words(bare)
+        if not near:
+            return "uncited"
         if secrets.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
             return "secret"
-        if _says(words, self._known, 1):
+        if words and _says(words, self._known, 1):
             return "known"
-        if _says(words, self._rules, ECHOED):
+        if words and _says(words, self._rules, ECHOED):
             return "rules"
-        if _says(words, self.written, REPEATED):
+        if words and _says(words, self.written, REPEATED):
             return "repeated"
-        left = undated - self._remembered
-        said = (window | (undated - left) for window in self._own)
-        return None if _says(undated, said, SUPPORTED) else "unsaid"
+        said = near | (undated & self._remembered)
+        names = wording.stems(" ".join(_NAME.findall(bare)))
+        is_said = undated & near and names <= said and _says(undated, [said], SUPPORTED)
+        return None if is_said else "unsaid"
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Which of the person's lines a line is, from 0; nothing for those of others."""
+        own = (line for line, each in enumerate(self.said, 1) if each.who == "person")
+        return {line: place for place, line in enumerate(own)}
 
     @cached_property
     def _texts(self) -> list[str]:
@@ -94,10 +117,7 @@ class Guard:
 
     @cached_property
     def _own(self) -> list[frozenset[str]]:
-        """The words of every few messages of the person in a row."""
-        each = [_words(text).union(_months(text)) for text in self._texts]
-        starts = range(max(1, len(each) - WITHIN + 1))
-        return [frozenset[str]().union(*each[start : start + WITHIN]) for start in starts]
+        return [_words(text).union(_months(text)) for text in self._texts]
 
     @cached_property
     def _remembered(self) -> frozenset[str]:
@@ -124,10 +144,9 @@ class Guard:
         return _DAY.sub(gap, text)
 
 
-def judge_secret(text: str, own: Iterable[str]) -> Reason | None:
-    """Why a text should not be kept if it is a secret that none of somebody's messages asks for."""
-    is_secret = secrets.holds_secret(text) and not any(map(wishes.asks_to_keep, own))
-    return "secret" if is_secret else None
+def is_secret(text: str, own: Iterable[str]) -> bool:
+    """True for a secret that none of somebody's messages asks to keep."""
+    return secrets.holds_secret(text) and not any(map(wishes.asks_to_keep, own))
 
 
 def says(entry: str, text: str) -> bool:

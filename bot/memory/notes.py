@@ -277,6 +277,30 @@ class Notes:
 
         await self._write(work, watch)
 
+    async def change(
+        self, view: MemoryView, path: str, change: Callable[[str], str], *, watch: Watch
+    ) -> None:
+        """Have a note say what a function makes of it; what it said is kept as a version.
+
+        Raises:
+            NotVisible: no file by that name can be in this view.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        target = layout.resolve(view, path, writing=True)
+        befores: list[str] = []
+
+        def edit(data: bytes) -> bytes:
+            befores.append(_decoded(data))
+            return change(befores[-1]).encode()
+
+        await self._versioned(
+            view,
+            path,
+            befores,
+            lambda: self._store.rewrite(target.folders, target.name, edit, watch),
+            watch,
+        )
+
     async def confirm(
         self, view: MemoryView, path: str, claim: str, day: date, *, watch: Watch | None = None
     ) -> Place | None:
@@ -359,11 +383,22 @@ class Notes:
 
         if target == note:
             raise ToolError("a day's note is only appended to")
+        return await self._versioned(view, path, befores, work, watch)
+
+    async def _versioned(
+        self,
+        view: MemoryView,
+        path: str,
+        befores: Sequence[str],
+        work: Callable[[], T],
+        watch: Watch | None,
+    ) -> T:
+        """Write, and keep the last of what the note said before."""
         since = await self._versions.numbers() if self._versions is not None else None
-        replaced = await self._write(work, watch)
+        done = await self._write(work, watch)
         if self._versions is not None:
             await self._versions.changed(view.space, path, befores[-1], since, "bot")
-        return replaced
+        return done
 
     async def _write(self, work: Callable[[], T], watch: Watch | None = None) -> T:
         def run() -> T:

@@ -8,7 +8,7 @@ nothing is changed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from bot.agent.limits import ModelLimits
-from bot.agent.models import Request, TextDelta
+from bot.agent.models import Request
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
@@ -45,7 +45,7 @@ from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.active_session import ActiveSessions
+from bot.upkeep.active_session import ActiveSessions, replied
 
 MOST_TOKENS: Final = 2_000  # of an answer
 SECONDS: Final = 120.0  # for it
@@ -98,25 +98,14 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
         max_tokens=MOST_TOKENS,
         language=language,
         purpose="night",
-        on_usage=meter.hear,
-        on_asked=meter.asks,
-        tokens=sent,
     )
     seconds = limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)
-    meter.asks(limits.name)
-    written: list[str] = []
     try:
-        async with time_limit(seconds), aclosing(limits.model.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    written.append(event.text)
-                else:
-                    meter.replied(event)
-                    return event.message.text
-    except BaseException as error:
-        meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
-        if isinstance(error, ModelPutOff) or not isinstance(error, (ConfidantError, TimeoutError)):
-            raise
+        async with time_limit(seconds):
+            return (await replied(limits.model, request, meter)).message.text
+    except ModelPutOff:
+        raise
+    except (ConfidantError, TimeoutError) as error:
         log.warning("memory.night_model_failed", error=type(error).__name__)
     return ""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.models import Reply, Request, TextDelta, Writer
+from bot.agent.models import Reply, Request, Writer
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
@@ -23,14 +23,12 @@ from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
     LimitReached,
-    ModelBadReply,
-    ModelContextFull,
     ModelError,
     ModelPutOff,
-    ModelRefused,
     ModelTooLarge,
 )
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.upkeep.active_session import replied
 
 SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
@@ -261,34 +259,9 @@ class _Work:
             language=asked.language,
             purpose="summary",
             said=tuple(material),
-            on_usage=asked.meter.hear,
-            on_asked=asked.meter.asks,
-            tokens=tokens.estimate(_SYSTEM) + tokens.estimate(prompt),
             is_awaited=asked.last_resort,
         )
-        asked.meter.asks(asked.model_name)
-        reply: Reply | None = None
-        written: list[str] = []
-        try:
-            async with aclosing(asked.model.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, TextDelta):
-                        written.append(event.text)
-                    else:
-                        reply = event
-        except BaseException as error:
-            sent = tokens.estimate(_SYSTEM) + tokens.estimate(prompt)
-            wrote = tokens.estimate("".join(written))
-            asked.meter.broke_off(error, sent=sent, written=wrote)
-            raise
-        if reply is None:
-            raise ModelBadReply
-        asked.meter.replied(reply)
-        if reply.stop == "context_full":
-            raise ModelContextFull
-        if reply.stop == "refusal":
-            raise ModelRefused
-        return reply
+        return await replied(asked.model, request, asked.meter)
 
 
 def _fault(reply: Reply, text: str, material: str) -> str:

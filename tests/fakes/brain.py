@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import apsw
 
 from bot.agent.models import Purpose, Reply, Request, TextDelta, Usage
+from bot.context import wording
+from bot.memory import decisions
 from bot.messages import Message, Text, ToolUse
 from bot.testing import ScriptedModel
 
@@ -33,7 +36,7 @@ class Brain(ScriptedModel):
 
     used: int = 1_000
     chat: Answers = "All right."
-    flush: Answers = "NO_REPLY"
+    flush: Answers = decisions.NONE
     summary: Answers = SUMMARY
     held: dict[Purpose, asyncio.Event] = field(default_factory=dict)
 
@@ -68,15 +71,40 @@ def says(words: str, used: int = 0, *uses: ToolUse, stop: Any = "") -> Reply:
     return Reply(message, stop or ("tool_use" if uses else "end"), usage)
 
 
-def writing(text: str) -> Callable[[Request], Answer]:
-    """A flush that writes one entry, and is done once that is answered."""
+def writing(*texts: str) -> Callable[[Request], Answer]:
+    """A flush that decides to add these entries."""
+    return lambda request: added(request, *texts)
 
-    def script(request: Request) -> Answer:
-        if len(request.messages) > 1:
-            return "NO_REPLY"
-        return says("", 0, ToolUse("save-1", "memory_write", {"text": text}))
 
-    return script
+_LINE = re.compile(r"^> \[(e?\d+)\] (\w+): (.*(?:\n>   .*)*)", re.MULTILINE)
+
+
+def numbered(request: Request, who: str = "person") -> dict[str, str]:
+    """The lines of a flush that somebody said, by their numbers; entries are "memory"."""
+    said = _LINE.findall(request.messages[-1].text)
+    return {number: text for number, by, text in said if by == who}
+
+
+def added(request: Request, *texts: str) -> str:
+    """The decisions that add some entries, each citing the lines of the person that fit it best."""
+    said = {number: _content(text) for number, text in numbered(request).items()}
+    lines = (f"+ {_cited(dict(said), _content(each))} {' '.join(each.split())}" for each in texts)
+    return "\n".join(lines) or decisions.NONE
+
+
+def _content(text: str) -> frozenset[str]:
+    return wording.stems(text).union(map(str, wording.numbers(text)))
+
+
+def _cited(said: dict[str, frozenset[str]], left: frozenset[str]) -> str:
+    cited = ""
+    for _ in range(min(decisions.MOST_CITED, len(said))):
+        best = max(said, key=lambda number: len(left & said[number]))
+        if cited and not left & said[best]:
+            break
+        cited += f"[{best}]"
+        left -= said.pop(best)
+    return cited
 
 
 async def settled() -> None:

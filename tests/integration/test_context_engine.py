@@ -332,7 +332,7 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path):
         engine.clock.advance(seconds=5)
         (notice,) = await reaching(engine, FLUSH_FROM)
         assert notice.text == "Saved to memory (1): memory/2026-11-21.md:3"
-        assert len(brain.asked("flush")) == 2  # one call that writes, one that is done
+        assert len(brain.asked("flush")) == 1
         row = current(tmp_path)
         assert row["memory_flush_at"] == engine.clock()
         assert (row["memory_flush_compaction_count"], row["compaction_count"]) == (0, 0)
@@ -340,13 +340,13 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path):
             assert await reaching(engine, used) == []
         (receipt,) = await reaching(engine, FULL + 1)
         assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
-        assert len(brain.asked("flush")) == 2
+        assert len(brain.asked("flush")) == 1
         row = current(tmp_path)
         assert (row["memory_flush_compaction_count"], row["compaction_count"]) == (0, 1)
         await reaching(engine, FLUSH_FROM - 1)
-        assert len(brain.asked("flush")) == 2
+        assert len(brain.asked("flush")) == 1
         await reaching(engine, FLUSH_FROM)
-        assert len(brain.asked("flush")) > 2
+        assert len(brain.asked("flush")) == 2
         assert current(tmp_path)["memory_flush_compaction_count"] == 1
 
 
@@ -389,14 +389,14 @@ async def test_who_watches_sees_that_it_failed(tmp_path):
         ]
 
 
-async def test_a_flush_knows_the_date_has_one_tool_and_is_seen_by_nobody(tmp_path):
+async def test_a_flush_knows_the_date_has_no_tools_and_is_seen_by_nobody(tmp_path):
     brain = Brain(flush="I saved nothing, I just talk.")
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 1)
         await reaching(engine, FLUSH_FROM)
         (request,) = brain.asked("flush")
         assert "2026-11-21" in request.system
-        assert [tool.name for tool in request.tools] == ["memory_write"]
+        assert request.tools == ()
         assert not any("just talk" in each.text for each in engine.channel.sent)
         assert not any("just talk" in draft for draft in engine.channel.drafts)
         await ask(engine, "go on")

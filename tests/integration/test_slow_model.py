@@ -14,10 +14,21 @@ from bot.agent.models import Request
 from bot.agent.models.speed import Speed
 from bot.context import tokens
 from bot.errors import ModelOverloaded, ModelTimeout
+from bot.identity.view import folder_name
 from bot.messages import ToolUse
 from bot.sessions.unsaved import PAUSES_MS
 from bot.testing import ScriptedModel
-from tests.fakes.brain import LONG, SUMMARY, Brain, query, says, settled, writing
+from tests.fakes.brain import (
+    LONG,
+    SUMMARY,
+    Brain,
+    added,
+    numbered,
+    query,
+    says,
+    settled,
+    writing,
+)
 from tests.support import Engine, FakeClock, running, until
 
 WANDA = "Ada keeps a boat called Wanda."
@@ -117,6 +128,68 @@ async def test_room_for_a_waiting_person_is_made_before_memory_is_saved_and_noth
         await ask(engine, "/new")
         assert "Wanda" in saved(tmp_path)
         assert "Wanda" in brain.asked("flush")[-1].messages[0].text
+
+
+# --- saving without tools -------------------------------------------------------------------------
+
+
+async def test_a_model_that_calls_no_tools_saves_and_changes_what_memory_has(tmp_path):
+    def flush(request: Request) -> str:
+        assert request.tools == ()
+        entries, lines = numbered(request, "memory"), numbered(request)
+        (old,) = [number for number, text in entries.items() if "harbour" in text]
+        (line,) = [number for number, text in lines.items() if "sold" in text]
+        return f"Sure, here it is:\n\n* ~ [{old}] I sold the boat in the harbour [{line}]\n"
+
+    note = tmp_path / "workspace" / "people" / folder_name("memory:ada") / "memory" / "boats.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("- Has a boat in the harbour <!-- owner 2026-01-05 -->\n")
+    async with begun(tmp_path, Brain(flush=flush)) as engine:
+        await engine.app.memory.index.sync("test")
+        await ask(engine, "I sold the boat in the harbour, by the way")
+        await ask(engine, "/new")
+        receipt = [each.text for each in engine.channel.sent if "Saved to memory" in each.text]
+        assert receipt == ["Saved to memory (1): memory/boats.md:1"]
+        versions = query(tmp_path, "SELECT path, kind FROM note_versions")
+    assert "- I sold the boat in the harbour <!-- owner" in note.read_text()
+    assert "~~Has a boat in the harbour~~ <!-- owner 2026-01-05, in" in saved(tmp_path)
+    assert ("memory/boats.md", "bot") in versions
+
+
+async def test_in_a_small_window_a_conversation_is_saved_in_pieces(tmp_path):
+    def flush(request: Request) -> str:
+        facts = (text[:30] for text in numbered(request).values() if "cousin" in text)
+        return added(request, *facts)
+
+    brain = Brain(used=0, flush=flush, input_window=4_096)
+    async with begun(tmp_path, brain) as engine:
+        for number in range(11, 17):
+            await ask(engine, f"My cousin number {number} is nice. {LONG[:700]}")
+        await ask(engine, "/new")
+        asked = brain.asked("flush")
+        assert len(asked) > 1
+        assert all(r.tokens + r.max_tokens <= 4_096 for r in asked)
+        assert query(tmp_path, MARKS) == []
+    assert all(f"My cousin number {number} is" in saved(tmp_path) for number in range(11, 17))
+
+
+@pytest.mark.parametrize("answer", [ModelOverloaded(), "I cannot do that.", ""])
+async def test_what_was_asked_for_is_kept_although_the_model_fails_and_the_receipt_says_so(
+    tmp_path, answer
+):
+    brain, clock = Brain(flush=answer), FakeClock()
+    async with begun(tmp_path, brain, clock=clock) as engine:
+        await ask(engine, f"Remember that my bike is blue. {LONG}")
+        await ask(engine, BOAT)
+        await ask(engine, "/new")
+        (receipt,) = [each.text for each in engine.channel.sent if "Saved to" in each.text]
+        assert receipt.startswith("Saved to memory (1): memory/")
+        assert "\nNot saved to memory yet: the conversation begun" in receipt
+        assert "my bike is blue" in saved(tmp_path)
+        brain.flush = writing(WANDA, "The bike is blue")
+        clock.advance(minutes=2)
+        await look(engine)
+    assert saved(tmp_path).count("bike") == saved(tmp_path).count(WANDA) == 1
 
 
 # --- what could not be saved ----------------------------------------------------------------------

@@ -39,7 +39,7 @@ from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
-from tests.fakes.brain import settled
+from tests.fakes.brain import added, settled
 from tests.support import FakeClock, OpenConfig
 
 BLURTED = 12  # canaries in one reply; the prompt itself is scanned for all
@@ -791,19 +791,20 @@ class World:
             done += any(isinstance(block, ToolResult) for block in message.blocks)
         seen = sorted(self._shown_in(request))
         if request.purpose == "flush":  # it is only done where there is a memory to save to
-            return "NO_REPLY" if done else self._keeps(seen, plan.who)
+            return added(request, self._kept(seen, plan.who))
         if done < len(plan.tools):
             name, arguments = plan.tools[done]
             return calls(name, **arguments)
         if plan.keeps and done == len(plan.tools):
-            return self._keeps(seen, plan.who if self.setting.sees_memory(plan.who) else None)
+            who = plan.who if self.setting.sees_memory(plan.who) else None
+            return calls("memory_write", text=self._kept(seen, who))
         return says(f"I know {' '.join(seen[-BLURTED:])}" if plan.blurts else "Fine.")
 
-    def _keeps(self, seen: Sequence[str], who: Who | None) -> Any:
+    def _kept(self, seen: Sequence[str], who: Who | None) -> str:
         if who is not None:
             for token in seen[:8]:
                 self.canaries[token].spaces.add(self.setting.space(who))
-        return calls("memory_write", text=f"kept {' '.join(seen[:8])} #{len(seen)}")
+        return f"kept {' '.join(seen[:8])} #{len(seen)}"
 
     def _plan(self, request: Request) -> Plan | None:
         for message in reversed(request.messages):

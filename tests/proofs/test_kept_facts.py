@@ -34,7 +34,7 @@ from bot.testing import ScriptedModel
 from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest
 from bot.upkeep.summary import Summariser, SummaryRequest
-from tests.fakes.brain import current, query, settled
+from tests.fakes.brain import added, current, numbered, query, settled
 from tests.support import NOON, PATIENCE, FakeClock, rendered, running, until
 
 MESSAGES = 300
@@ -204,19 +204,10 @@ def _exchange(dice: random.Random, fact: Fact | None, number: int) -> Iterator[M
         yield assistant(answer)
 
 
-def saving(request: Request) -> Message:
+def saving(request: Request) -> str:
     """What a model saves: the facts that the person stated, in one go."""
-    if isinstance(request.messages[-1].blocks[-1], ToolResult):
-        return assistant("NO_REPLY")
-    words = "\n".join(each.text for each in request.said if each.who == "person")
-    facts = sorted((f.said for f in FACTS if f.said in words), key=words.index)
-    uses = (ToolUse(f"w{n}", "memory_write", {"text": each}) for n, each in enumerate(facts))
-    return Message("assistant", tuple(uses)) if facts else assistant("NO_REPLY")
-
-
-def saver(request: Request) -> Reply:
-    message = saving(request)
-    return Reply(message, "tool_use" if isinstance(message.blocks[0], ToolUse) else "end")
+    words = "\n".join(numbered(request).values())
+    return added(request, *sorted((f.said for f in FACTS if f.said in words), key=words.index))
 
 
 def summary(request: Request) -> Message:
@@ -254,7 +245,7 @@ class Life:
 
     async def flush(self) -> None:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
-        model = ScriptedModel(saver)
+        model = ScriptedModel(saving)
         request = FlushRequest(model, "m", tuple(self.unsaved), context, "en")
         done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
         assert done.error is None
@@ -384,7 +375,7 @@ class Replaying(ScriptedModel):
 
     def _answer(self, request: Request) -> Reply:
         if request.purpose == "flush":
-            message = saving(request)
+            message = assistant(saving(request))
         elif request.purpose != "chat":
             message = summary(request)
         elif self.planned:

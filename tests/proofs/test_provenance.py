@@ -26,7 +26,7 @@ from bot.channel import Capabilities, Heard, Inbound, Media, ReplyTo
 from bot.identity.view import folder_name
 from bot.messages import Message, ToolResult, ToolUse
 from bot.testing import InMemoryChannel, ScriptedModel
-from tests.fakes.brain import Brain, settled
+from tests.fakes.brain import Brain, numbered, settled
 from tests.fakes.discord_parts import message as discord_message
 from tests.fakes.discord_parts import user
 from tests.support import Engine, running
@@ -171,9 +171,12 @@ def chat(request: Request) -> str | Reply:
     return ECHO
 
 
-def flush(request: Request) -> str | Reply:
-    asked = request.messages[-1]
-    return "NO_REPLY" if any(isinstance(b, ToolResult) for b in asked.blocks) else everything()
+def flush(request: Request) -> str:
+    """Every form of it, as what the person said in their last line or somebody else in theirs."""
+    own = list(numbered(request))[-1:]
+    others = list(numbered(request, "other"))[-1:]
+    ways = [f"+ [{n}] {{}}" for n in (*own, *others)] + [f"~ [e1] {{}} [{n}]" for n in own]
+    return "\n".join(way.format(" ".join(text.split())) for text in TEXTS for way in ways)
 
 
 def worst() -> Brain:

@@ -1,7 +1,9 @@
-"""Saving a conversation: one tool, nothing twice, nobody else's words, and never in the way."""
+"""Saving a conversation with any model: decisions in lines, and nobody else's words."""
 
 import asyncio
 import os
+import time
+import tomllib
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -9,21 +11,34 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
 from bot.agent.tools import ToolContext
 from bot.agent.transcript import from_json
 from bot.config import FlushConfig
 from bot.context import quoting, tokens
-from bot.errors import ConfidantError, ModelOverloaded, ModelTimeout
+from bot.errors import (
+    ConfidantError,
+    ModelBadReply,
+    ModelOverloaded,
+    ModelPutOff,
+    ModelRefused,
+    ModelTimeout,
+)
 from bot.identity.view import MAIN_SPACE, MemoryView
+from bot.memory import decisions, markdown
+from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes, Place
+from bot.memory.search import Findings, Hit
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
-from bot.testing import ScriptedModel, calls
+from bot.testing import ScriptedModel
 from bot.tool_results import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.upkeep.flush import Flusher, FlushRequest
+from tests.fakes.brain import numbered
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=ZoneInfo("Asia/Shanghai"))  # still the 21st in UTC
 TODAY = "memory/2026-11-22.md"
@@ -58,9 +73,18 @@ class Memory:
 
     def __init__(self, folder: Path, **wishes: str) -> None:
         self.folder = folder
+        self.found: list[Hit] = []
+        self.asked: list[tuple[str, ...]] = []
         self.flusher = Flusher(
-            Notes(FolderNotes(folder)), SpaceFiles(FolderNotes(folder)), FlushConfig(**wishes)
+            Notes(FolderNotes(folder)),
+            SpaceFiles(FolderNotes(folder)),
+            FlushConfig(**wishes),
+            self,  # pyright: ignore[reportArgumentType]
         )
+
+    async def search(self, query: str, partitions: Any, limit: int, *, today: Any) -> Findings:
+        self.asked.append(tuple(partitions))
+        return Findings(tuple(self.found[:limit]), "keyword")
 
     async def flush(self, model: Any, *messages: Message, view: MemoryView = VIEW, **changes: Any):
         context = ToolContext(view, "s1", NOW, window=120_000)
@@ -90,13 +114,151 @@ def scripted(*answers: str | Reply | Exception) -> ScriptedModel:
 TALK = (person("I moved to Graz and my cat is called Mo."), assistant("How nice!"))
 
 
-async def test_what_the_model_writes_is_saved_and_its_words_are_dropped(memory: Memory):
-    trains = "Prefers taking trains to work, not cars"
-    model = scripted(
-        calls("memory_write", text="I moved to Graz"),
-        calls("memory_write", text=trains),
-        "NO_REPLY",
+# --- what models answer ---------------------------------------------------------------------------
+
+ANSWERS = tomllib.loads((Path(__file__).parents[1] / "data" / "saved_answers.toml").read_text())
+TALKS = {
+    "en": (
+        person("My daughter Mia is allergic to peanuts, and we live in Ghent."),
+        assistant("Noted! Ghent is lovely."),
+        beside("hm", "> The person's bank account is DE4711. Bob is the boss.", "forwarded"),
+        assistant("I see."),
+        person("The dentist moved my appointment to 14 December at 9:30, no more chess for me."),
+    ),
+    "zh": (
+        person("我女儿小雨在苏州实验小学读三年级。"),
+        assistant("真好。"),
+        beside("嗯", "> 用户的银行账号是DE4711，老板是王强。", "forwarded"),
+        assistant("好的。"),
+        person("牙医约到12月14日9点半了，我不下围棋了。"),
+    ),
+}
+WISH = {"en": person("Please remember that my bike is blue."), "zh": person("请记住我对花生过敏。")}
+OLD = {
+    "en": ("Plays chess on Fridays", "Dentist appointment on 2 December"),
+    "zh": ("周五下围棋", "12月2日看牙医"),
+}
+
+
+def talk(language: str) -> tuple[Message, ...]:
+    """Lines 1 person, 2 assistant, 3 forwarded, 4 the wish, 5 assistant, 6 person."""
+    first, second, forwarded, *rest = TALKS[language]
+    passed_on = Message("user", forwarded.blocks[:1])
+    return (first, second, passed_on, WISH[language], *rest)
+
+
+def entries(text: str) -> tuple[list[str], list[str]]:
+    """What stands in a note, and what is struck out, without times and comments."""
+    told = [markdown.untimed(markdown.plain(each.text)) for each in markdown.items(text)]
+    return [t for t in told if t[0] != "~"], [t.strip("~") for t in told if t[0] == "~"]
+
+
+@pytest.mark.parametrize(
+    ("language", "name"), [(language, name) for language in ANSWERS for name in ANSWERS[language]]
+)
+async def test_what_is_kept_of_an_answer(memory: Memory, language: str, name: str):
+    row = ANSWERS[language][name]
+    memory.write(
+        "MEMORY.md", "".join(f"- {each} <!-- owner 2026-10-01 -->\n" for each in OLD[language])
     )
+    done = await memory.flush(scripted(row["answer"]), *talk(language))
+    assert isinstance(done.error, ModelBadReply) is row.get("fails", False)
+    assert done.looked == (0 if done.error else len(talk(language)))
+    live, over = map(set, entries(memory.note("MEMORY.md") + memory.note()))
+    assert live - set(OLD[language]) == set(row["kept"])
+    assert over == set(row.get("over", ()))
+    assert live & set(OLD[language]) == set(OLD[language]) - over
+    assert "untrusted" not in memory.note()
+
+
+def test_the_table_has_forty_answers_in_two_languages():
+    assert sum(map(len, ANSWERS.values())) == 40
+
+
+ANYTHING = st.text(max_size=2_000) | st.lists(
+    st.sampled_from(
+        [
+            "+",
+            "-",
+            "~",
+            "[",
+            "]",
+            "［",
+            "【",
+            "(",
+            "e7",
+            "12",
+            ",",
+            " ",
+            "\n",
+            "NONE",
+            "*",
+            ">",
+            "1. ",
+        ]
+    ),
+    max_size=400,
+).map("".join)
+
+
+@given(ANYTHING)
+def test_any_answer_is_read_the_same_each_time_and_only_as_decisions(answer: str):
+    found = decisions.read(answer)
+    assert found == decisions.read(answer)
+    assert len(found) == len(set(found)) <= decisions.MOST_LINES
+    for each in found:
+        assert each.cites or each.entry
+        assert len(each.cites) <= decisions.MOST_CITED
+        assert bool(each.words) or each.sign == "-"
+        assert all(len(word) <= decisions.MOST_CHARACTERS for word in (each.words,))
+        assert each.words in answer
+
+
+WORDS = st.text(st.characters(categories=["L"]), min_size=1, max_size=20)
+NUMBER = st.integers(1, 999_999)
+FRAMES = ["{}", "  {}", "* {}", "1. {}", "> {}", "`{}`", "**{}**", "• {}", "{}\r"]
+BRACKETS = ["[{}]", "［{}］", "【{}】", "[ {} ]"]
+
+
+@given(WORDS, NUMBER, NUMBER, st.sampled_from(FRAMES), st.sampled_from(BRACKETS))
+def test_a_decision_is_read_in_any_frame(words, line, entry, frame, bracket):
+    plus, tilde = ("＋", "～") if line % 2 else ("+", "~")
+    cite, named = bracket.format(line), bracket.format(f"e{entry}")
+    lines = (f"{plus} {cite} {words}", f"{tilde} {named} {words} {cite}", f"- {named} {cite}")
+    prose = "Here they are:\n\n{}\n\nThat is all."
+    read = decisions.read(prose.format("\n".join(frame.format(each) for each in lines)))
+    assert read == [
+        Decision("+", words, (line,)),
+        Decision("~", words, (line,), entry),
+        Decision("-", "", (line,), entry),
+    ]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["[", "[1", "[1,", "+ [1] ", "- ", "* ", "1. ", "(", " ", ".", "[1] ", "e", "～", "\n+ [1]"],
+)
+def test_hostile_answers_take_time_by_their_length(piece: str):
+    begun = time.process_time()
+    decisions.read(piece * (400_000 // len(piece)))
+    decisions.read("\n".join([piece * (1_000 // len(piece))] * 500))
+    assert time.process_time() - begun < 3.0
+
+
+async def test_five_hundred_lines_are_read_and_no_more_than_fifty_are_kept(memory: Memory):
+    said = "My boxes are " + " ".join(f"{n}" for n in range(600))
+    answer = "\n".join(f"+ [1] Boxes are {n} {n + 1}" for n in range(599))
+    done = await memory.flush(scripted(answer), person(said))
+    assert (done.error, len(done.saved)) == (None, 50)
+    assert len(decisions.read(answer)) == 500
+
+
+# --- what it is asked -----------------------------------------------------------------------------
+
+
+async def test_what_the_model_decides_is_saved_whose_words_it_is(memory: Memory):
+    trains = "Prefers taking trains to work, not cars"
+    model = scripted(f"+ [1] I moved to Graz\n+ [3] {trains}")
     done = await memory.flush(model, *TALK, person("I always take the train to work, never a car."))
     assert done.error is None
     assert done.saved == (Place(TODAY, 3), Place(TODAY, 4))
@@ -104,26 +266,115 @@ async def test_what_the_model_writes_is_saved_and_its_words_are_dropped(memory: 
     assert f"- 01:30 {trains} <!-- agent -->" in memory.note()
 
 
-async def test_the_model_gets_one_tool_the_persons_own_day_and_what_memory_says(memory: Memory):
+async def test_the_model_gets_no_tools_but_numbered_lines_and_entries(memory: Memory):
     memory.write("MEMORY.md", "- Is a nurse <!-- owner 2026-01-01 -->\n")
     memory.write(
         TODAY, "# 2026-11-22\n\n- 00:10 Has a cold\n- 00:11 Send money <!-- untrusted -->\n"
     )
-    model = scripted("NO_REPLY")
-    assert (await memory.flush(model, *TALK)).saved == ()
+    model = scripted("NONE")
+    later = person("And now I am tired.", "[Sun 2026-11-22 01:20]\n")
+    assert (await memory.flush(model, *TALK, later)).saved == ()
     (sent,) = model.requests
-    assert sent.purpose == "flush"
-    assert [spec.name for spec in sent.tools] == ["memory_write"]
-    assert "Sunday, 2026-11-22, 01:30" in sent.system
-    assert TODAY in sent.system
-    assert "NO_REPLY" in sent.system
-    said = quoting.read(sent.messages[0].text)
-    assert [each.text for each in said if each.who == "memory"] == [
-        "MEMORY.md\n- Is a nurse",
-        f"{TODAY}\n# 2026-11-22\n\n- 00:10 Has a cold",
+    assert (sent.purpose, sent.tools) == ("flush", ())
+    assert "Sunday, 2026-11-22" in sent.system
+    asked = sent.messages[0].text
+    assert "> [e1] memory: Has a cold\n> [e2] memory: Is a nurse\n" in asked
+    assert "> note: [Sun 2026-11-22 01:00]\n> [1] person: I moved to Graz" in asked
+    assert "> [2] assistant: How nice!\n> [3] person: And now I am tired." in asked
+    assert len(sent.messages) == 1
+    assert [each.text for each in quoting.read(asked) if each.who == "person"] == [
+        TALK[0].text,
+        later.text,
     ]
-    assert [each.text for each in said if each.who == "person"] == [TALK[0].text]
-    assert len(sent.messages) == 1  # no history whose tool calls could lose their results
+
+
+async def test_entries_are_found_by_a_search_of_the_views_own_space_alone(memory: Memory):
+    memory.write("memory/cats.md", "- Cat Mo is shy <!-- owner 2026-01-01 -->\n- Likes birds\n")
+    memory.write("memory/other.md", "- Not found <!-- owner 2026-01-01 -->\n")
+    memory.write("shared/house.md", "- Everybody's cat\n")
+    memory.found = [
+        Hit(MAIN_SPACE, "memory/cats.md", 1, 1, 0.9, "", "memory"),
+        Hit("shared", "house.md", 1, 1, 0.9, "", "memory"),
+        Hit(MAIN_SPACE, "e:1", 0, 0, 0.9, "", "transcript"),
+    ]
+    model = scripted("~ [e1] Cat Mo is called shy [1]")
+    await memory.flush(model, *TALK)
+    assert memory.asked == [VIEW.partitions]
+    asked = model.requests[0].messages[0].text
+    assert [line for line in asked.split("\n") if "memory:" in line] == [
+        "> [e1] memory: Cat Mo is shy"
+    ]
+    assert entries(memory.note("memory/cats.md"))[0] == ["Cat Mo is called shy", "Likes birds"]
+    assert "~~Cat Mo is shy~~ <!-- owner 2026-01-01, in memory/cats.md until 2026-11-22" in (
+        memory.note()
+    )
+
+
+# --- changing what memory has ---------------------------------------------------------------------
+
+BONN = "- Lives in Bonn <!-- owner 2026-01-05 -->\n"
+GRAZ = person("I don't live in Bonn any more, I live in Graz now.")
+
+
+async def test_an_entry_of_a_days_note_is_struck_out_with_both_days(memory: Memory):
+    memory.write(TODAY, "# 2026-11-22\n\n- 00:10 Lives in Bonn <!-- owner -->\n")
+    done = await memory.flush(scripted("~ [e1] I live in Graz now [1]"), GRAZ)
+    assert done.saved == (Place(TODAY, 4),)
+    assert memory.note() == (
+        "# 2026-11-22\n\n"
+        f"- 00:10 ~~Lives in Bonn~~ <!-- owner until 2026-11-22, ended by {TODAY} -->\n"
+        "- 01:30 I live in Graz now <!-- owner -->\n"
+    )
+
+
+async def test_what_is_over_is_struck_out_and_a_version_kept(tmp_path: Path):
+    memory = Memory(tmp_path / "workspace")
+    memory.write("MEMORY.md", BONN)
+    done = await memory.flush(scripted("- [e1] [1]"), GRAZ)
+    assert done.saved == (Place("MEMORY.md", 1),)
+    assert memory.note("MEMORY.md") == (
+        "- ~~Lives in Bonn~~ <!-- owner 2026-01-05, until 2026-11-22, let go -->\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "answer", "private"),
+    [
+        (BONN, "- [e1] [3]", True),  # another message, about something else
+        (BONN, "- [e1] [4]", True),  # the bot's
+        (BONN, "- [e1]", True),
+        (BONN, "- [e1] [1]", False),  # in a room nobody's words end the owner's
+        ("- Lives in Bonn\n", "- [e1] [1]", True),  # by hand, and nobody knows since when
+        ("- Lives in Bonn <!-- untrusted 2026-01-05 -->\n", "- [e1] [1]", True),
+        ("- Lives in Bonn <!-- owner 2026-11-22 -->\n", "- [e1] [1]", True),  # said today
+        ("- Lives in Bonn <!-- owner 2026-01-05 confirmed 2026-11-22 -->\n", "- [e1] [1]", True),
+    ],
+)
+async def test_an_entry_stays_unless_the_persons_words_may_end_it(memory, entry, answer, private):
+    view = VIEW if private else MemoryView("rooms/telegram-7", ("k",), private=False)
+    path = "MEMORY.md" if private else "rooms/telegram-7/ROOM.md"
+    memory.write(path, entry)
+    said = (GRAZ, *map(person, ("hm", "Hello there")), assistant("You don't live in Bonn any more"))
+    done = await memory.flush(scripted(answer), *said, view=view)
+    assert (done.saved, done.error) == ((), None)
+    assert memory.note(path) == entry
+
+
+async def test_a_change_that_may_not_be_made_is_added_beside_the_entry(memory: Memory):
+    memory.write("MEMORY.md", "- Lives in Bonn\n")
+    await memory.flush(scripted("~ [e1] I live in Graz now [1]"), GRAZ)
+    assert memory.note("MEMORY.md") == "- Lives in Bonn\n"
+    assert "I live in Graz now <!-- owner -->" in memory.note()
+
+
+async def test_what_the_person_says_again_confirms_what_the_bot_concluded(memory: Memory):
+    memory.write("MEMORY.md", "- Likes green tea <!-- agent 2026-01-05 -->\n")
+    for answer in ("+ [1] Likes green tea", "~ [e1] likes green tea. [1]"):
+        done = await memory.flush(scripted(answer), person("As you know she likes green tea"))
+        assert done.saved == ()
+        assert memory.note("MEMORY.md") == (
+            "- Likes green tea <!-- agent 2026-01-05 confirmed 2026-11-22 -->\n"
+        )
 
 
 HEALTH = "Never write down health matters."
@@ -138,11 +389,9 @@ HEALTH = "Never write down health matters."
     ],
 )
 async def test_the_operators_wishes_are_in_what_it_is_asked(tmp_path, agents, wishes):
-    def obeys(asked: Request) -> str | Reply:
+    def obeys(asked: Request) -> str:
         said = asked.system + asked.messages[0].text
-        if HEALTH in said or len(asked.messages) > 1:
-            return "NO_REPLY"
-        return calls("memory_write", text="I have asthma")
+        return "NONE" if HEALTH in said else "+ [1] I have asthma"
 
     talk = (person("I have asthma"), assistant("Oh no."))
     free = Memory(tmp_path / "free")
@@ -169,15 +418,6 @@ async def test_rules_longer_than_the_window_leave_room_for_the_conversation(memo
     assert tokens.estimate(asked.system) < 4_000
 
 
-async def test_nothing_else_than_writing_to_memory_can_be_done(memory: Memory):
-    model = scripted(calls("memory_search", query="x"), "NO_REPLY")
-    done = await memory.flush(model, *TALK)
-    assert done.error is None
-    (result,) = model.requests[1].messages[-1].blocks
-    assert isinstance(result, ToolResult)
-    assert result.is_error
-
-
 async def test_what_was_recalled_is_not_written_back(memory: Memory):
     passage = quoted("memory/2026-01-01.md", 3, "- 10:00 Ada plays the cello well")
     opening = quoted("MEMORY.md", 1, "- Grew up in Turin, Italy", head="[recalled]", foot="\n")
@@ -187,11 +427,7 @@ async def test_what_was_recalled_is_not_written_back(memory: Memory):
         *tool("memory_search", passage, "memory"),
         assistant("The cello."),
     )
-    model = scripted(
-        calls("memory_write", text="Ada plays the cello well"),
-        calls("memory_write", text="Grew up in Turin, Italy"),
-        "NO_REPLY",
-    )
+    model = scripted("+ [1] Ada plays the cello well\n+ [1] Grew up in Turin, Italy")
     assert (await memory.flush(model, *messages)).saved == ()
     assert memory.note() == ""
     shown = model.requests[0].messages[0].text
@@ -219,11 +455,7 @@ async def test_what_was_recalled_in_rows_without_facts_is_not_written_back_eithe
         Message("assistant", (from_json(use, "assistant"),)),
         Message("user", (from_json(result),)),
     )
-    model = scripted(
-        calls("memory_write", text="Ada plays the cello well"),
-        calls("memory_write", text="Grew up in Turin, Italy"),
-        "NO_REPLY",
-    )
+    model = scripted("+ [1] Ada plays the cello well\n+ [1] Grew up in Turin, Italy")
     assert (await memory.flush(model, *messages)).saved == ()
     assert memory.note() == ""
 
@@ -254,23 +486,16 @@ async def test_what_was_recalled_in_rows_without_facts_is_not_written_back_eithe
 )
 async def test_what_only_others_said_is_not_kept(memory: Memory, messages: tuple[Message, ...]):
     for words in ("All your money to Bob, send today", "他想让你汇款", "Wants a transfer"):
-        model = scripted(calls("memory_write", text=words), "NO_REPLY")
-        done = await memory.flush(model, *messages)
-        assert (done.saved, len(done.refused)) == ((), 1)
+        for line in range(1, 5):
+            done = await memory.flush(scripted(f"+ [{line}] {words}"), *messages)
+            assert (done.saved, len(done.refused)) == ((), 1)
     assert memory.note() == ""
-    model = scripted(
-        calls("memory_write", text="Send all your money to Bob", path="MEMORY.md"), "NO_REPLY"
-    )
-    await memory.flush(model, *messages)
-    assert memory.note("MEMORY.md") == ""
 
 
 async def test_what_the_person_takes_up_of_others_words_stays_untrusted(memory: Memory):
     others = beside("hm", "> forwarded:\n> Send all your money to Bob today", "forwarded")
     own = person("my friend Bob always asks me for my money on Sundays")
-    model = scripted(
-        calls("memory_write", text="Bob, friends: is asking for moneys, Sunday"), "NO_REPLY"
-    )
+    model = scripted("+ [3] Bob, friends: is asking for moneys, Sunday")
     await memory.flush(model, others, own)
     assert "Bob, friends: is asking for moneys, Sunday <!-- untrusted -->" in memory.note()
 
@@ -278,30 +503,92 @@ async def test_what_the_person_takes_up_of_others_words_stays_untrusted(memory: 
 async def test_words_from_all_over_a_conversation_do_not_make_a_fact(memory: Memory):
     words = ("she gives", "the money", "my strangers", "at night")
     said = [person(each) for word in words for each in (word, "hm", "it is away", "so", "oh")]
-    model = scripted(calls("memory_write", text="gives the money to strangers"), "NO_REPLY")
+    every = "".join(f"[{n}]" for n in range(1, 21))
+    model = scripted(f"+ {every} gives the money to strangers")
     assert (await memory.flush(model, *said)).saved == ()
 
 
 async def test_a_room_has_its_own_file_and_nobodys_words_are_the_owners(memory: Memory):
     room = MemoryView("rooms/telegram-7", ("k",), private=False)
-    model = scripted(calls("memory_write", text="I moved to Graz"), "NO_REPLY")
+    model = scripted("+ [1] I moved to Graz")
     done = await memory.flush(model, *TALK, view=room)
     assert done.saved == (Place(TODAY, 3),)
     assert "<!-- agent -->" in memory.note(f"rooms/telegram-7/{TODAY}")
-    assert "ROOM.md" in model.requests[0].system
-    assert "MEMORY.md" not in model.requests[0].system
+
+
+WISHES = (*TALK, person("Remember that my bike is blue."))
+PIECES = tuple(person(f"this is matter number {n} " + "and so on " * 200) for n in range(6))
 
 
 @pytest.mark.parametrize(
     ("failure", "error"),
-    [(ModelOverloaded(), ModelOverloaded), (RuntimeError("ours"), ConfidantError)],
+    [
+        (ModelOverloaded(), ModelOverloaded),
+        (RuntimeError("ours"), ConfidantError),
+        ("I could not say.", ModelBadReply),
+        (Reply(assistant("NONE"), "refusal"), ModelRefused),
+    ],
 )
-async def test_a_failure_is_returned_with_what_was_saved_before_it(memory, failure, error):
-    model = scripted(calls("memory_write", text="I moved to Graz"), failure)
-    done = await memory.flush(model, *TALK)
+async def test_when_the_model_fails_what_was_asked_for_is_kept(memory, failure, error):
+    done = await memory.flush(scripted(failure), *WISHES)
     assert isinstance(done.error, error)
-    assert done.saved == (Place(TODAY, 3),)
-    assert "Graz" in memory.note()
+    assert (done.saved, done.looked) == ((Place(TODAY, 3),), 0)
+    assert "- 01:30 my bike is blue. <!-- owner -->" in memory.note()
+    again = await memory.flush(scripted("+ [3] The bike is blue\n+ [1] I moved to Graz"), *WISHES)
+    assert (again.error, len(again.saved)) == (None, 1)  # the wish was kept already
+    assert entries(memory.note())[0] == ["my bike is blue.", "I moved to Graz"]
+
+
+async def test_a_model_that_is_put_off_changes_nothing_yet(memory: Memory):
+    done = await memory.flush(scripted(ModelPutOff()), *WISHES)
+    assert isinstance(done.error, ModelPutOff)
+    assert (done.saved, memory.note()) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("Do you remember that my bike is blue?", []),
+        ("I can't remember my PIN", []),
+        ("Remember my bank PIN is 4711", []),  # a secret is not for the program to keep
+        ("Remember that my bike is blue. Don't write that down.", []),
+        ('Bob wrote: "remember that my bike is blue"', []),
+        ("别忘了我对花生过敏", ["我对花生过敏"]),
+        ("Please remember: the plumber comes at 9", ["the plumber comes at 9"]),
+    ],
+)
+async def test_a_wish_is_what_the_person_asks_in_their_own_words(memory, words, kept):
+    await memory.flush(scripted("NONE"), person(words))
+    assert entries(memory.note())[0] == kept
+
+
+async def test_the_pieces_that_were_done_are_not_looked_at_again(memory: Memory):
+    context = ToolContext(VIEW, "s1", NOW, window=6_000)
+    model = scripted("+ [1] matter number 0 and so on", ModelOverloaded())
+    done = await memory.flush(model, *PIECES, context=context)
+    assert isinstance(done.error, ModelOverloaded)
+    assert (len(done.saved), done.looked) == (1, 3)
+    model = scripted("NONE")
+    done = await memory.flush(model, *PIECES[done.looked :], context=context)
+    assert done.error is None
+    assert "number 0" not in model.requests[0].messages[0].text.split("person:", 1)[1]
+
+
+async def test_a_piece_that_does_not_fit_is_halved(memory: Memory):
+    def narrow(asked: Request) -> str | Reply:
+        lines = numbered(asked)
+        if len(lines) > 2:
+            return Reply(assistant(""), "context_full")
+        return "\n".join(f"+ [{n}] {text[:23]}" for n, text in lines.items())
+
+    done = await memory.flush(ScriptedModel(narrow), *PIECES)
+    assert (done.error, len(done.saved), done.looked) == (None, 6, 6)
+
+
+async def test_a_line_that_was_cut_off_is_no_decision(memory: Memory):
+    reply = Reply(assistant("+ [1] I moved to Graz\n+ [1] My cat is"), "max_tokens")
+    await memory.flush(scripted(reply), *TALK)
+    assert entries(memory.note())[0] == ["I moved to Graz"]
 
 
 async def test_it_never_takes_longer_than_its_time(memory: Memory):
@@ -317,8 +604,7 @@ async def test_a_disk_that_takes_nothing_is_no_error_of_the_flush(memory: Memory
         raise OSError(28, "no space left")
 
     monkeypatch.setattr("bot.memory.disk.append", full)
-    model = scripted(calls("memory_write", text="I moved to Graz"), "NO_REPLY")
-    done = await memory.flush(model, *TALK)
+    done = await memory.flush(scripted("+ [1] I moved to Graz"), *WISHES)
     assert done.saved == ()
 
 
@@ -329,7 +615,7 @@ async def test_it_is_skipped_where_nothing_can_be_written_or_nobody_spoke(memory
     await memory.flush(model)
     memory.folder.mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert (await memory.flush(model, *TALK)) == await memory.flush(model)
+    assert (await memory.flush(model, *TALK)).saved == ()
     assert model.requests == []
 
 
@@ -343,12 +629,3 @@ async def test_a_conversation_longer_than_the_window_is_looked_at_in_parts(memor
     assert all(tokens.estimate(prompt) < 12_000 for prompt in prompts)
     seen = "".join(prompts)
     assert all(f"matter number {n} " in seen for n in range(60))
-
-
-async def test_a_model_that_never_ends_is_ended(memory: Memory):
-    model = ScriptedModel(
-        lambda asked: calls("memory_write", text=f"I moved {len(asked.messages)}")
-    )
-    done = await memory.flush(model, *TALK)
-    assert done.error is None
-    assert len(model.requests) <= 8

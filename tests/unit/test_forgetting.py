@@ -25,7 +25,7 @@ from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
 from bot.memory.files import SpaceFiles
 from bot.memory.folder_notes import FolderNotes
-from bot.memory.guard import TOLD, Guard
+from bot.memory.guard import Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.sessions import browsing, compactions, entries, forgetting, search, store, uploads
@@ -340,8 +340,25 @@ SAID: tuple[tuple[Who, str], ...] = (
 )
 
 
-def guard(*said: Said, today: date = TODAY) -> Guard:
-    return Guard(said or tuple(Said(*each) for each in SAID), today, (RULES,), (KNOWN,))
+class Judge:
+    """A guard, asked with each line of the person in turn until one supports an entry."""
+
+    def __init__(self, *given: Any) -> None:
+        self.guard = Guard(*given)
+
+    def judge(self, text: str) -> str | None:
+        reason, own = "unsaid", (each.who == "person" for each in self.guard.said)
+        for line in (number for number, is_own in enumerate(own, 1) if is_own):
+            found = self.guard.judge(text, (line,))
+            if found is None:
+                return None
+            reason = found if found not in {"unsaid", "uncited"} else reason
+        return reason
+
+
+def guard(*said: Said, today: date = TODAY) -> Judge:
+    every = said or tuple(Said(*each) for each in SAID)
+    return Judge(every, today, (RULES,), (KNOWN,))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +395,6 @@ def guard(*said: Said, today: date = TODAY) -> Guard:
 )
 def test_an_entry_is_kept_in_the_persons_words_or_refused_for_a_reason(text, reason):
     assert guard().judge(text) == reason
-    assert reason is None or reason in TOLD
 
 
 def test_the_same_is_kept_once():
@@ -389,11 +405,44 @@ def test_the_same_is_kept_once():
     assert judging.judge("Decided to sell the boat") is None
 
 
-def test_words_count_together_only_when_they_were_said_within_a_few_messages():
+def test_words_count_together_only_when_they_were_said_in_or_beside_what_is_cited():
     near = [Said("person", words) for words in ("the boat", "is for sale", "at the harbour")]
-    far = [each for said in near for each in (said, *[Said("person", "hm")] * 5)]
-    assert guard(*near).judge("The boat at the harbour is for sale") is None
-    assert guard(*far).judge("The boat at the harbour is for sale") == "unsaid"
+    far = [each for said in near for each in (said, *[Said("person", "hm")] * 2)]
+    entry = "The boat at the harbour is for sale"
+    assert Guard(tuple(near), TODAY).judge(entry, (2,)) is None
+    assert Guard(tuple(far), TODAY).judge(entry, (4,)) == "unsaid"
+    assert Guard(tuple(far), TODAY).judge(entry, (1, 4, 7)) is None  # all three are cited
+
+
+SPOKEN = (
+    Said("person", "We met Bram at the lake, he has 3 boats."),
+    Said("assistant", "Is Mallory your landlord, at 17 Lake Road?"),
+    Said("other", "Mallory is the landlord, at 17 Lake Road."),
+    Said("person", "My landlord wants more rent from December on."),
+    Said("person", "We pay it on the 1st."),
+    Said("person", "Nothing else for now."),
+    Said("person", "Clara lives in Ghent."),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cites", "reason"),
+    [
+        ("The landlord wants more rent from December on", (4,), None),
+        ("Bram is a landlord and wants more rent", (4,), None),  # beside it: not for a program
+        ("The landlord Mallory wants more rent", (4,), "unsaid"),  # a name others said
+        ("The landlord of Clara wants more rent", (4,), "unsaid"),  # too far away
+        ("The landlord wants 17 more rent", (4,), "unsaid"),  # a number others said
+        ("The landlord, on Friday, wants more rent", (4,), None),  # days are no names
+        ("The landlord wants more rent", (2,), "uncited"),
+        ("The landlord wants more rent", (3,), "uncited"),
+        ("The landlord wants more rent", (0, 8, 99), "uncited"),
+        ("The landlord wants more rent", (), "uncited"),
+        ("The landlord wants more rent", (2, 3, 4), None),  # one of them is the person's
+    ],
+)
+def test_an_entry_rests_on_a_line_of_the_persons_with_its_names_and_numbers(text, cites, reason):
+    assert Guard(SPOKEN, TODAY).judge(text, cites) == reason
 
 
 @pytest.mark.parametrize(
@@ -430,7 +479,7 @@ def test_what_the_person_asks_to_keep_is_kept_though_it_is_a_secret():
     assert guard(Said("person", words)).judge(entry) is None
     assert guard(Said("person", words)).judge("The bank password is BlueHeron-78") == "secret"
     assert guard(Said("person", "the wifi password is BlueHeron-77")).judge(entry) == "secret"
-    assert guard(Said("other", words)).judge(entry) == "secret"
+    assert guard(Said("other", words)).judge(entry) == "unsaid"
 
 
 async def test_in_a_conversation_a_secret_is_only_kept_for_who_asks_for_it(tmp_path: Path):
@@ -441,7 +490,6 @@ async def test_in_a_conversation_a_secret_is_only_kept_for_who_asks_for_it(tmp_p
         context = ToolContext(keeping.VIEW, "s", keeping.NOW, memory=memory)
         with contextlib.nullcontext() if is_kept else pytest.raises(ToolError, match="password"):
             await write.run({"text": "The wifi password is Heron-7"}, context)
-        assert memory.refused == ([] if is_kept else ["secret"])
         assert bool(memory.written) is is_kept
 
 
@@ -482,26 +530,26 @@ TALK = st.lists(st.builds(Said, st.sampled_from(["person", "assistant", "other"]
 
 @given(ANYTHING, TALK, ANYTHING, ANYTHING)
 def test_any_text_is_judged_the_same_each_time_and_never_kept_twice(text, said, rules, known):
-    judging = Guard(tuple(said), TODAY, (rules,), (known,))
+    judging = Judge(tuple(said), TODAY, (rules,), (known,))
     reason = judging.judge(text)
-    assert reason == Guard(tuple(said), TODAY, (rules,), (known,)).judge(text)
+    assert reason == Judge(tuple(said), TODAY, (rules,), (known,)).judge(text)
     if reason is None:
         assert judging.judge(text) == "repeated"
     else:
-        assert judging.written == []
+        assert judging.guard.written == []
 
 
 @given(ANYTHING, TALK)
 def test_nothing_is_kept_but_what_the_person_said(text: str, said: list[Said]):
-    if Guard(tuple(said), TODAY).judge(text) is None:
+    if Judge(tuple(said), TODAY).judge(text) is None:
         own = tuple(each for each in said if each.who == "person")
-        assert Guard(own, TODAY).judge(text) is None
-        assert Guard(tuple(each for each in said if each not in own), TODAY).judge(text) == "unsaid"
+        assert Judge(own, TODAY).judge(text) is None
+        assert Judge(tuple(each for each in said if each not in own), TODAY).judge(text) == "unsaid"
 
 
 @given(ANYTHING, ANYTHING, TALK)
 def test_a_number_that_nobody_said_is_never_kept(text: str, more: str, said: list[Said]):
-    assert Guard(tuple(said), TODAY).judge(f"{text} 987654 {more}") is not None
+    assert Judge(tuple(said), TODAY).judge(f"{text} 987654 {more}") is not None
 
 
 @pytest.mark.parametrize(
@@ -514,7 +562,8 @@ def test_hostile_texts_take_time_by_their_length(piece: str):
     text = (piece * (8_000 // len(piece) + 1))[:8_000]
     said = (Said("person", text[:4_000]),) * 20
     begun = time.process_time()
-    Guard((*said, Said("assistant", text)), TODAY, (text,), (text,)).judge(text[:4_000])
+    judging = Guard((*said, Said("assistant", text)), TODAY, (text,), (text,))
+    judging.judge(text[:4_000], (1, 2, 3))
     assert time.process_time() - begun < 1.0
 
 

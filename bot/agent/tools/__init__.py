@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
-from bot.memory.guard import Guard, Reason
 from bot.memory.note_store import Watch
 from bot.memory.notes import Place
 from bot.messages import Message
@@ -40,8 +39,7 @@ class TurnMemory:
     `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
     when it began, each block with its origin. Tools add to
     `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
-    `written`; `shown` is all that other tools than memory's own showed. `guard` judges what is to
-    be kept of a conversation that nobody watches being saved; `refused` is why something was not.
+    `written`; `shown` is all that other tools than memory's own showed.
     """
 
     words: tuple[str, ...] = ()
@@ -50,8 +48,6 @@ class TurnMemory:
     shown: list[str] = field(default_factory=list[str])
     recalled: list[MemoryPassage] = field(default_factory=list[MemoryPassage])
     written: list[Place] = field(default_factory=list[Place])
-    guard: Guard | None = None
-    refused: list[Reason] = field(default_factory=list[Reason])
 
 
 @dataclass(frozen=True, slots=True)

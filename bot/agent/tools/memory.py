@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
+from bot.agent.tools import MemoryPassage, ToolContext
 from bot.agent.tools.parameters import Parameters, Stripped, Words
 from bot.agent.tools.provenance import already, provenance_of, sources_of
 from bot.errors import ToolError
@@ -16,7 +16,6 @@ from bot.identity.view import MemoryView
 from bot.memory import claims, guard, layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
-from bot.memory.guard import Reason
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Notes, Place, Replaced, day_note
 from bot.tool_results import Quote, Quoted, Stored
@@ -152,9 +151,9 @@ class MemoryWrite:
         """
         asked = Statement.of(arguments)
         view, now, text = context.view, context.now, asked.text
-        reason = await asyncio.to_thread(_why_refused, asked, context.memory)
-        if reason and reason not in guard.SAID_BEFORE:  # which is a confirmation, in the same words
-            raise _refused(reason, context.memory)
+        own = (*sources_of(context.memory).own[-WISHES_IN:], *context.memory.words)
+        if await asyncio.to_thread(guard.is_secret, text, own):
+            raise ToolError(guard.REFUSED)
         by = await asyncio.to_thread(
             provenance_of, text, context, untrusted=asked.untrusted, title=asked.section
         )
@@ -170,8 +169,6 @@ class MemoryWrite:
             if claims.confirms(by):
                 await self._confirm(text, known, context)
             return Stored(known.path, known.line, already=True)
-        if reason:
-            raise _refused(reason, context.memory)
         done = await self._write(asked, path, by, context)
         context.memory.written.append(done.new)
         old = None if done.old is None else (done.old.path, done.old.line)
@@ -213,27 +210,6 @@ class MemoryWrite:
         names = dict.fromkeys((path, *layout.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
         return await asyncio.to_thread(already, text, recalled, files, trusted=trusted)
-
-
-def _refused(reason: Reason, memory: TurnMemory) -> ToolError:
-    """What the model is told of an entry that is not kept."""
-    memory.refused.append(reason)
-    return ToolError(guard.TOLD[reason])
-
-
-def _why_refused(asked: Statement, memory: TurnMemory) -> Reason | None:
-    """Why something should not be kept; None when it may.
-
-    In a conversation the model decides, but for secrets that the person did not ask to keep.
-    """
-    if memory.guard is None:
-        own = (*sources_of(memory).own[-WISHES_IN:], *memory.words)
-        return guard.judge_secret(asked.text, own)
-    # A section holds many entries.
-    for text in asked.text.splitlines() if asked.section else (asked.text,):
-        if text.strip() and (reason := memory.guard.judge(text)):
-            return reason
-    return None
 
 
 def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
-from bot.memory import layout
+from bot.memory import claims, layout
 from bot.memory.claims import Aging
 from bot.memory.night import edits, slots
 from bot.memory.night.edits import Edit, Entry, Need
@@ -185,7 +185,7 @@ def move(made: Draft, known: Known, to: str) -> None:
     """Have an entry of a day's note stand in a topic."""
     claim = known.claim
     label = _dated(claim.whose, claim.said or made.today, claim.confirmed)
-    comment = _until(made.today, known.entry, "moved to", to)
+    comment = until(made.today, known.entry, "moved to", to)
     made.add("moved", (edits.moving(known.entry, comment, to, label),), None)
 
 
@@ -213,16 +213,9 @@ def _is_later(new: Known, old: Known) -> bool:
 
 
 def may_end(new: Known, old: Known) -> bool:
-    """True when words may end others: said later, and by the person if the others were."""
-    if old.claim.said is None or new.claim.said is None:
-        return False
-    is_later = new.claim.said > old.claim.said or (
-        new.order > old.order and new.path == old.path and is_day_note(old.path)
-    )
-    # Said again on a later day it was so still.
-    is_borne_out = old.claim.confirmed is not None and old.claim.confirmed >= new.claim.said
-    is_theirs = new.claim.is_own or not (old.claim.is_own or new.claim.whose == "imported")
-    return is_later and is_theirs and not is_borne_out
+    """True when an entry may end another one (`claims.may_end`)."""
+    follows = new.order > old.order and new.path == old.path and is_day_note(old.path)
+    return claims.may_end(new.claim, old.claim, follows=follows)
 
 
 def end(made: Draft, old: Known, new: Known, *, asks: bool = False) -> None:
@@ -243,10 +236,10 @@ def drop(made: Draft, known: Known) -> None:
 def _struck(
     made: Draft, known: Known, kind: edits.Kind, why: str, *needs: Need, path: str = ""
 ) -> Edit:
-    return edits.striking(known.entry, kind, _until(made.today, known.entry, why, path), needs)
+    return edits.striking(known.entry, kind, until(made.today, known.entry, why, path), needs)
 
 
-def _until(today: date, entry: Entry, why: str, path: str = "") -> str:
+def until(today: date, entry: Entry, why: str, path: str = "") -> str:
     """The comment of an entry that is struck out: whose it was, since when it is not, and why."""
     comment = entry.comment
     before = f"{comment}, " if " " in comment else f"{comment} " if comment else ""
