@@ -99,11 +99,11 @@ def phrases() -> Phrases:
 
 def _language(name: str, lists: dict[str, list[str]]) -> Language:
     kinds: tuple[Kind, ...] = ("before", "asking", "remind")
-    heads = {kind: _any((name, phrase) for phrase in lists[kind]) for kind in kinds}
+    heads: list[tuple[Kind, re.Pattern[str]]] = [
+        (kind, re.compile(_any((name, phrase) for phrase in lists[kind]))) for kind in kinds
+    ]
     never = _any((name, phrase) for phrase in lists["never"])
-    return Language(
-        tuple((kind, re.compile(each)) for kind, each in heads.items()), re.compile(never)
-    )
+    return Language(tuple(heads), re.compile(never))
 
 
 def _any(phrases: Iterable[tuple[str, str]]) -> str:

@@ -97,7 +97,6 @@ class Keeper:
         elif not key:
             said = moment(said_at, context.now.tzinfo)
             use, then = ToolUse("kept", WRITE, {"text": wish.words}), replace(context, now=said)
-            refused = len(memory.refused)
             if is_wish:  # which is the person's word, where a call needs that
                 call = DecidedCall(use, "allowed", rights)
                 done = await self._toolbox.carry_out(call, then)
@@ -108,7 +107,7 @@ class Keeper:
                     memory.written.append(Place(done.value.path, done.value.line))
                 return ""
             reason = done.value.reason if isinstance(done.value, Refused) else done.text
-            key = "secret" if "secret" in memory.refused[refused:] else "failed"
+            key = "secret" if guard.REFUSED in reason else "failed"
         log.info("memory.not_kept", why=key)
         return text(language, f"memory.unkept.{key}", reason=reason, most=MAX_TEXT)
 
