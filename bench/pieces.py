@@ -138,7 +138,7 @@ async def begin(
         for matter in known:
             for words, needed in matter.questions:
                 opening = await recaller.opening(view, session, words, now, known="", most=100_000)
-                text = str(opening.quoted) if opening else ""
+                text = opening.text if opening else ""
                 there = [matter.pieces[at] in text for at in needed]
                 shown = found.setdefault((matter.language, matter.was_looked_at), Shown())
                 shown.asked += 1

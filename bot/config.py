@@ -493,12 +493,17 @@ class MemoryConfig(Section):
         ge=0,
         description="Most characters of memory a new conversation begins with; 0 begins with none.",
     )
+    recall: Literal["every_turn", "start", "off"] = Field(
+        default="every_turn",
+        description="When memory is searched for the model, unasked: before each reply, before a "
+        "conversation's first reply, or never. A rule of [scope] may say otherwise.",
+    )
     recall_timeout: float = Field(
         default=4.0,
         gt=0,
         le=60,
-        description="Seconds that looking into memory may hold up a new conversation's first "
-        "reply; what is not found by then is left out.",
+        description="Seconds that looking into memory may hold up a reply; what is not found by "
+        "then is left out.",
     )
     citations: Literal["auto", "on", "off"] = Field(
         default="auto",

@@ -1,12 +1,15 @@
-"""What a new conversation begins with: notes, the conversation before, what a search finds.
+"""What the model is shown of memory unasked: before a conversation's first reply and later ones.
 
-It is put together within a time limit, less rather than late, and travels as a note beside the
-person's first message. All of it is quoted, so that nothing in it passes for anything else.
+A conversation begins with notes, the conversation before and what a search finds; each later
+message gets the lines of memory that have to do with it. Both are put together within a time limit,
+less rather than late, and travel as a note before the person's words. All of it is quoted, so that
+nothing in it passes for anything else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -17,13 +20,14 @@ import structlog
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
 from bot.config import Config, MemoryConfig
-from bot.context import sentences
+from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.identity.view import MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
 from bot.memory.files import SpaceFiles
+from bot.memory.listing import is_first_person
 from bot.memory.notes import day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
@@ -34,7 +38,7 @@ from bot.sessions.entries import Entry
 from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
-from bot.tool_results import BEFORE, END, Quote, Quoted, excerpt
+from bot.tool_results import BEFORE, END, NOT_INSTRUCTIONS, Quote, Quoted, excerpt
 
 EARLY = 10  # places of a list that differ little: what both searches find comes before one's first
 ASKED = 0.5  # of what was only asked: a question is hardly ever the answer to another
@@ -47,7 +51,8 @@ class Find:
     """Something that was found, as it is quoted.
 
     `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted. What was said has the `id` of its message, and `date` is when.
+    not noted. What was said has the `id` of its message, and `date` is when. `hit` is the index's,
+    where that found it.
     """
 
     quote: Quote
@@ -55,6 +60,7 @@ class Find:
     origins: frozenset[Whose] = frozenset()
     id: str = ""
     date: str = ""
+    hit: Hit | None = None
 
 
 def ranked(*lists: Sequence[Find]) -> list[Find]:
@@ -119,9 +125,64 @@ MAX_HOPS = 5  # conversations in which nothing was said
 _UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
+LATER = "[recalled by the program for this message; it may be out of date or beside the point]"
+UNSEARCHED = (
+    "[memory could not be searched for this message: do not assume that nothing is known]\n"
+)
 _CLOSING = "[end of what was recalled]\n"
 
+TOKENS = 600  # of what is recalled for a later message …
+SMALL = 32  # … and no more than this part (one thirty-second) of the window
+PASSAGES = 12  # that lines are taken from, of four times as many
+# A line is worth its passage's score, next to the best one's, and these shares of its own.
+BY_WORDS, BY_MEANING = 0.4, 1.0
+# Anything is recalled when the cosine of the best passage, with these shares of what it has of the
+# message's words, and for a message that speaks of the person, asks something, or names somebody
+# whom that passage names, comes to this. Chosen by every other line of what `bench recall` asks;
+# docs/memory.md has the figures of the others.
+NEAR = 0.46
+OF_WORDS, OF_FIRST_PERSON, OF_ASKING, OF_NAME = 0.1, 0.04, 0.15, 0.15
+SHORT = 40  # characters of a message that may mean nothing without those before it
+_ASKS = ("?", "\uff1f")
+_NAME = re.compile(
+    r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
+)  # not where a sentence begins
+
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the model is shown anyway, and how much more it may be.
+
+    `texts` are those of its window, newest last, `before` the end of what was said before a
+    message, and `room` the characters that what is recalled may have, where four are a token.
+    """
+
+    texts: Sequence[str]
+    before: str
+    room: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a search came to."""
+
+    hits: Sequence[Hit] = ()
+    was_searched: bool = False
+
+    def nearness(self, words: str) -> float:
+        """How near the best passage is to a message."""
+        if not self.hits:
+            return 0.0
+        told = {word.casefold() for hit in self.hits for word in hit.why.words}
+        return (
+            max(hit.meaning for hit in self.hits)
+            + OF_WORDS * max(hit.words for hit in self.hits)
+            + OF_FIRST_PERSON * is_first_person(words)
+            + OF_ASKING * any(mark in words for mark in _ASKS)
+            + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +228,8 @@ class Recaller:
         *,
         known: str,
         most: int,
-    ) -> Opening | None:
-        """What to begin a session with, at most `most` characters; never raises, never late.
+    ) -> Text | None:
+        """The note to begin a session with, at most `most` characters; never raises, never late.
 
         `known` is what the model is shown anyway.
         """
@@ -183,7 +244,32 @@ class Recaller:
             self._part("search", until, self._search(view, words, now)),
         )
         most = self._config.max_results * SHOWN
-        return _assemble([*before, *notes], ranked(hits, said), known, budget, most)
+        found = _assemble([*before, *notes], ranked(hits, said), known, budget, most)
+        return found.note if found is not None else None
+
+    async def later(
+        self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
+    ) -> Text | None:
+        """The note for a message in a conversation: what memory has to do with it; never raises.
+
+        None when that is nothing, or only what the model is shown anyway.
+        """
+        if not view.partitions or not words.strip():
+            return None
+        until = asyncio.get_running_loop().time() + self._config.recall_timeout
+        queries = [words]
+        if len(words) < SHORT and shown.before:
+            queries.append(f"{words}\n{shown.before}")
+        found = _Found()
+        for query in queries:
+            found = _Found()
+            hits, said = await asyncio.gather(
+                self._part("search", until, self._search(view, query, now, shown.room, found)),
+                self._part("said", until, self._said(view, session, query, now)),
+            )
+            if found.nearness(words) >= NEAR or (said and not found.was_searched):
+                return await asyncio.to_thread(_lines_of, ranked(hits, said), shown)
+        return None if found.was_searched else Text(UNSEARCHED, note=True, origin="program")
 
     async def _part(
         self, name: str, until: float, work: Coroutine[Any, Any, list[Find]]
@@ -243,15 +329,27 @@ class Recaller:
         zone, terms = now.tzinfo or UTC, query.split()
         return await asyncio.to_thread(lambda: [_of_talk(each, terms, zone) for each in found])
 
-    async def _search(self, view: MemoryView, words: str, now: datetime) -> list[Find]:
-        """What the index finds, without what in it came from elsewhere, or has faded."""
+    async def _search(
+        self,
+        view: MemoryView,
+        words: str,
+        now: datetime,
+        room: int = 0,
+        answer: _Found | None = None,
+    ) -> list[Find]:
+        """What the index finds, without what in it came from elsewhere, or has faded.
+
+        With `room`, the best lines, in twice as many characters: some may be known already.
+        """
         if self._searcher is None or not words.strip():
             return []
-        most = self._config.max_results * MORE
+        most = PASSAGES if room else self._config.max_results * MORE
         found = await self._searcher.search(
-            words[:MAX_QUERY], view.partitions, most, today=now.date()
+            words[:MAX_QUERY], view.partitions, most, today=now.date(), room=2 * room
         )
         hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
+        if answer is not None:
+            answer.hits, answer.was_searched = hits, bool(hits) or not found.degraded
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
@@ -262,7 +360,8 @@ class Recaller:
             quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
-            pieces.append(Find(quoted, plain, whose, "" if is_file(hit) else hit.path, date))
+            id_ = "" if is_file(hit) else hit.path
+            pieces.append(Find(quoted, plain, whose, id_, date, hit))
         return pieces
 
 
@@ -318,6 +417,43 @@ def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
             return Opening(quoted, origin)
         quotes.pop()
     return None
+
+
+def _lines_of(finds: Sequence[Find], shown: Shown) -> Text | None:
+    """The best lines that the model is not shown yet, as many as have room; in a thread."""
+    window = "\n".join(shown.texts)
+    best = max((find.hit.score for find in finds if find.hit), default=0.0) or 1.0
+    lines: list[tuple[float, int, int, str]] = []
+    for at, find in enumerate(finds):
+        worth = {} if find.hit is None else {line.text: line for line in find.hit.lines}
+        score = 0.0 if find.hit is None else find.hit.score / best
+        for number, line in enumerate(find.quote.text.split("\n")):
+            text = line.strip()
+            if markdown.says_nothing(text) or text in window:
+                continue
+            scored = worth.get(line)
+            if scored is not None:
+                score_of_line = BY_WORDS * scored.words + BY_MEANING * scored.meaning
+                lines.append((score + score_of_line, at, number, line))
+            else:
+                lines.append((score, at, number, line))
+    chosen: dict[int, dict[int, str]] = {}
+    left = shown.room - tokens.weight(f"{LATER}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
+        cost = tokens.weight(line) + len("> \n")
+        if at not in chosen:
+            cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
+        if cost <= left:
+            left -= cost
+            chosen.setdefault(at, {})[number] = line
+    if not chosen:
+        return None
+    quotes = tuple(
+        replace(finds[at].quote, text="\n".join(found for _, found in sorted(some.items())))
+        for at, some in sorted(chosen.items())
+    )
+    origins = frozenset[Whose]().union(*(finds[at].origins for at in chosen))
+    return Opening(Quoted(quotes, LATER, _CLOSING), _recalled_as(origins)).note
 
 
 def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:

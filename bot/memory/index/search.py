@@ -104,6 +104,8 @@ class Searches:
         limit: int | None,
         deadline: float,
         today: date | None = None,
+        *,
+        room: int = 0,
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
@@ -118,6 +120,7 @@ class Searches:
             aging=await self._aging(partitions, today),
             times=periods.asked(query, today),
             many=asks_for_many(query),
+            room=room,
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
