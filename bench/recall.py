@@ -23,9 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import locomo, quiet
-from bot.agent.recall import Recaller, Shown
+from bot.agent.recall import SMALL, Recaller, Shown
 from bot.clock import system_clock
-from bot.context.tokens import CHARACTERS_PER_TOKEN
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.sessions import store
 from bot.sessions.store import Session
@@ -56,20 +55,18 @@ class Asked:
         """What is recalled for the message at a place of a conversation about the weather."""
         idle = _lines("small-talk.txt", "en")
         said = [idle[number % len(idle)] for number in range(2 * (place - 1))]
-        shown = Shown(said, "\n".join(said[-2:]), tokens * CHARACTERS_PER_TOKEN)
+        shown = Shown("", tokens * SMALL, said, "\n".join(said[-2:]))
         now = datetime.now(UTC)
         began = time.perf_counter()
-        note = await self._recaller.later(OWNER_VIEW, self._session, words, now, shown)
+        note = await self._recaller.recall(OWNER_VIEW, self._session, words, now, shown)
         self.times.append((time.perf_counter() - began) * 1000)
         return note.text if note is not None else ""
 
 
 @asynccontextmanager
-async def memory(folder: Path) -> AsyncGenerator[Asked]:
+async def memory(folder: Path, provider: str) -> AsyncGenerator[Asked]:
     """The notes of a folder, indexed."""
-    config, _ = make_config(
-        folder, memory={"embedder": {"provider": "multilingual"}, "watch": False}
-    )
+    config, _ = make_config(folder, memory={"embedder": {"provider": provider}, "watch": False})
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
     notes = Memory.of(config, system_clock, database=database)
     await notes.open()
@@ -144,7 +141,7 @@ def facts(workspace: Path) -> dict[str, list[tuple[str, Sequence[str]]]]:
     return questions
 
 
-async def measure(source: str, step: int) -> bool:
+async def measure(source: str, step: int, provider: str) -> bool:
     """Print all figures, with every so many of the questions; True when a goal is missed."""
     missed = False
     noisy: list[str] = []
@@ -161,7 +158,7 @@ async def measure(source: str, step: int) -> bool:
                 questions = {"en": english}
             else:
                 continue
-            async with memory(folder) as asked:
+            async with memory(folder, provider) as asked:
                 for language, every in questions.items():
                     some = every[::step]
                     shares = await found(asked, some)
@@ -189,8 +186,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench recall")
     parser.add_argument("folder", nargs="?", default=os.environ.get("CONFIDANT_LOCOMO", ""))
     parser.add_argument("--every", type=int, default=1, help="ask one of so many questions")
+    parser.add_argument("--embedder", default="multilingual", help='or "none": by words alone')
     options = parser.parse_args()
-    missed = asyncio.run(measure(options.folder, options.every))
+    missed = asyncio.run(measure(options.folder, options.every, options.embedder))
     print(f"goals (LoCoMo, and p95 of both): {'missed' if missed else 'met'}")
     return int(missed)
 

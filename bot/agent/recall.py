@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -31,7 +31,7 @@ from bot.memory.listing import is_first_person
 from bot.memory.notes import day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
-from bot.messages import Text, Whose, mixture
+from bot.messages import CLEAN, Text, Whose, mixture
 from bot.sessions import compactions, imported, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
@@ -126,11 +126,10 @@ _UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
 LATER = "[recalled by the program for this message; it may be out of date or beside the point]"
-UNSEARCHED = (
-    "[memory could not be searched for this message: do not assume that nothing is known]\n"
-)
+PARTIAL = "[memory could not be searched, or only in part: do not assume that nothing is known]"
 _CLOSING = "[end of what was recalled]\n"
 
+SHARE = 4  # a conversation begins with as many characters of it as a quarter of the window's tokens
 TOKENS = 600  # of what is recalled for a later message …
 SMALL = 32  # … and no more than this part (one thirty-second) of the window
 PASSAGES = 12  # that lines are taken from, of four times as many
@@ -142,71 +141,55 @@ BY_WORDS, BY_MEANING = 0.4, 1.0
 # docs/memory.md has the figures of the others.
 NEAR = 0.46
 OF_WORDS, OF_FIRST_PERSON, OF_ASKING, OF_NAME = 0.1, 0.04, 0.15, 0.15
+ALONE = 1.0  # what words count where nothing is found by meaning
 SHORT = 40  # characters of a message that may mean nothing without those before it
 _ASKS = ("?", "\uff1f")
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
 
+T = TypeVar("T")
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the model is shown anyway, and how much more it may be.
+    """What the model is shown anyway, in a window of so many tokens.
 
-    `texts` are those of its window, newest last, `before` the end of what was said before a
-    message, and `room` the characters that what is recalled may have, where four are a token.
+    `prompt` is how its prompt begins, `texts` are those of the conversation after that, and
+    `before` is the end of what was said before the message. Without `texts` it is the first one.
     """
 
-    texts: Sequence[str]
-    before: str
-    room: int
+    prompt: str
+    window: int
+    texts: Sequence[str] = ()
+    before: str = ""
 
-
-@dataclass(slots=True)
-class _Found:
-    """What a search came to."""
-
-    hits: Sequence[Hit] = ()
-    was_searched: bool = False
-
-    def nearness(self, words: str) -> float:
-        """How near the best passage is to a message."""
-        if not self.hits:
-            return 0.0
-        told = {word.casefold() for hit in self.hits for word in hit.why.words}
-        return (
-            max(hit.meaning for hit in self.hits)
-            + OF_WORDS * max(hit.words for hit in self.hits)
-            + OF_FIRST_PERSON * is_first_person(words)
-            + OF_ASKING * any(mark in words for mark in _ASKS)
-            + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
-        )
+    @property
+    def is_begun(self) -> bool:
+        """True when the conversation has begun."""
+        return bool(self.texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What is recalled; `origin` says whether somebody else's words may be in it."""
+class _Found:
+    """What was found for a message; `is_whole` unless something of memory was not searched."""
 
-    quoted: Quoted
-    origin: Whose = "memory"
-
-    @property
-    def note(self) -> Text:
-        """It as the model is shown it."""
-        return Text(str(self.quoted), note=True, origin=self.origin, value=self.quoted)
+    hits: Sequence[Find] = ()
+    said: Sequence[Find] = ()
+    is_whole: bool = False
 
 
 class Recaller:
-    """Gathers what a view may see; without a searcher, notes and the conversation before."""
+    """Gathers what a view may see before a message is answered."""
 
     def __init__(
         self,
         config: MemoryConfig,
         files: SpaceFiles,
         database: Database,
-        searcher: Searcher | None,
+        searcher: Searcher,
         uses: Uses,
     ) -> None:
         self._config = config
@@ -216,65 +199,78 @@ class Recaller:
         self._searcher = searcher
 
     def configure(self, config: Config) -> None:
-        """This counts for conversations that begin from now on."""
+        """This counts for messages that come from now on."""
         self._config = config.memory
 
-    async def opening(
+    async def recall(
+        self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
+    ) -> Text | None:
+        """The note to put before a message; never raises, never late.
+
+        None when memory has nothing to do with it, or nothing that the model is not shown anyway.
+        """
+        share = shown.window // SHARE
+        if shown.is_begun:
+            share = min(TOKENS, shown.window // SMALL) * tokens.CHARACTERS_PER_TOKEN
+        room = min(self._config.max_injected_chars, share)
+        if not view.space or room <= len(OPENING) + len(_CLOSING):
+            return None
+        words, until = words[:MAX_QUERY], asyncio.get_running_loop().time()
+        until += self._config.recall_timeout
+        if shown.is_begun:
+            found = await self._later(view, session, words, now, until, shown.before, room)
+            return await asyncio.to_thread(_lines_of, found, shown, room)
+        before, notes, found = await asyncio.gather(
+            self._part("before", until, self._before(view, session, now, room)),
+            self._part("notes", until, self._notes(view, now, room)),
+            self._find(view, session, words, now, until),
+        )
+        first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
+        return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
+
+    async def _later(
         self,
         view: MemoryView,
         session: Session,
         words: str,
         now: datetime,
-        *,
-        known: str,
-        most: int,
-    ) -> Text | None:
-        """The note to begin a session with, at most `most` characters; never raises, never late.
-
-        `known` is what the model is shown anyway.
-        """
-        budget = min(self._config.max_injected_chars, most)
-        if not view.space or budget <= len(OPENING) + len(_CLOSING):
-            return None
-        until = asyncio.get_running_loop().time() + self._config.recall_timeout
-        before, notes, said, hits = await asyncio.gather(
-            self._part("before", until, self._before(view, session, now, budget)),
-            self._part("notes", until, self._notes(view, now, budget)),
-            self._part("said", until, self._said(view, session, words, now)),
-            self._part("search", until, self._search(view, words, now)),
-        )
-        most = self._config.max_results * SHOWN
-        found = _assemble([*before, *notes], ranked(hits, said), known, budget, most)
-        return found.note if found is not None else None
-
-    async def later(
-        self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
-    ) -> Text | None:
-        """The note for a message in a conversation: what memory has to do with it; never raises.
-
-        None when that is nothing, or only what the model is shown anyway.
-        """
-        if not view.partitions or not words.strip():
-            return None
-        until = asyncio.get_running_loop().time() + self._config.recall_timeout
+        until: float,
+        before: str,
+        room: int,
+    ) -> _Found:
+        """What has to do with a later message; for a short one, what was said before may tell."""
         queries = [words]
-        if len(words) < SHORT and shown.before:
-            queries.append(f"{words}\n{shown.before}")
-        found = _Found()
+        if len(words) < SHORT and before:
+            queries.append(f"{words}\n{before}")
+        is_whole = True
         for query in queries:
-            found = _Found()
-            hits, said = await asyncio.gather(
-                self._part("search", until, self._search(view, query, now, shown.room, found)),
-                self._part("said", until, self._said(view, session, query, now)),
-            )
-            if found.nearness(words) >= NEAR or (said and not found.was_searched):
-                return await asyncio.to_thread(_lines_of, ranked(hits, said), shown)
-        return None if found.was_searched else Text(UNSEARCHED, note=True, origin="program")
+            found = await self._find(view, session, query, now, until, room)
+            is_whole = is_whole and found.is_whole
+            if is_near([find.hit for find in found.hits if find.hit is not None], words):
+                return found
+        return _Found(is_whole=is_whole)
 
-    async def _part(
-        self, name: str, until: float, work: Coroutine[Any, Any, list[Find]]
-    ) -> list[Find]:
-        """What a part finds in time; nothing when it is late or fails."""
+    async def _find(
+        self,
+        view: MemoryView,
+        session: Session,
+        query: str,
+        now: datetime,
+        until: float,
+        room: int = 0,
+    ) -> _Found:
+        """What the index finds, and what was said; with `room` the best lines, in twice as much."""
+        if not query.strip():
+            return _Found(is_whole=True)
+        found, said = await asyncio.gather(
+            self._part("search", until, self._search(view, query, now, room)),
+            self._part("said", until, self._said(view, session, query, now)),
+        )
+        hits, is_whole = found or ((), False)
+        return _Found(hits, said or (), is_whole)
+
+    async def _part(self, name: str, until: float, work: Coroutine[Any, Any, T]) -> T | None:
+        """What a part finds in time; None when it is late or fails."""
         try:
             async with asyncio.timeout_at(until):
                 return await work
@@ -282,9 +278,9 @@ class Recaller:
             log.warning("recall.late", part=name, seconds=self._config.recall_timeout)
         except (ConfidantError, OSError) as error:
             log.warning("recall.failed", part=name, error=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - ours; the conversation begins all the same
+        except Exception as error:  # noqa: BLE001 - ours; the message is answered all the same
             log.error("recall.failed", part=name, error=type(error).__name__)  # noqa: TRY400
-        return []
+        return None
 
     async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[Find]:
         """The newest of today's and yesterday's notes."""
@@ -320,36 +316,26 @@ class Recaller:
         self, view: MemoryView, session: Session, words: str, now: datetime
     ) -> list[Find]:
         """What was said in other conversations that the words find; the index may not have it."""
-        if not words.strip():
-            return []
-        query = words[:MAX_QUERY]
         found = await self._database.read(
-            lambda tx: search.passages(tx, view, query, MAX_SAID, beside=session.id)
+            lambda tx: search.passages(tx, view, words, MAX_SAID, beside=session.id)
         )
-        zone, terms = now.tzinfo or UTC, query.split()
+        zone, terms = now.tzinfo or UTC, words.split()
         return await asyncio.to_thread(lambda: [_of_talk(each, terms, zone) for each in found])
 
     async def _search(
-        self,
-        view: MemoryView,
-        words: str,
-        now: datetime,
-        room: int = 0,
-        answer: _Found | None = None,
-    ) -> list[Find]:
+        self, view: MemoryView, words: str, now: datetime, room: int
+    ) -> tuple[list[Find], bool]:
         """What the index finds, without what in it came from elsewhere, or has faded.
 
-        With `room`, the best lines, in twice as many characters: some may be known already.
+        False with it when something may have been missed.
         """
-        if self._searcher is None or not words.strip():
-            return []
         most = PASSAGES if room else self._config.max_results * MORE
         found = await self._searcher.search(
-            words[:MAX_QUERY], view.partitions, most, today=now.date(), room=2 * room
+            words, view.partitions, most, today=now.date(), room=2 * room
         )
+        if found.is_partial:
+            log.warning("recall.partial", why="; ".join(found.degraded))
         hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
-        if answer is not None:
-            answer.hits, answer.was_searched = hits, bool(hits) or not found.degraded
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
@@ -362,7 +348,7 @@ class Recaller:
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
             pieces.append(Find(quoted, plain, whose, id_, date, hit))
-        return pieces
+        return pieces, not found.is_partial
 
 
 def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
@@ -393,52 +379,64 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
 # --- putting it together: pure -------------------------------------------------------------------
 
 
-def _assemble(
-    first: Sequence[Find], found: Sequence[Find], known: str, budget: int, most: int
-) -> Opening | None:
-    """What is always shown first, then the best of the rest that is not shown yet."""
+def is_near(hits: Sequence[Hit], words: str) -> bool:
+    """True when something of what was found may have to do with a message."""
+    if not hits:
+        return False
+    meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
+    told = {word.casefold() for hit in hits for word in hit.why.words}
+    near = (
+        (meant + OF_WORDS * worded if meant else ALONE * worded)
+        + OF_FIRST_PERSON * is_first_person(words)
+        + OF_ASKING * any(mark in words for mark in _ASKS)
+        + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
+    )
+    return near >= NEAR
+
+
+def _passages_of(
+    first: Sequence[Find], found: _Found, known: str, room: int, most: int
+) -> Text | None:
+    """What is always shown first, then the best of the rest that is not shown yet; in a thread."""
     texts = (markdown.unattributed(known), *(find.quote.text for find in first))
     shown = [markdown.normal(text) for text in texts]
-    chosen: list[Find] = []
-    for find in found:
-        if len(chosen) < most and not _is_in(shown, find.words):
+    chosen = list(first)
+    for find in ranked(found.hits, found.said):
+        if len(chosen) - len(first) < most and not _is_in(shown, find.words):
             shown.append(markdown.normal(find.quote.text))
             chosen.append(find)
-    every = [*first, *chosen]
-    origins = frozenset[Whose]().union(*(find.origins for find in every))
-    return _fitted([find.quote for find in every], budget, _recalled_as(origins))
+    head = OPENING if found.is_whole else f"{OPENING}\n{PARTIAL}"
+    while chosen:
+        note = _note(head, chosen)
+        if len(note.text) <= room:
+            return note
+        chosen.pop()
+    return None if found.is_whole else _note(PARTIAL, ())
 
 
-def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
-    """As many of the quotes as have room, the first ones first."""
-    while quotes:
-        quoted = Quoted(tuple(quotes), OPENING, _CLOSING)
-        if len(str(quoted)) <= budget:
-            return Opening(quoted, origin)
-        quotes.pop()
-    return None
+def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
+    """The best lines that the model is not shown yet, as many as have room; in a thread.
 
-
-def _lines_of(finds: Sequence[Find], shown: Shown) -> Text | None:
-    """The best lines that the model is not shown yet, as many as have room; in a thread."""
-    window = "\n".join(shown.texts)
+    Nobody else's words are among them, which would stay in sight for the rest of a conversation.
+    """
+    head = LATER if found.is_whole else f"{LATER}\n{PARTIAL}"
+    finds = [find for find in ranked(found.hits, found.said) if find.origins <= CLEAN]
+    window = "\n".join((shown.prompt, *shown.texts)) if finds else ""
     best = max((find.hit.score for find in finds if find.hit), default=0.0) or 1.0
     lines: list[tuple[float, int, int, str]] = []
     for at, find in enumerate(finds):
-        worth = {} if find.hit is None else {line.text: line for line in find.hit.lines}
-        score = 0.0 if find.hit is None else find.hit.score / best
+        hit = find.hit
+        worth = {} if hit is None else {each.text: each for each in hit.lines}
         for number, line in enumerate(find.quote.text.split("\n")):
-            text = line.strip()
-            if markdown.says_nothing(text) or text in window:
+            bare = markdown.untimed(line.strip().lstrip("-*+ "))
+            if markdown.says_nothing(line) or bare in window:
                 continue
-            scored = worth.get(line)
-            if scored is not None:
-                score_of_line = BY_WORDS * scored.words + BY_MEANING * scored.meaning
-                lines.append((score + score_of_line, at, number, line))
-            else:
-                lines.append((score, at, number, line))
+            own = worth.get(line)
+            score = BY_WORDS * own.words + BY_MEANING * own.meaning if own is not None else 0.0
+            score += 0.0 if hit is None else hit.score / best
+            lines.append((score, at, number, line))
     chosen: dict[int, dict[int, str]] = {}
-    left = shown.room - tokens.weight(f"{LATER}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
         cost = tokens.weight(line) + len("> \n")
         if at not in chosen:
@@ -447,13 +445,19 @@ def _lines_of(finds: Sequence[Find], shown: Shown) -> Text | None:
             left -= cost
             chosen.setdefault(at, {})[number] = line
     if not chosen:
-        return None
-    quotes = tuple(
-        replace(finds[at].quote, text="\n".join(found for _, found in sorted(some.items())))
-        for at, some in sorted(chosen.items())
-    )
-    origins = frozenset[Whose]().union(*(finds[at].origins for at in chosen))
-    return Opening(Quoted(quotes, LATER, _CLOSING), _recalled_as(origins)).note
+        return None if found.is_whole else _note(PARTIAL, ())
+    some = [
+        replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
+        for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
+    ]
+    return _note(head, some)
+
+
+def _note(head: str, finds: Sequence[Find]) -> Text:
+    """What is recalled as the model is shown it."""
+    quoted = Quoted(tuple(find.quote for find in finds), head, _CLOSING if finds else "")
+    origins = frozenset[Whose]().union(*(find.origins for find in finds))
+    return Text(str(quoted), note=True, origin=_recalled_as(origins), value=quoted)
 
 
 def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:

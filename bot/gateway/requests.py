@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.agent.prefix import Prefixes, tools_of
-from bot.agent.recall import SMALL, TOKENS, Recaller, Shown
+from bot.agent.recall import Recaller, Shown
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
@@ -17,7 +17,6 @@ from bot.clock import Clock, moment
 from bot.config import Config
 from bot.context import prompt, pruning, wording
 from bot.context.history import size_of
-from bot.context.tokens import CHARACTERS_PER_TOKEN
 from bot.errors import LimitReached, ModelError, WindowTooSmall
 from bot.gateway.attempts import is_plain
 from bot.gateway.media import Contents, MediaReader
@@ -34,7 +33,6 @@ from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 
 MAX_BEFORE = 200  # characters of each message before that help to find what a short one is about
-RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +219,8 @@ class Requests:
         if is_plain(rows) or when == "off" or (is_begun and when == "start"):
             return ()
         words = "\n".join(row.inbound.shown for row in rows)
-        view, session, now = context.view, cached.session, context.now
-        if is_begun:
-            shown = _shown(cached, prefix, limit)
-            note = await self._recaller.later(view, session, words, now, shown)
-        else:
-            most = limit // RECALL_SHARE
-            note = await self._recaller.opening(
-                view, session, words, now, known=prefix.system, most=most
-            )
+        shown = _shown(cached, prefix, limit) if is_begun else Shown(prefix.system, limit)
+        note = await self._recaller.recall(context.view, cached.session, words, context.now, shown)
         if note is None:
             return ()
         if isinstance(note.value, Quoted):
@@ -258,14 +249,13 @@ class Requests:
 
 def _shown(cached: CachedSession, prefix: Snapshot, limit: int) -> Shown:
     """What the model is shown of a conversation before its next message."""
-    texts = [prefix.system, cached.history.summary]
+    texts = [cached.history.summary]
     spoken: list[str] = []  # the last thing that each side said
     for message in reversed(cached.history.shown):
         texts += [block.text for block in message.blocks if isinstance(block, Text | ToolResult)]
         if len(spoken) < 2 and message.text.strip():
             spoken.append(message.text[:MAX_BEFORE])
-    room = min(TOKENS, limit // SMALL) * CHARACTERS_PER_TOKEN
-    return Shown(texts, "\n".join(reversed(spoken)), room)
+    return Shown(prefix.system, limit, texts, "\n".join(reversed(spoken)))
 
 
 def _is_begun(cached: CachedSession) -> bool:

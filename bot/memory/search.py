@@ -72,13 +72,15 @@ class Findings:
     """What a search found, best first; which legs found it; and what it had to do without.
 
     `many` says that many things were asked for: then there may be twice as many passages as were
-    wanted, with no more text than so many have at most.
+    wanted, with no more text than so many have at most. `is_partial` says that something may have
+    been missed, which is not so for all that is `degraded`.
     """
 
     hits: tuple[Hit, ...]
     mode: str
     degraded: tuple[str, ...] = ()
     many: bool = False
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
