@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from statistics import median
 from typing import Any, TypeVar
 
 import structlog
@@ -135,15 +136,17 @@ SMALL = 32  # … and no more than this part (one thirty-second) of the window
 PASSAGES = 12  # that lines are taken from, of four times as many
 # A line is worth its passage's score, next to the best one's, and these shares of its own.
 BY_WORDS, BY_MEANING = 0.4, 1.0
-# Anything is recalled when the cosine of the best passage, with these shares of what it has of the
-# message's words, and for a message that speaks of the person, asks something, or names somebody
-# whom that passage names, comes to this. Chosen by every other line of what `bench recall` asks;
-# docs/memory.md has the figures of the others.
-NEAR = 0.46
-OF_WORDS, OF_FIRST_PERSON, OF_ASKING, OF_NAME = 0.1, 0.04, 0.15, 0.15
-ALONE = 1.0  # what words count where nothing is found by meaning
+# Anything is recalled when the best cosine, less that of a typical line that was found, comes to
+# NEAR: with these shares of what a passage has of the message's words, and for a message that asks,
+# asks about the person, or names somebody whom a passage names. Chosen by every other line of what
+# `bench recall` asks; docs/memory.md has the figures of the others.
+NEAR = 0.41
+OF_WORDS, OF_ASKING, OF_ASKING_OF_ONESELF, OF_NAME = 0.1, 0.2, 0.08, 0.15
+FEW = 8  # lines of which none is typical; then one has …
+TYPICAL, MOST_TYPICAL = 0.05, 0.2  # … this cosine, as in many notes; never more: all may answer
+ALONE = 1.5  # what words count where nothing is found by meaning
 SHORT = 40  # characters of a message that may mean nothing without those before it
-_ASKS = ("?", "\uff1f")
+_ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
@@ -181,6 +184,16 @@ class _Found:
     is_whole: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who asks, in which session, when, and until when there is time (of the loop's clock)."""
+
+    view: MemoryView
+    session: Session
+    now: datetime
+    until: float
+
+
 class Recaller:
     """Gathers what a view may see before a message is answered."""
 
@@ -215,53 +228,37 @@ class Recaller:
         room = min(self._config.max_injected_chars, share)
         if not view.space or room <= len(OPENING) + len(_CLOSING):
             return None
-        words, until = words[:MAX_QUERY], asyncio.get_running_loop().time()
-        until += self._config.recall_timeout
+        until = asyncio.get_running_loop().time() + self._config.recall_timeout
+        turn, words = _Turn(view, session, now, until), words[:MAX_QUERY]
         if shown.is_begun:
-            found = await self._later(view, session, words, now, until, shown.before, room)
+            found = await self._later(turn, words, shown.before, room)
             return await asyncio.to_thread(_lines_of, found, shown, room)
         before, notes, found = await asyncio.gather(
             self._part("before", until, self._before(view, session, now, room)),
             self._part("notes", until, self._notes(view, now, room)),
-            self._find(view, session, words, now, until),
+            self._find(turn, words),
         )
         first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
         return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
 
-    async def _later(
-        self,
-        view: MemoryView,
-        session: Session,
-        words: str,
-        now: datetime,
-        until: float,
-        before: str,
-        room: int,
-    ) -> _Found:
+    async def _later(self, turn: _Turn, words: str, before: str, room: int) -> _Found:
         """What has to do with a later message; for a short one, what was said before may tell."""
         queries = [words]
         if len(words) < SHORT and before:
             queries.append(f"{words}\n{before}")
         is_whole = True
         for query in queries:
-            found = await self._find(view, session, query, now, until, room)
+            found = await self._find(turn, query, room)
             is_whole = is_whole and found.is_whole
             if is_near([find.hit for find in found.hits if find.hit is not None], words):
                 return found
         return _Found(is_whole=is_whole)
 
-    async def _find(
-        self,
-        view: MemoryView,
-        session: Session,
-        query: str,
-        now: datetime,
-        until: float,
-        room: int = 0,
-    ) -> _Found:
+    async def _find(self, turn: _Turn, query: str, room: int = 0) -> _Found:
         """What the index finds, and what was said; with `room` the best lines, in twice as much."""
         if not query.strip():
             return _Found(is_whole=True)
+        view, session, now, until = turn.view, turn.session, turn.now, turn.until
         found, said = await asyncio.gather(
             self._part("search", until, self._search(view, query, now, room)),
             self._part("said", until, self._said(view, session, query, now)),
@@ -383,15 +380,19 @@ def is_near(hits: Sequence[Hit], words: str) -> bool:
     """True when something of what was found may have to do with a message."""
     if not hits:
         return False
-    meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
+    asks = any(mark in words for mark in _ASKS)
     told = {word.casefold() for hit in hits for word in hit.why.words}
     near = (
-        (meant + OF_WORDS * worded if meant else ALONE * worded)
-        + OF_FIRST_PERSON * is_first_person(words)
-        + OF_ASKING * any(mark in words for mark in _ASKS)
+        OF_ASKING * asks
+        + OF_ASKING_OF_ONESELF * (asks and is_first_person(words))
         + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
     )
-    return near >= NEAR
+    meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
+    if not meant:
+        return near + ALONE * worded >= NEAR
+    lines = [line.meaning for hit in hits for line in hit.lines]
+    typical = min(median(lines), MOST_TYPICAL) if len(lines) >= FEW else TYPICAL
+    return near + meant - typical + OF_WORDS * worded >= NEAR
 
 
 def _passages_of(
@@ -411,7 +412,7 @@ def _passages_of(
         if len(note.text) <= room:
             return note
         chosen.pop()
-    return None if found.is_whole else _note(PARTIAL, ())
+    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
 
 
 def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
@@ -445,7 +446,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             left -= cost
             chosen.setdefault(at, {})[number] = line
     if not chosen:
-        return None if found.is_whole else _note(PARTIAL, ())
+        return None if found.is_whole else _note(f"{PARTIAL}\n", ())
     some = [
         replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
         for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
