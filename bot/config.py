@@ -491,7 +491,8 @@ class MemoryConfig(Section):
     max_injected_chars: int = Field(
         default=20_000,
         ge=0,
-        description="Most characters of memory a new conversation begins with; 0 begins with none.",
+        description="Most characters of memory that a new conversation begins with, and that are "
+        "recalled for a later message; 0 is none.",
     )
     recall: Literal["every_turn", "start", "off"] = Field(
         default="every_turn",
