@@ -32,6 +32,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "talks": ("How much is found of talks: one thing, lists, dates", ("--mode", "fused")),
     "offline": ("How well the offline model answers", ("--quick",)),
     "keeping": ("How much of what is kept is worth keeping", ()),
+    "recall": ("What memory adds to each message", ("--every", "10")),
     "pieces": ("What a new conversation begins with", ()),
     "fits": ("Whether a search can tell that nothing fits", ()),
     "locomo": ("How much is found of long conversations", ("--mode", "fused")),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bench import quiet
 from bot.agent.recall import Recaller
+from bot.agent.recall import Shown as Start
 from bot.app import App, Parts
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.transcripts import TranscriptFeed
@@ -137,8 +138,8 @@ async def begin(
         recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
         for matter in known:
             for words, needed in matter.questions:
-                opening = await recaller.opening(view, session, words, now, known="", most=100_000)
-                text = str(opening.quoted) if opening else ""
+                opening = await recaller.recall(view, session, words, now, Start("", 400_000))
+                text = opening.text if opening else ""
                 there = [matter.pieces[at] in text for at in needed]
                 shown = found.setdefault((matter.language, matter.was_looked_at), Shown())
                 shown.asked += 1

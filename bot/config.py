@@ -609,14 +609,20 @@ class MemoryConfig(Section):
     max_injected_chars: int = Field(
         default=20_000,
         ge=0,
-        description="Most characters of memory a new conversation begins with; 0 begins with none.",
+        description="Most characters of memory that a new conversation begins with, and that are "
+        "recalled for a later message; 0 is none.",
+    )
+    recall: Literal["every_turn", "start", "off"] = Field(
+        default="every_turn",
+        description="When memory is searched for the model, unasked: before each reply, before a "
+        "conversation's first reply, or never. A rule of [scope] may say otherwise.",
     )
     recall_timeout: float = Field(
         default=4.0,
         gt=0,
         le=60,
-        description="Seconds that looking into memory may hold up a new conversation's first "
-        "reply; what is not found by then is left out.",
+        description="Seconds that looking into memory may hold up a reply; what is not found by "
+        "then is left out.",
     )
     citations: Literal["auto", "on", "off"] = Field(
         default="auto",

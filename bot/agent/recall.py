@@ -1,40 +1,45 @@
-"""What a new conversation begins with: notes, the conversation before, what a search finds.
+"""What the model is shown of memory unasked: before a conversation's first reply and later ones.
 
-It is put together within a time limit, less rather than late, and travels as a note beside the
-person's first message. All of it is quoted, so that nothing in it passes for anything else.
+A conversation begins with notes, the conversation before and what a search finds; each later
+message gets the lines of memory that have to do with it. Both are put together within a time limit,
+less rather than late, and travel as a note before the person's words. All of it is quoted, so that
+nothing in it passes for anything else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
 from bot.config import Config, MemoryConfig
-from bot.context import sentences
+from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
 from bot.identity.view import MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
 from bot.memory.files import SpaceFiles
+from bot.memory.listing import is_first_person
 from bot.memory.notes import day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
-from bot.messages import Text, Whose, mixture
+from bot.messages import CLEAN, Text, Whose, mixture
 from bot.sessions import compactions, imported, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
 from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
-from bot.tool_results import BEFORE, END, Quote, Quoted, excerpt
+from bot.tool_results import BEFORE, END, NOT_INSTRUCTIONS, Quote, Quoted, excerpt
 
 EARLY = 10  # places of a list that differ little: what both searches find comes before one's first
 ASKED = 0.5  # of what was only asked: a question is hardly ever the answer to another
@@ -47,7 +52,8 @@ class Find:
     """Something that was found, as it is quoted.
 
     `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted. What was said has the `id` of its message, and `date` is when.
+    not noted. What was said has the `id` of its message, and `date` is when. `hit` is the index's,
+    where that found it.
     """
 
     quote: Quote
@@ -55,6 +61,7 @@ class Find:
     origins: frozenset[Whose] = frozenset()
     id: str = ""
     date: str = ""
+    hit: Hit | None = None
 
 
 def ranked(*lists: Sequence[Find]) -> list[Find]:
@@ -119,33 +126,86 @@ MAX_HOPS = 5  # conversations in which nothing was said
 _UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
+LATER = "[recalled by the program for this message; it may be out of date or beside the point]"
+PARTIAL = "[memory could not be searched, or only in part: do not assume that nothing is known]"
 _CLOSING = "[end of what was recalled]\n"
+
+SHARE = 4  # a conversation begins with as many characters of it as a quarter of the window's tokens
+TOKENS = 600  # of what is recalled for a later message …
+SHORT_TOKENS = 250  # … beside a short prompt …
+SMALL = 32  # … and no more than this part (one thirty-second) of the window
+PASSAGES = 12  # that lines are taken from, of four times as many
+# A line is worth its passage's score, next to the best one's, and these shares of its own.
+BY_WORDS, BY_MEANING = 0.4, 1.0
+# Anything is recalled when the best cosine, less that of a typical line that was found, comes to
+# NEAR: with these shares of what a passage has of the message's words, and for a message that asks,
+# asks about the person, or names somebody whom a passage names. Chosen by every other line of what
+# `bench recall` asks; docs/memory.md has the figures of the others.
+NEAR = 0.41
+OF_WORDS, OF_ASKING, OF_ASKING_OF_ONESELF, OF_NAME = 0.1, 0.2, 0.08, 0.15
+FEW = 8  # lines of which none is typical; then one has …
+TYPICAL, MOST_TYPICAL = 0.05, 0.2  # … this cosine, as in many notes; never more: all may answer
+ALONE = 1.5  # what words count where nothing is found by meaning
+SHORT = 40  # characters of a message that may mean nothing without those before it
+_ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
+_NAME = re.compile(
+    r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
+)  # not where a sentence begins
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """What is recalled; `origin` says whether somebody else's words may be in it."""
+class Shown:
+    """What the model is shown anyway, in a window of so many tokens.
 
-    quoted: Quoted
-    origin: Whose = "memory"
+    `prompt` is how its prompt begins, `texts` are those of the conversation after that, and
+    `before` is the end of what was said before the message. Without `texts` it is the first one.
+    A `short` prompt has less recalled beside it, as its model reads slowly or takes little.
+    """
+
+    prompt: str = ""
+    window: int = 0
+    short: bool = False
+    texts: Sequence[str] = ()
+    before: str = ""
 
     @property
-    def note(self) -> Text:
-        """It as the model is shown it."""
-        return Text(str(self.quoted), note=True, origin=self.origin, value=self.quoted)
+    def is_begun(self) -> bool:
+        """True when the conversation has begun."""
+        return bool(self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found for a message; `is_whole` unless something of memory was not searched."""
+
+    hits: Sequence[Find] = ()
+    said: Sequence[Find] = ()
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who asks, in which session, when, and until when there is time (of the loop's clock)."""
+
+    view: MemoryView
+    session: Session
+    now: datetime
+    until: float
 
 
 class Recaller:
-    """Gathers what a view may see; without a searcher, notes and the conversation before."""
+    """Gathers what a view may see before a message is answered."""
 
     def __init__(
         self,
         config: MemoryConfig,
         files: SpaceFiles,
         database: Database,
-        searcher: Searcher | None,
+        searcher: Searcher,
         uses: Uses,
     ) -> None:
         self._config = config
@@ -155,42 +215,65 @@ class Recaller:
         self._searcher = searcher
 
     def configure(self, config: Config) -> None:
-        """This counts for conversations that begin from now on."""
+        """This counts for messages that come from now on."""
         self._config = config.memory
 
-    async def opening(
-        self,
-        view: MemoryView,
-        session: Session,
-        words: str,
-        now: datetime,
-        *,
-        known: str,
-        most: int,
-    ) -> Opening | None:
-        """What to begin a session with, at most `most` characters; never raises, never late.
+    async def recall(
+        self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
+    ) -> Text | None:
+        """The note to put before a message; never raises, never late.
 
-        `known` is what the model is shown anyway.
+        None when memory has nothing to do with it, or nothing that the model is not shown anyway.
         """
-        budget = min(self._config.max_injected_chars, most)
-        if not view.space or budget <= len(OPENING) + len(_CLOSING):
+        share = shown.window // SHARE
+        if shown.is_begun:
+            most = SHORT_TOKENS if shown.short else TOKENS
+            share = min(most, shown.window // SMALL) * tokens.CHARACTERS_PER_TOKEN
+        elif shown.short:
+            share = min(share, SHORT_TOKENS * tokens.CHARACTERS_PER_TOKEN)
+        room = min(self._config.max_injected_chars, share)
+        if not view.space or room <= len(OPENING) + len(_CLOSING):
             return None
         until = asyncio.get_running_loop().time() + self._config.recall_timeout
-        before, notes, said, hits = await asyncio.gather(
-            self._part("before", until, self._before(view, session, now, budget)),
-            self._part("notes", until, self._notes(view, now, budget)),
-            self._part("said", until, self._said(view, session, words, now)),
-            self._part("search", until, self._search(view, words, now)),
+        turn, words = _Turn(view, session, now, until), words[:MAX_QUERY]
+        if shown.is_begun:
+            found = await self._later(turn, words, shown.before, room)
+            return await asyncio.to_thread(_lines_of, found, shown, room)
+        before, notes, found = await asyncio.gather(
+            self._part("before", until, self._before(view, session, now, room)),
+            self._part("notes", until, self._notes(view, now, room)),
+            self._find(turn, words),
         )
-        most = self._config.max_results * SHOWN
-        return await asyncio.to_thread(  # messages may be long
-            lambda: _assemble([*before, *notes], ranked(hits, said), known, budget, most)
-        )
+        first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
+        return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
 
-    async def _part(
-        self, name: str, until: float, work: Coroutine[Any, Any, list[Find]]
-    ) -> list[Find]:
-        """What a part finds in time; nothing when it is late or fails."""
+    async def _later(self, turn: _Turn, words: str, before: str, room: int) -> _Found:
+        """What has to do with a later message; for a short one, what was said before may tell."""
+        queries = [words]
+        if len(words) < SHORT and before:
+            queries.append(f"{words}\n{before}")
+        is_whole = True
+        for query in queries:
+            found = await self._find(turn, query, room)
+            is_whole = is_whole and found.is_whole
+            if is_near([find.hit for find in found.hits if find.hit is not None], words):
+                return found
+        return _Found(is_whole=is_whole)
+
+    async def _find(self, turn: _Turn, query: str, room: int = 0) -> _Found:
+        """What the index finds, and what was said; with `room` the best lines, in twice as much."""
+        if not query.strip():
+            return _Found(is_whole=True)
+        view, session, now, until = turn.view, turn.session, turn.now, turn.until
+        found, said = await asyncio.gather(
+            self._part("search", until, self._search(view, query, now, room)),
+            self._part("said", until, self._said(view, session, query, now)),
+        )
+        hits, is_whole = found or ((), False)
+        return _Found(hits, said or (), is_whole)
+
+    async def _part(self, name: str, until: float, work: Coroutine[Any, Any, T]) -> T | None:
+        """What a part finds in time; None when it is late or fails."""
         try:
             async with asyncio.timeout_at(until):
                 return await work
@@ -198,9 +281,9 @@ class Recaller:
             log.warning("recall.late", part=name, seconds=self._config.recall_timeout)
         except (ConfidantError, OSError) as error:
             log.warning("recall.failed", part=name, error=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - ours; the conversation begins all the same
+        except Exception as error:  # noqa: BLE001 - ours; the message is answered all the same
             log.error("recall.failed", part=name, error=type(error).__name__)  # noqa: TRY400
-        return []
+        return None
 
     async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[Find]:
         """The newest of today's and yesterday's notes."""
@@ -236,23 +319,25 @@ class Recaller:
         self, view: MemoryView, session: Session, words: str, now: datetime
     ) -> list[Find]:
         """What was said in other conversations that the words find; the index may not have it."""
-        if not words.strip():
-            return []
-        query = words[:MAX_QUERY]
         found = await self._database.read(
-            lambda tx: search.passages(tx, view, query, MAX_SAID, beside=session.id)
+            lambda tx: search.passages(tx, view, words, MAX_SAID, beside=session.id)
         )
-        zone, terms = now.tzinfo or UTC, query.split()
+        zone, terms = now.tzinfo or UTC, words.split()
         return await asyncio.to_thread(lambda: [_of_talk(each, terms, zone) for each in found])
 
-    async def _search(self, view: MemoryView, words: str, now: datetime) -> list[Find]:
-        """What the index finds, without what in it came from elsewhere, or has faded."""
-        if self._searcher is None or not words.strip():
-            return []
-        most = self._config.max_results * MORE
+    async def _search(
+        self, view: MemoryView, words: str, now: datetime, room: int
+    ) -> tuple[list[Find], bool]:
+        """What the index finds, without what in it came from elsewhere, or has faded.
+
+        False with it when something may have been missed.
+        """
+        most = PASSAGES if room else self._config.max_results * MORE
         found = await self._searcher.search(
-            words[:MAX_QUERY], view.partitions, most, today=now.date()
+            words, view.partitions, most, today=now.date(), room=2 * room
         )
+        if found.is_partial:
+            log.warning("recall.partial", why="; ".join(found.degraded))
         hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
@@ -264,8 +349,9 @@ class Recaller:
             quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
-            pieces.append(Find(quoted, plain, whose, "" if is_file(hit) else hit.path, date))
-        return pieces
+            id_ = "" if is_file(hit) else hit.path
+            pieces.append(Find(quoted, plain, whose, id_, date, hit))
+        return pieces, not found.is_partial
 
 
 def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
@@ -296,30 +382,89 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
 # --- putting it together: pure -------------------------------------------------------------------
 
 
-def _assemble(
-    first: Sequence[Find], found: Sequence[Find], known: str, budget: int, most: int
-) -> Opening | None:
-    """What is always shown first, then the best of the rest that is not shown yet."""
+def is_near(hits: Sequence[Hit], words: str) -> bool:
+    """True when something of what was found may have to do with a message."""
+    if not hits:
+        return False
+    asks = any(mark in words for mark in _ASKS)
+    told = {word.casefold() for hit in hits for word in hit.why.words}
+    near = (
+        OF_ASKING * asks
+        + OF_ASKING_OF_ONESELF * (asks and is_first_person(words))
+        + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
+    )
+    meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
+    if not meant:
+        return near + ALONE * worded >= NEAR
+    lines = [line.meaning for hit in hits for line in hit.lines]
+    typical = min(median(lines), MOST_TYPICAL) if len(lines) >= FEW else TYPICAL
+    return near + meant - typical + OF_WORDS * worded >= NEAR
+
+
+def _passages_of(
+    first: Sequence[Find], found: _Found, known: str, room: int, most: int
+) -> Text | None:
+    """What is always shown first, then the best of the rest that is not shown yet; in a thread."""
     texts = (markdown.unattributed(known), *(find.quote.text for find in first))
     shown = [markdown.normal(text) for text in texts]
-    chosen: list[Find] = []
-    for find in found:
-        if len(chosen) < most and not _is_in(shown, find.words):
+    chosen = list(first)
+    for find in ranked(found.hits, found.said):
+        if len(chosen) - len(first) < most and not _is_in(shown, find.words):
             shown.append(markdown.normal(find.quote.text))
             chosen.append(find)
-    every = [*first, *chosen]
-    origins = frozenset[Whose]().union(*(find.origins for find in every))
-    return _fitted([find.quote for find in every], budget, _recalled_as(origins))
+    head = OPENING if found.is_whole else f"{OPENING}\n{PARTIAL}"
+    while chosen:
+        note = _note(head, chosen)
+        if len(note.text) <= room:
+            return note
+        chosen.pop()
+    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
 
 
-def _fitted(quotes: list[Quote], budget: int, origin: Whose) -> Opening | None:
-    """As many of the quotes as have room, the first ones first."""
-    while quotes:
-        quoted = Quoted(tuple(quotes), OPENING, _CLOSING)
-        if len(str(quoted)) <= budget:
-            return Opening(quoted, origin)
-        quotes.pop()
-    return None
+def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
+    """The best lines that the model is not shown yet, as many as have room; in a thread.
+
+    Nobody else's words are among them, which would stay in sight for the rest of a conversation.
+    """
+    head = LATER if found.is_whole else f"{LATER}\n{PARTIAL}"
+    finds = [find for find in ranked(found.hits, found.said) if find.origins <= CLEAN]
+    window = "\n".join((shown.prompt, *shown.texts)) if finds else ""
+    best = max((find.hit.score for find in finds if find.hit), default=0.0) or 1.0
+    lines: list[tuple[float, int, int, str]] = []
+    for at, find in enumerate(finds):
+        hit = find.hit
+        worth = {} if hit is None else {each.text: each for each in hit.lines}
+        for number, line in enumerate(find.quote.text.split("\n")):
+            bare = markdown.untimed(line.strip().lstrip("-*+ "))
+            if markdown.says_nothing(line) or bare in window:
+                continue
+            own = worth.get(line)
+            score = BY_WORDS * own.words + BY_MEANING * own.meaning if own is not None else 0.0
+            score += 0.0 if hit is None else hit.score / best
+            lines.append((score, at, number, line))
+    chosen: dict[int, dict[int, str]] = {}
+    left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
+        cost = tokens.weight(line) + len("> \n")
+        if at not in chosen:
+            cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
+        if cost <= left:
+            left -= cost
+            chosen.setdefault(at, {})[number] = line
+    if not chosen:
+        return None if found.is_whole else _note(f"{PARTIAL}\n", ())
+    some = [
+        replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
+        for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
+    ]
+    return _note(head, some)
+
+
+def _note(head: str, finds: Sequence[Find]) -> Text:
+    """What is recalled as the model is shown it."""
+    quoted = Quoted(tuple(find.quote for find in finds), head, _CLOSING if finds else "")
+    origins = frozenset[Whose]().union(*(find.origins for find in finds))
+    return Text(str(quoted), note=True, origin=_recalled_as(origins), value=quoted)
 
 
 def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:

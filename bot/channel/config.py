@@ -84,14 +84,26 @@ class ToolRule(Rule):
     )
 
 
+RecallMode = Literal["", "every_turn", "start", "off"]
+
+
+class ScopeRule(Rule):
+    """`[[scope.rules]]`: who sees memory, and how often it is searched for them."""
+
+    recall: RecallMode = Field(
+        default="",
+        description="[memory] recall for those that this rule lets in; empty keeps it.",
+    )
+
+
 class ScopeConfig(Section):
     """`[scope]`: may a session see memory and past conversations?"""
 
     default: Literal["allow", "deny"] = Field(
         default="deny", description="When no rule matches. Private files stay private either way."
     )
-    rules: tuple[Rule, ...] = Field(
-        default=(Rule(action="allow", chat_type="direct"),),
+    rules: tuple[ScopeRule, ...] = Field(
+        default=(ScopeRule(action="allow", chat_type="direct"),),
         description="Checked in order; the first that matches decides.",
     )
 
@@ -103,7 +115,7 @@ class ChannelScope(Section):
         default="",
         description="When no rule here matches; empty asks [scope], anything else ignores it.",
     )
-    rules: tuple[Rule, ...] = Field(default=(), description="Checked before those of [scope].")
+    rules: tuple[ScopeRule, ...] = Field(default=(), description="Checked before those of [scope].")
 
     def within(self, general: ScopeConfig) -> ScopeConfig:
         """The rules that apply in this channel."""

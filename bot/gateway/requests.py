@@ -8,7 +8,7 @@ from datetime import datetime
 
 from bot.agent.models.speed import ANSWER
 from bot.agent.prefix import Prefixes, is_short, tools_of
-from bot.agent.recall import Recaller
+from bot.agent.recall import Recaller, Shown
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
@@ -23,17 +23,17 @@ from bot.gateway.attempts import is_plain
 from bot.gateway.media import Contents, MediaReader
 from bot.identity import MANY
 from bot.memory.note_store import Watch
-from bot.messages import Message, Text, Whose
+from bot.messages import Message, Text, ToolResult, Whose
 from bot.money.allowance import UNLIMITED, Allowance
 from bot.money.limits import Balance
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
+from bot.tool_results import Quoted
 from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 
-SHORT_RECALL = 1_000  # characters that are recalled beside a short prompt
-RECALL_SHARE = 4  # what is recalled has at most as many characters as a quarter of the window
+MAX_BEFORE = 200  # characters of each message before that help to find what a short one is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,8 @@ class Requests:
             self._message(row, came, cached.history.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        if not _is_begun(cached) and not is_plain(rows):
-            words = "\n".join(row.inbound.shown for row in rows)
-            most = min(SHORT_RECALL if short else limit, limit // RECALL_SHARE)
-            opened = await self._opening(words, cached, context, prefix, most)
-            messages[0] = Message("user", (*opened, *messages[0].blocks))
+        recalled = await self._recalled(rows, cached, context, prefix, limit, short=short)
+        messages[0] = Message("user", (*recalled, *messages[0].blocks))
         history = cached.history.messages
         if active.sender == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
@@ -215,22 +212,30 @@ class Requests:
             rights=tuple(dict.fromkeys(row.conversation.rights for row in rows)),
         )
 
-    async def _opening(
-        self, words: str, cached: CachedSession, context: ToolContext, prefix: Snapshot, most: int
+    async def _recalled(
+        self,
+        rows: Sequence[QueuedMessage],
+        cached: CachedSession,
+        context: ToolContext,
+        prefix: Snapshot,
+        limit: int,
+        *,
+        short: bool,
     ) -> Sequence[Text]:
-        """What is recalled for a conversation's first words."""
-        opening = await self._recaller.opening(
-            context.view,
-            cached.session,
-            words,
-            context.now,
-            known=prefix.system,
-            most=most,
-        )
-        if opening is None:
+        """What is recalled before these messages."""
+        when = context.view.recall or self._config.memory.recall
+        is_begun = _is_begun(cached)
+        if is_plain(rows) or when == "off" or (is_begun and when == "start"):
             return ()
-        context.memory.recalled.extend(passages(opening.quoted))
-        return (opening.note,)
+        words = "\n".join(row.inbound.shown for row in rows)
+        shown = _shown(cached) if is_begun else Shown()
+        shown = replace(shown, prompt=prefix.system, window=limit, short=short)
+        note = await self._recaller.recall(context.view, cached.session, words, context.now, shown)
+        if note is None:
+            return ()
+        if isinstance(note.value, Quoted):
+            context.memory.recalled.extend(passages(note.value))
+        return (note,)
 
     def _message(self, row: QueuedMessage, came: Contents, shown: Sequence[Message]) -> Message:
         """A person's message as the model sees it: notes, what came with it, their words.
@@ -250,6 +255,17 @@ class Requests:
         beside = (Text(words, note=True, origin=origin) for words, origin in notes if words)
         said = (Text(inbound.text, origin="person"),) if inbound.text else ()
         return Message("user", (*beside, *came.blocks, *said))
+
+
+def _shown(cached: CachedSession) -> Shown:
+    """What the model is shown of a conversation before its next message."""
+    texts = [cached.history.summary]
+    spoken: list[str] = []  # the last thing that each side said
+    for message in reversed(cached.history.shown):
+        texts += [block.text for block in message.blocks if isinstance(block, Text | ToolResult)]
+        if len(spoken) < 2 and message.text.strip():
+            spoken.append(message.text[:MAX_BEFORE])
+    return Shown(texts=texts, before="\n".join(reversed(spoken)))
 
 
 def _is_begun(cached: CachedSession) -> bool:

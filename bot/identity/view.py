@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from bot.channel import DEFAULT_ACCOUNT, Rule, ScopeConfig
+from bot.channel import DEFAULT_ACCOUNT, RecallMode, Rule, ScopeConfig, ScopeRule
 from bot.config import SendPolicyConfig
 
 MAIN_SPACE = "main"
@@ -30,13 +30,15 @@ class MemoryView:
     `space` is the folder of Markdown it owns ("main", "people/<id>", "rooms/<channel>-<id>"), or
     empty when the session may see none. `keys` are the session keys whose conversations it may
     search, `people` the identities whose direct conversations it may search. `private` is true in
-    direct chats only: it is what lets MEMORY.md and USER.md load.
+    direct chats only: it is what lets MEMORY.md and USER.md load. `recall` is how often memory is
+    searched for it unasked, where its rule says so.
     """
 
     space: str
     keys: tuple[str, ...]
     private: bool
     people: tuple[str, ...] = ()
+    recall: RecallMode = ""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -73,8 +75,12 @@ def is_owners_own(view: MemoryView) -> bool:
 
 def allows(config: ScopeConfig, subject: Subject) -> bool:
     """Whether the first matching rule, or else the default, lets a subject see memory."""
-    action = next((rule.action for rule in config.rules if matches(rule, subject)), config.default)
-    return action == "allow"
+    rule = _first(config, subject)
+    return (rule.action if rule else config.default) == "allow"
+
+
+def _first(config: ScopeConfig, subject: Subject) -> ScopeRule | None:
+    return next((rule for rule in config.rules if matches(rule, subject)), None)
 
 
 def permits(config: SendPolicyConfig, subject: Subject) -> bool:
@@ -109,14 +115,16 @@ def view_for(
     `people` are the identities of whoever speaks, the canonical one first ("ada", then each
     "telegram:42" it links).
     """
-    direct = subject.chat_type == "direct"
+    direct, rule = subject.chat_type == "direct", _first(config, subject)
+    recall = rule.recall if rule else ""
     if not allows(config, subject):
         return MemoryView(space="", keys=(), private=False)
     if not direct:
         room = room_name(subject.channel, subject.account, subject.chat)
-        return MemoryView(f"rooms/{folder_name(room)}", (subject.key,), private=False)
+        space = f"rooms/{folder_name(room)}"
+        return MemoryView(space, (subject.key,), private=False, recall=recall)
     space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
-    return MemoryView(space=space, keys=(subject.key,), private=True, people=people)
+    return MemoryView(space, (subject.key,), private=True, people=people, recall=recall)
 
 
 def room_name(channel: str, account: str, chat: str) -> str:

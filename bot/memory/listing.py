@@ -194,21 +194,20 @@ class Passage:
 
 
 def choose(
-    passages: Sequence[Passage], limit: int, trade_off: float
+    passages: Sequence[Passage], limit: int, trade_off: float, room: int = 0
 ) -> Mapping[int, frozenset[int]]:
     """Which units are shown of which passages, each by its number; the passages in their order.
 
-    Joined, they have no more text than `limit` snippets, and none is longer than a snippet. With a
-    `trade_off` of 1 it does not matter how like lines are.
+    Joined, they have no more than `room` characters, or as many as `limit` snippets have, and none
+    is longer than a snippet. With a `trade_off` of 1 it does not matter how like lines are.
     """
-    pool = passages[: limit * POOL]
-    lines, worth = _best_lines(pool, COMPARED * limit * MAX_SNIPPET)
+    pool, left = passages[: limit * POOL], room or limit * MAX_SNIPPET
+    lines, worth = _best_lines(pool, COMPARED * left)
     numbers = {line: number for number, line in enumerate(lines)}
     copies = _copies(pool, lines)
     likeness = _Likeness([pool[at].tokens[unit] for at, unit in lines])
     owners = np.array([at for at, _ in lines], np.int64)
     is_left = np.ones(len(lines), np.bool_)
-    left = limit * MAX_SNIPPET
     chosen: dict[int, frozenset[int]] = {}
     lengths: dict[int, int] = {}
     while is_left.any():

@@ -49,8 +49,8 @@ LEAST_SHARE = 0.2  # of what the query's words are worth: a passage with less ha
 class Request:
     """A search on the day `today`, which asks about some times, or none.
 
-    It may ask for `many` things. `vector` is the query's, as one row, or None; `deadline` is of
-    time.monotonic.
+    It may ask for `many` things; with `room` it asks for lines, in so many characters. `vector` is
+    the query's, as one row, or None; `deadline` is of time.monotonic.
     """
 
     query: str
@@ -62,6 +62,7 @@ class Request:
     aging: Aging | None = None
     times: tuple[Period, ...] = ()
     many: bool = False
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ def hits(
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     good = _faded_later(good, request)
+    show = _listed if request.many or request.room else _best
     return tuple(
         replace(
             each.candidate.hit,
@@ -158,10 +160,12 @@ def hits(
             snippet=shown,
             at=each.candidate.hit.at or _milliseconds(each.candidate.day),
             strength=each.strength,
+            words=each.text,
+            meaning=each.vector,
             why=Why() if found is None else why(each, found.query, found.known, request.times),
             lines=scores,
         )
-        for each, shown, scores in (_listed if request.many else _best)(good, request, config)
+        for each, shown, scores in show(good, request, config)
     )
 
 
@@ -175,7 +179,8 @@ def _best(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Ite
 def _listed(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Iterator[_Shown]:
     """The passages with the best lines of all, each with these."""
     pool = [_passage(each) for each in good[: request.limit * listing.POOL]]
-    for at, chosen in listing.choose(pool, request.limit, config.mmr_lambda).items():
+    trade_off, room = config.mmr_lambda, request.room
+    for at, chosen in listing.choose(pool, request.limit, trade_off, room).items():
         each, passage = good[at], pool[at]
         shown = snippets.joined(passage.units, chosen)
         meant = {unit.line: near for unit, near in zip(passage.units, passage.meant, strict=True)}

@@ -47,8 +47,9 @@ class Hit:
     conversation has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
     both included; the snippet stands somewhere in them. `at` is when it was said or what day the
     note is of, in milliseconds since the epoch, 0 when unknown. `strength` is that of the claim
-    that answers best (`bot.memory.claims`), 1 for anything else. `lines` are the snippet's, scored,
-    where that was done.
+    that answers best (`bot.memory.claims`), 1 for anything else. `words` is what the passage has of
+    the query's words and `meaning` its cosine, 1 where nobody measured them. `lines` are the
+    snippet's, scored, where that was done.
     """
 
     space: str
@@ -61,6 +62,8 @@ class Hit:
     at: int = 0
     why: Why = field(default=Why(), compare=False)
     strength: float = field(default=1.0, compare=False)
+    words: float = field(default=1.0, compare=False)
+    meaning: float = field(default=1.0, compare=False)
     lines: tuple[Line, ...] = field(default=(), compare=False)
 
 
@@ -69,13 +72,15 @@ class Findings:
     """What a search found, best first; which legs found it; and what it had to do without.
 
     `many` says that many things were asked for: then there may be twice as many passages as were
-    wanted, with no more text than so many have at most.
+    wanted, with no more text than so many have at most. `is_partial` says that something may have
+    been missed, which is not so for all that is `degraded`.
     """
 
     hits: tuple[Hit, ...]
     mode: str
     degraded: tuple[str, ...] = ()
     many: bool = False
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +178,14 @@ class Searcher(Protocol):
         /,
         *,
         today: date | None = None,
+        room: int = 0,
     ) -> Findings:
         """Passages of these partitions, and of no others, that match the words or their sense.
 
         At most `limit` of them, or twice as many of what is found as a list (`Findings.many`); None
         is as many as the configuration says. `today` is the day it is for whoever asks, by which
-        "yesterday" is understood.
+        "yesterday" is understood. With `room`, the best lines of all passages are shown in so many
+        characters, rather than the best passages.
         """
         ...
 

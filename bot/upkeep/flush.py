@@ -28,7 +28,7 @@ from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import Clock, moment
 from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
-from bot.context import quoting, tokens, wishes, wording
+from bot.context import quoting, sentences, tokens, wishes, wording
 from bot.context.budget import NARROW
 from bot.context.history import Line, size_of
 from bot.context.persona import FILE_CAP, capped, is_blank

@@ -279,7 +279,7 @@ async def test_a_new_conversation_knows_the_last_one_the_notes_and_what_is_found
         await engine.ask("and drink?")
         later = engine.model.requests[-1]
         assert later.messages[0] == request.messages[0]
-        assert len(searcher.asked) == before  # once a conversation
+        assert len(searcher.asked) > before  # and each message after it is looked for
 
 
 async def boats(engine: Engine, turns: int = 25) -> None:

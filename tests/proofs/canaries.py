@@ -31,6 +31,7 @@ from structlog._config import BoundLoggerLazyProxy
 
 from bot import app as composition
 from bot.agent.models import Request, ToolSpec
+from bot.agent.recall import LATER
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, ChatType, Inbound
 from bot.memory import disk, vectors
@@ -931,6 +932,7 @@ class World:
         # anything there, which may have been a command.
         may = self._may(*(self._those_in(who) if request.purpose == "flush" else [who]))
         found = self._judge(f"a prompt of {who}", self._shown_in(request), may)
+        self.counts["recalled later"] += sum(map(_recalled_later, request.messages[-1:]))
         self._now_said(found, who)
 
     def _scan_forgotten(self, request: Request) -> None:
@@ -1007,6 +1009,12 @@ def nothing(_canary: Canary) -> bool:
 def tokens_in(text: str) -> frozenset[str]:
     """The canaries in a text, as they stand there."""
     return frozenset(TOKEN.findall(text))
+
+
+def _recalled_later(message: Message) -> int:
+    """How many canaries were recalled for a message in the middle of a conversation."""
+    texts = (block.text for block in message.blocks if isinstance(block, Text))
+    return sum(len(tokens_in(text)) for text in texts if text.startswith(LATER))
 
 
 def _is_direct(canary: Canary) -> bool:

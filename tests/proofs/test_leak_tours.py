@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bot.identity import ConversationResolver, access
-from bot.identity.view import MemoryView
+from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.layout import Target
 from tests.proofs.canaries import Leak, Rules, Setting
 from tests.proofs.tour import take_the_tour
@@ -27,6 +27,7 @@ async def test_every_scope_of_direct_chats_takes_the_tour(tmp_path: Path, dm_sco
         tmp_path, Setting(dm_scope, owner=("memory:boss",), embedder="hash")
     )
     assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
 
 
 @pytest.mark.slow
@@ -97,6 +98,17 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FileReader, "scope", everything)
     for module in (recall, search):
         patch.setattr(module, "may_see", lambda _view, _hit: True)
+
+
+def later_messages_recall_what_is_the_owners(patch: pytest.MonkeyPatch) -> None:
+    from bot.agent.recall import Recaller
+
+    def leaky(self: Recaller, view: MemoryView, session: Any, words: str, *more: Any) -> Any:
+        owners = replace(view, space=MAIN_SPACE) if more[-1].is_begun and view.private else view
+        return whole(self, owners, session, words, *more)
+
+    whole = Recaller.recall
+    patch.setattr(Recaller, "recall", leaky)
 
 
 def rows_are_searched_everywhere(patch: pytest.MonkeyPatch) -> None:
@@ -271,6 +283,7 @@ BREAKS: tuple[Break, ...] = (
     groups_count_as_direct,
     private_files_come_without_a_view,
     searches_look_everywhere,
+    later_messages_recall_what_is_the_owners,
     names_lead_anywhere,
     links_are_followed,
     transcripts_are_searched_as_a_whole,

@@ -40,6 +40,12 @@ async def asks(world: World, who: Who, topic: int, tool: str) -> None:
     await world.say(who, question, Plan(who, tools))
 
 
+async def brings_up(world: World, who: Who) -> None:
+    """Talk of something else, then ask this and that; the model looks for nothing itself."""
+    for words in ("/new", "good morning", *QUESTIONS):
+        await world.say(who, words, Plan(who))
+
+
 async def reads(world: World, who: Who, which: list[int]) -> None:
     names = hostile(world.setting)
     tools: list[tuple[str, dict[str, Any]]] = [
@@ -145,6 +151,7 @@ async def tour(world: World) -> None:
     for number, who in enumerate((bob, eve, ada, LINKER)):
         await asks(world, who, number, "memory_search")
         await asks(world, who, number, "transcript_search")
+        await brings_up(world, who)
         await world.say(who, f"/new {QUESTIONS[number]}", Plan(who))
         for first in range(0, len(hostile(world.setting)), 12):
             await reads(world, who, list(range(first, first + 12)))
@@ -181,6 +188,7 @@ async def tour_of_rooms(world: World) -> None:
     for number, who in enumerate(MEMBERS):
         await mutters(world, who, number)
         await asks(world, who, number, ("memory_search", "transcript_search")[number % 2])
+        await brings_up(world, who)
         await reads(world, who, list(range(number * 5, number * 5 + 8)))
         await asks_memory(world, who, number, number, "search")
         await asks_memory(world, who, number, number, "who")

@@ -104,6 +104,8 @@ class Searches:
         limit: int | None,
         deadline: float,
         today: date | None = None,
+        *,
+        room: int = 0,
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
@@ -118,12 +120,14 @@ class Searches:
             aging=await self._aging(partitions, today),
             times=periods.asked(query, today),
             many=asks_for_many(query),
+            room=room,
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
                 return await self.run(lambda: self._answer(request, degraded))
         except TimeoutError:
-            return Findings((), "none", (*degraded, "the search took too long"))
+            late = (*degraded, "the search took too long")
+            return Findings((), "none", late, is_partial=True)
 
     async def _aging(self, partitions: Sequence[str], today: date) -> Aging:
         """What fades in these partitions."""
@@ -177,7 +181,7 @@ class Searches:
         except Exception:  # a fault of ours must not end the conversation either
             log.exception("memory.search_failed")
             degraded.append("the search failed; the log says why")
-            return Findings((), "none", tuple(degraded))
+            return Findings((), "none", tuple(degraded), is_partial=True)
         return self._from_notes(request, degraded)
 
     def _from_index(self, request: Request, degraded: list[str]) -> Findings | None:
@@ -191,17 +195,20 @@ class Searches:
             vector = request.vector
             if vector is not None:
                 why = self._rows.mismatch(live, len(vector[0]))
+                if why:
+                    degraded.append(why)
                 if why or not live.dims:
-                    degraded.append(why or "no note has a vector yet")
                     vector = None
-            if vector is not None and reader.slow:
-                degraded.append(reader.slow)
+            slow = reader.slow if vector is not None else ""
             request = replace(request, vector=vector)
             most = min(MAX_CANDIDATES, request.limit * self._config.candidate_multiplier)
             found = reader.find(request, most, by_words=self._config.text_weight > 0)
             hits = ranking.answer(found, request, self._config, reader.tokenize)
-        mode = self.mode(has_vector=vector is not None)
-        return _findings(hits, mode, found, degraded, many=request.many)
+        is_empty = found.known is not None and not found.known.chunks
+        if not (live.dims or is_empty) and self.uses_vectors and not degraded:
+            degraded.append("no note has a vector yet")
+        answer = self._findings(hits, found, degraded, request)
+        return answer if not slow else replace(answer, degraded=(*answer.degraded, slow))
 
     def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
         """What the notes say, as far as there is time to read them."""
@@ -211,7 +218,15 @@ class Searches:
             items, late = _read(self._notes, request)
             found = Candidates(query, items, late=late)
             hits = ranking.answer(found, request, self._config, tokenize)
-        return _findings(hits, "keyword", found, degraded, many=request.many)
+        return self._findings(hits, found, degraded, replace(request, vector=None))
+
+    def _findings(
+        self, hits: tuple[Hit, ...], found: Candidates, degraded: Sequence[str], request: Request
+    ) -> Findings:
+        mode = self.mode(has_vector=request.vector is not None)
+        late = ("the search took too long: some notes were not looked at",) if found.late else ()
+        told = (*degraded, *late)
+        return Findings(hits, mode, told, request.many, is_partial=bool(told))
 
     def _reader(self) -> Reader | None:
         """This thread's reader of the index file, or None while there is none."""
@@ -231,13 +246,6 @@ class Searches:
             self._local.reader = None
             self._open.remove(reader)
             reader.close()
-
-
-def _findings(
-    hits: tuple[Hit, ...], mode: Mode, found: Candidates, degraded: Sequence[str], *, many: bool
-) -> Findings:
-    late = ("the search took too long: some notes were not looked at",) if found.late else ()
-    return Findings(hits, mode, (*degraded, *late), many)
 
 
 def _read(notes: NoteStore, request: Request) -> tuple[list[Candidate], bool]:

@@ -170,16 +170,18 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         limit: int | None = None,
         *,
         today: date | None = None,
+        room: int = 0,
     ) -> Findings:
         """The best passages of these partitions, within the configured time. Never raises.
 
-        `today` is the day it is for whoever asks; None is that of the program's own zone.
+        `today` is the day it is for whoever asks; None is that of the program's own zone. With
+        `room`, the best lines of all passages are shown, in so many characters.
         """
         deadline = time.monotonic() + self._config.search_timeout
         if not query.strip() or not partitions:
             return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
-        answer = await self._searches.search(query, partitions, limit, deadline, today)
+        answer = await self._searches.search(query, partitions, limit, deadline, today, room=room)
         if self._writer.needs_attention():  # it was this search that noticed
             self._spawn(self.sync("search"))
         return answer

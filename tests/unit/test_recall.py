@@ -1,0 +1,129 @@
+"""When memory has anything to do with a message, and which of its lines are shown. Pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.agent import recall
+from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
+from bot.memory.search import Hit, Line, Why
+from bot.messages import Text, Whose
+from bot.tool_results import Quote
+
+WINDOW = 200_000
+
+
+def hit(meaning: float, words: float = 0.0, *, lines: int = 1, typical: float = 0.05) -> Hit:
+    """A passage of a list in which one line is so near to a message, and the rest as is usual."""
+    rest = [Line(f"- line {number}", 0.0, typical) for number in range(lines - 1)]
+    scored = (Line("- the best", words, meaning), *rest)
+    text = "\n".join(line.text for line in scored)
+    why = Why(words=("Mia",)) if words else Why()
+    return Hit(
+        *("main", "memory/a.md", 1, lines, 0.5, text, "memory"),
+        why=why,
+        words=words,
+        meaning=meaning,
+        lines=scored,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hits", "words", "expected"),
+    [
+        ([], "What is Mia allergic to?", False),
+        ([hit(0.30, lines=20)], "What must my girl never eat?", True),
+        ([hit(0.30, lines=20)], "My girl would never eat that.", False),
+        ([hit(0.30, lines=20, typical=0.2)], "Can you translate this?", False),  # all are as near
+        ([hit(0.50, lines=20)], "Tell me about the boat", True),
+        ([hit(0.62, lines=20, typical=0.6)], "Tell me about the boat", True),  # all may answer
+        ([hit(0.30)], "What must my girl never eat?", True),  # none is typical
+        ([hit(0.22, 0.3, lines=20)], "I think that Mia comes.", False),
+        ([hit(0.32, 0.3, lines=20)], "I think that Mia comes.", True),
+        ([hit(0.0, 0.3)], "What is Mia allergic to?", True),  # by words alone
+        ([hit(0.0, 0.3)], "Mia comes by tonight.", True),
+        ([hit(0.0, 0.1)], "It rained all night.", False),
+        ([hit(0.28, lines=20)], "米娅不能吃什么\uff1f", True),
+        ([hit(0.28, lines=20)], "今天下雨了", False),
+    ],
+)
+def test_memory_has_to_do_with_a_message(hits, words, expected):
+    assert is_near(hits, words) == expected
+
+
+scores = st.floats(0.0, 1.0)
+
+
+@given(scores, scores, st.integers(1, 30), st.text(max_size=80), st.floats(0.0, 0.5))
+def test_what_is_nearer_is_never_left_out_where_less_is_not(meaning, words, lines, text, more):
+    if is_near([hit(meaning, words, lines=lines)], text):
+        better = hit(min(1.0, meaning + more) if meaning else 0.0, words, lines=lines)
+        assert is_near([better], text)
+        assert not meaning or is_near([hit(meaning, 1.0, lines=lines)], text)
+
+
+@given(scores, scores, st.integers(1, 30), st.text(max_size=80))
+def test_whoever_asks_is_told_at_least_as_much(meaning, words, lines, text):
+    found = [hit(meaning, words, lines=lines)]
+    assert is_near(found, f"{text}?") >= is_near(found, text)
+
+
+# --- the lines that are shown ---------------------------------------------------------------------
+
+
+def find(text: str, origins: frozenset[Whose] = frozenset(), path: str = "memory/a.md") -> Find:
+    return Find(Quote((path, "found"), text, path, 1), text, origins)
+
+
+def chosen(*finds: Find, texts: tuple[str, ...] = ("x",), room: int = 2_400, whole: bool = True):
+    found = recall._Found(finds, (), whole)
+    return recall._lines_of(found, Shown("the prompt", WINDOW, texts), room)
+
+
+@pytest.mark.parametrize(
+    ("finds", "texts", "expected"),
+    [
+        ([find("- tea\n- milk")], ["x"], ["> - tea", "> - milk"]),
+        ([find("- 12:00 Ada likes tea\n- milk")], ["so Ada likes tea!"], ["> - milk"]),
+        ([find("# Shopping\n\n- milk")], ["x"], ["> - milk"]),
+        ([find("- milk", frozenset({"forwarded"}))], ["x"], []),
+        ([find("- milk", frozenset({"person", "bot"}))], ["x"], ["> - milk"]),
+        ([find("- milk")], ["we need milk"], []),
+        ([], ["x"], []),
+    ],
+    ids=["all", "said already", "headings", "somebody else's", "own", "nothing new", "nothing"],
+)
+def test_lines_that_are_new_are_shown(finds, texts, expected):
+    note = chosen(*finds, texts=tuple(texts))
+    lines = [] if note is None else [row for row in note.text.split("\n") if row.startswith(">")]
+    assert lines == expected
+
+
+def test_the_model_is_told_of_a_search_in_part_in_one_line():
+    assert chosen() is None
+    alone = chosen(whole=False)
+    assert alone is not None
+    assert alone.text == f"{PARTIAL}\n"
+    both = chosen(find("- milk"), whole=False)
+    assert both is not None
+    assert both.text.split("\n")[:2] == [LATER, PARTIAL]
+    assert "> - milk" in both.text
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=60), max_size=8), max_size=5),
+    st.integers(200, 2_400),
+    st.booleans(),
+)
+def test_what_is_shown_stays_within_its_room_and_is_quoted(passages, room, whole):
+    finds = [find("\n".join(lines), path=f"memory/{at}.md") for at, lines in enumerate(passages)]
+    note = chosen(*finds, room=room, whole=whole)
+    if note is None or note.text == f"{PARTIAL}\n":
+        return
+    assert isinstance(note, Text)
+    assert note.note
+    assert note.origin == "memory"
+    assert recall.tokens.weight(note.text) <= room
+    assert all(line[:1] in {"", "[", ">", "W"} for line in note.text.split("\n"))
