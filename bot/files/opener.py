@@ -30,6 +30,7 @@ from bot.storage.meta import MetaStore
 PROGRAM = Path(__file__).with_name("program.py")
 MARK = "opening:"  # in `meta`, with a task and the SHA-256 of a file: that is being done with it
 MARKED_MS = 30 * 86_400_000  # how long what ended a process is not opened again
+DYING = 5.0  # seconds for a process to end by itself once its output has
 _REASONS = {  # by the signal that ends a process
     int(getattr(signal, "SIGXCPU", 0)): "slow",  # it used up its seconds
     int(signal.SIGABRT): "memory",  # a compiled library got no more of it
@@ -256,6 +257,9 @@ class _Program:
             await self.end()
             raise Unreadable("slow") from None
         except (asyncio.IncompleteReadError, ConnectionError):
+            with contextlib.suppress(TimeoutError):  # killed while it dies, its code can be lost
+                async with asyncio.timeout(DYING):
+                    await process.wait()
             ended = await self.end()
             raise Unreadable(_REASONS.get(-ended, "deadly")) from None
         except asyncio.CancelledError:

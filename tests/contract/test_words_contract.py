@@ -73,6 +73,7 @@ SAID = (
     ("foo_bar baz", "foo_bar"),
     ("rock 'n' roll", '"rock" AND "roll"'),
     ("a\x00b", "b"),
+    ("hello", "' | 'hello"),  # signs of the query language are none, and the word is there
     ("lone \ud800 half", "half"),
     ("it is C:\\path\\to", "path"),
     ("x" * 1_000_000, "X" * 1_000_000),
@@ -86,7 +87,6 @@ NOT_SAID = (
     ("hello", '"*^()'),
     ("hello", "hell"),
     ("hello", "'"),
-    ("hello", "' | 'hello"),
     ("word" * 300, "word"),
 )
 
@@ -108,7 +108,7 @@ async def test_what_was_not_said_is_not_found(database):
     for number, (text, query) in enumerate(NOT_SAID):
         key, _ = await place_of(database, number, text)
         hits = await database.read(lambda tx, q=query, k=key: tx.search_text(q, 50, [k]))
-        assert hits == [] or query == "' | 'hello", query[:30]
+        assert hits == [], query[:30]
 
 
 @pytest.mark.parametrize(

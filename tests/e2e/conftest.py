@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import async_playwright
+from playwright.async_api import async_playwright, expect
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
@@ -24,7 +24,9 @@ from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
 from bot.errors import StorageError
 from bot.testing import TWO_MODELS
-from tests.support import post
+from tests.support import PATIENCE, post
+
+expect.set_options(timeout=PATIENCE * 1000)  # ms; however busy the machine is
 
 BOT = "Pip & <i>Co</i>"  # what the bot is called
 COMMANDS = {

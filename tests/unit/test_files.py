@@ -539,6 +539,14 @@ async def test_a_workbook_that_takes_too_much_memory_says_so(opener):
         await FileReader(opener()).text("ada", xlsx_of(book))
 
 
+async def test_why_a_process_died_is_known_although_its_output_ends_first(opener, tmp_path):
+    dying = tmp_path / "dying.py"
+    dying.write_text(
+        "import os, sys, time\nsys.stdin.buffer.read(8)\nos.close(1)\ntime.sleep(0.2)\nos.abort()\n"
+    )
+    assert await refused(opener(program=dying), picture()) == "memory"
+
+
 async def test_what_was_being_opened_when_the_program_ended_is_not_opened_after_its_start(
     opener, marks
 ):
