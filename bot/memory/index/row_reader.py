@@ -26,7 +26,7 @@ from bot.memory.index.row_store import mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
-from bot.storage import SharedDatabase, Transaction, marks, postgres_sql
+from bot.storage import SharedDatabase, Transaction, marks, tsvector
 from bot.storage.fulltext import tokenizer
 
 EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
@@ -194,7 +194,7 @@ def _postings(tx: Transaction, query: Query, scope: Scope) -> list[_Posting]:
     if not scope.ids or not query.terms:
         return []
     within = " | ".join(map(mark_of, scope.ids))
-    asked = [f"({within}) & ({postgres_sql.ts_query(term.tokens)})" for term in query.terms]
+    asked = [f"({within}) & ({tsvector.query(term.tokens)})" for term in query.terms]
     values = ", ".join(f"({number}, ?::tsquery)" for number in range(len(asked)))
     rows = tx.execute(
         f"""SELECT t.number, array_agg(found.id), array_agg(found.length)

@@ -22,8 +22,8 @@ from bot.storage import (
     Value,
     fulltext,
     marks,
-    postgres_sql,
     scalar,
+    tsvector,
 )
 
 T = TypeVar("T")
@@ -370,7 +370,7 @@ def mark_of(partition: int) -> str:
 def words_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
     """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
     # A line's end stands between the two, so no phrase spans them.
-    return " ".join((mark_of(partition), *postgres_sql.vectors((*heading, words.NEW_LINE, *body))))
+    return " ".join((mark_of(partition), *tsvector.vectors((*heading, words.NEW_LINE, *body))))
 
 
 def signs_of(bits: bytes) -> str:
