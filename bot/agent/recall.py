@@ -134,7 +134,7 @@ SHARE = 4  # a conversation begins with as many characters of it as a quarter of
 TOKENS = 600  # of what is recalled for a later message …
 SHORT_TOKENS = 250  # … beside a short prompt …
 SMALL = 32  # … and no more than this part (one thirty-second) of the window
-PASSAGES = 12  # that lines are taken from, of four times as many
+PASSAGES = 6  # that lines are taken from, of four times as many; twice as many find no more
 # A line is worth its passage's score, next to the best one's, and these shares of its own.
 BY_WORDS, BY_MEANING = 0.4, 1.0
 # Anything is recalled when the best cosine, less that of a typical line that was found, comes to

@@ -33,7 +33,15 @@ from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import Models, configured
-from bot.channel import ChannelConfig, ChannelScope, GroupConfig, Inbound, Rule, ScopeConfig, reveal
+from bot.channel import (
+    ChannelConfig,
+    ChannelScope,
+    GroupConfig,
+    Inbound,
+    ScopeConfig,
+    ScopeRule,
+    reveal,
+)
 from bot.config import (
     AgentConfig,
     CompactionConfig,
@@ -128,7 +136,7 @@ def subject(key: str = "agent:main:web:dm:ada") -> Subject:
 
 def test_a_channels_own_scope_comes_before_the_general_one():
     general = ScopeConfig(default="deny", rules=())
-    deny = Rule(action="deny", channel="web")
+    deny = ScopeRule(action="deny", channel="web")
     assert allows(ChannelScope(default="allow").within(general), subject())
     assert not allows(ChannelScope().within(general), subject())
     assert allows(ChannelScope().within(ScopeConfig()), subject())
@@ -148,7 +156,7 @@ def test_a_channels_own_scope_comes_before_the_general_one():
 )
 def test_a_rule_matches_by_what_it_names(option, mine, other):
     for value in (mine, other):
-        config = ScopeConfig(rules=(Rule.model_validate({"action": "allow", option: value}),))
+        config = ScopeConfig(rules=(ScopeRule.model_validate({"action": "allow", option: value}),))
         assert allows(config, subject()) is (value == mine)
 
 
@@ -158,7 +166,7 @@ def test_without_a_rule_that_matches_the_default_decides():
 
 
 def test_whether_the_model_answers_is_configured():
-    allow = Rule(action="allow", channel="web")
+    allow = ScopeRule(action="allow", channel="web")
     assert permits(SendPolicyConfig(), subject())
     assert not permits(SendPolicyConfig(default="deny"), subject())
     assert permits(SendPolicyConfig(default="deny", rules=(allow,)), subject())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bot.channel import Address, Rule, ScopeConfig
+from bot.channel import Address, ScopeConfig, ScopeRule
 from bot.config import SendPolicyConfig, SessionConfig
 from bot.identity import Books, Link, MessageOrigin, Place, Policy, PolicySnapshot, resolve, routing
 from bot.identity.routing import OWNER, channels_of, names_of, part
@@ -365,7 +365,7 @@ SUBJECTS = st.builds(
     Subject, channel=WORDS, account=WORDS, chat_type=ANY_KIND, chat=WORDS, sender=WORDS, key=WORDS
 )
 RULES = st.builds(
-    Rule,
+    ScopeRule,
     action=st.sampled_from(["allow", "deny"]),
     channel=WORDS,
     account=WORDS,
@@ -535,7 +535,7 @@ def test_no_two_rooms_of_a_channel_share_a_folder(account, chat, other_account, 
 @pytest.mark.parametrize("chat", ["-42", "-100123", "-100456"])
 def test_a_rule_means_a_chat_that_has_moved_by_any_of_its_ids(chat):
     subject = Subject("telegram", "default", "group", "-42", "7", "k", ("-100123", "-100456"))
-    rules = (Rule(action="deny", chat=chat),)
+    rules = (ScopeRule(action="deny", chat=chat),)
     assert not allows(ScopeConfig(default="allow", rules=rules), subject)
 
 
