@@ -72,8 +72,8 @@ from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, replied, shown
 
 PUT_OFF = 20  # times that saving waits again at once when a person needed the model
-SMALL_SHARE = 0.3  # the same of a small one
-WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
+WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time …
+SMALL_SHARE = 0.3  # … and of a small one
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
 KNOWN = 6_000  # characters of today's note that are looked at, its end
 BESIDE = 2_500  # tokens of the rules and the entries, at most
@@ -162,9 +162,9 @@ class _Saving:
     request: FlushRequest
     context: ToolContext
     said: list[list[Said]]
-    guard: Guard
     looked: int = 0
     kept: set[int] = field(default_factory=set[int])  # lines that entries rest on
+    written: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
     refused: list[Reason] = field(default_factory=list[Reason])
 
     def lines(self, messages: range) -> list[tuple[int, Said]]:
@@ -222,7 +222,8 @@ class Flusher:
             return FlushResult(error=error, looked=0 if error else len(request.messages))
         if error is not None and not isinstance(error, ModelPutOff):
             rest = saving.lines(range(saving.looked, len(saving.said)))
-            await self._keep_wishes(saving, rest, saving.guard)
+            with suppress(ConfidantError):  # what cannot be read now is left to the next try
+                await self._keep_wishes(saving, rest, await self._guard(saving))
         written = tuple(saving.context.memory.written)
         return FlushResult(written, tuple(saving.refused), error, saving.looked)
 
@@ -231,10 +232,9 @@ class Flusher:
         if not await self._notes.can_write(request.context.view):
             return None
         said = _dated(quoting.spoken(request.messages, OF_MEMORY))
-        lines = list(filter(_is_numbered, chain(*said)))
-        if not any(each.who == "person" for each in lines):
+        if not any(each.who == "person" for each in chain(*said)):
             return None
-        return _Saving(request, _aware(request), said, await self._guard(request.context, lines))
+        return _Saving(request, _aware(request), said)
 
     async def _look(self, saving: _Saving) -> None:
         """Look at the conversation, in pieces if it is long; what fails ends it.
@@ -271,8 +271,7 @@ class Flusher:
         made = await asyncio.to_thread(decisions.read, answer)
         if not made and not decisions.says_none(answer) and not is_silent(answer):
             raise ModelBadReply
-        told = tuple(map(_text, entries))
-        guard = replace(saving.guard, known=(*saving.guard.known, *told))
+        guard = await self._guard(saving, entries)
         for each in made[:MOST]:
             await self._take(saving, each, entries, guard)
         await self._keep_wishes(saving, lines, guard)
@@ -321,11 +320,13 @@ class Flusher:
         """Carry a decision out as far as it may be; what the disk does not take is left."""
         context, near = saving.context, guard.near(made.cites)
         old = entries[made.entry - 1] if 0 < made.entry <= len(entries) else None
-        if old is not None and not _may_touch(context, made, old, near):
-            old = None
+        only_asks = all(sentences.only_asks(guard.own(n)) for n in made.cites)
+        if old is not None and (only_asks or not _may_touch(context, made, old, near)):
+            old = None  # a question changes nothing
         reason = await asyncio.to_thread(guard.judge, made.words, made.cites)
         try:
-            if made.sign == "-" and old is not None and (reason or not _is_alike(made.words, old)):
+            # With words of the entry itself it is a bullet, and says the same or has it changed.
+            if made.sign == "-" and old is not None and not _is_alike(made.words, old):
                 await self._strike(context, old, "dropped", "let go")
                 context.memory.written.append(Place(old.path, old.claim.first))
             elif reason is None and not (made.sign == "-" and old is None):
@@ -403,15 +404,23 @@ class Flusher:
         parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
-    async def _guard(self, context: ToolContext, said: Sequence[Said]) -> Guard:
-        """What judges whether an entry is worth keeping, by what was said and what files say."""
+    async def _guard(self, saving: _Saving, entries: Sequence[Known] = ()) -> Guard:
+        """What judges whether an entry is worth keeping, by what was said and what files say now.
+
+        While a model answered, another saving may have written something.
+        """
+        context = saving.context
         files = await self._files.bootstrap(context.view)
         note = await self._files.ending(context.view, day_note(context.now), KNOWN)
-        note = "\n".join(markdown.untimed(markdown.unlisted(line)) for line in note.splitlines())
-        known = [file.text for file in files if file.remembered]
-        rules = [file.text for file in files if not file.remembered]
-        today = context.now.date()
-        return Guard(tuple(said), today, tuple(rules), (*known, note))
+        lines = (markdown.untimed(markdown.unlisted(line)) for line in note.splitlines())
+        known = (file.text for file in files if file.remembered)
+        return Guard(
+            tuple(filter(_is_numbered, chain(*saving.said))),
+            context.now.date(),
+            tuple(file.text for file in files if not file.remembered),
+            (*known, *lines, *map(_text, entries)),
+            saving.written,
+        )
 
     async def _related(self, context: ToolContext, own: Sequence[str]) -> list[Known]:
         """The entries of the view's own space that have to do with some words, best first.
@@ -607,7 +616,7 @@ class FlushService:
                 request = await self._request(active, lines, watch)
                 flushed = await self._flushed(active, request, tells=tells)
             spent = active.spent("flush", request.meter.used)
-            put_off = isinstance(flushed.error, ModelPutOff) and left > 0
+            put_off = isinstance(flushed.error, ModelPutOff) and left > 0 and not flushed.looked
             if watch.words or put_off:
                 left -= put_off
                 await self._committer.count(self._clock(), spent)
