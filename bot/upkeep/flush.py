@@ -414,13 +414,16 @@ class Flusher:
         note = await self._files.ending(context.view, day_note(context.now), KNOWN)
         lines = (markdown.untimed(markdown.unlisted(line)) for line in note.splitlines())
         known = (file.text for file in files if file.remembered)
-        return Guard(
+        guard = Guard(
             tuple(filter(_is_numbered, chain(*saving.said))),
             context.now.date(),
             tuple(file.text for file in files if not file.remembered),
             (*known, *lines, *map(_text, entries)),
             saving.written,
         )
+        # What it works out of the messages once takes a while when they are long.
+        await asyncio.to_thread(guard.near, range(1, len(guard.said) + 1))
+        return guard
 
     async def _related(self, context: ToolContext, own: Sequence[str]) -> list[Known]:
         """The entries of the view's own space that have to do with some words, best first.
