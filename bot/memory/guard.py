@@ -65,7 +65,7 @@ class Guard:
         None when it may, which then counts as written.
         """
         words = _words(text)
-        reason = self._reason(text, words, self.near(cites))
+        reason = self._reason(text, words, self.near(cites)) if words else "unsaid"
         if reason is None:
             self.written.append(words)
         return reason
@@ -90,11 +90,11 @@ class Guard:
             return "uncited"
         if secrets.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
             return "secret"
-        if words and _says(words, self._known, 1):
+        if _says(words, self._known, 1):
             return "known"
-        if words and _says(words, self._rules, ECHOED):
+        if _says(words, self._rules, ECHOED):
             return "rules"
-        if words and _says(words, self.written, REPEATED):
+        if _says(words, self.written, REPEATED):
             return "repeated"
         said = near | (undated & self._remembered)
         names = wording.stems(" ".join(_NAME.findall(bare)))

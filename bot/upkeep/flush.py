@@ -221,7 +221,8 @@ class Flusher:
             return FlushResult(error=error, looked=0 if error else len(request.messages))
         if error is not None and not isinstance(error, ModelPutOff):
             rest = saving.lines(range(saving.looked, len(saving.said)))
-            await self._keep_wishes(saving, rest, await self._guard(saving))
+            with suppress(ConfidantError):  # what cannot be read now is left to the next try
+                await self._keep_wishes(saving, rest, await self._guard(saving))
         written = tuple(saving.context.memory.written)
         return FlushResult(written, tuple(saving.refused), error, saving.looked)
 
@@ -318,11 +319,9 @@ class Flusher:
         """Carry a decision out as far as it may be; what the disk does not take is left."""
         context, near = saving.context, guard.near(made.cites)
         old = entries[made.entry - 1] if 0 < made.entry <= len(entries) else None
-        if old is not None and not (
-            _may_touch(context, made, old, near)
-            and not all(sentences.only_asks(guard.own(n)) for n in made.cites)
-        ):
-            old = None
+        only_asks = all(sentences.only_asks(guard.own(n)) for n in made.cites)
+        if old is not None and (only_asks or not _may_touch(context, made, old, near)):
+            old = None  # a question changes nothing
         reason = await asyncio.to_thread(guard.judge, made.words, made.cites)
         try:
             # With words of the entry itself it is a bullet, and says the same or has it changed.
@@ -414,13 +413,16 @@ class Flusher:
         note = await self._files.ending(context.view, day_note(context.now), KNOWN)
         lines = (markdown.untimed(markdown.unlisted(line)) for line in note.splitlines())
         known = (file.text for file in files if file.remembered)
-        return Guard(
+        guard = Guard(
             tuple(filter(_is_numbered, chain(*saving.said))),
             context.now.date(),
             tuple(file.text for file in files if not file.remembered),
             (*known, *lines, *map(_text, entries)),
             saving.written,
         )
+        # What it works out of the messages once takes a while when they are long.
+        await asyncio.to_thread(guard.near, range(1, len(guard.said) + 1))
+        return guard
 
     async def _related(self, context: ToolContext, own: Sequence[str]) -> list[Known]:
         """The entries of the view's own space that have to do with some words, best first.

@@ -164,7 +164,7 @@ async def test_in_a_small_window_a_conversation_is_saved_in_pieces(tmp_path):
     brain = Brain(used=0, flush=flush, input_window=4_096)
     async with begun(tmp_path, brain) as engine:
         for number in range(11, 17):
-            await ask(engine, f"My cousin number {number} is nice. {LONG[:700]}")
+            await ask(engine, f"My cousin number {number} is nice. {LONG[:1_100]}")
         await ask(engine, "/new")
         asked = brain.asked("flush")
         assert len(asked) > 1

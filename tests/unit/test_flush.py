@@ -310,6 +310,15 @@ async def test_entries_are_found_by_a_search_of_the_views_own_space_alone(memory
     )
 
 
+async def test_what_another_saving_wrote_meanwhile_is_not_written_again(memory: Memory):
+    def slow(_: Request) -> str:
+        memory.write(TODAY, "# 2026-11-22\n\n- 00:10 I moved to Graz <!-- owner -->\n")
+        return "+ [1] Moved to Graz"
+
+    done = await memory.flush(ScriptedModel(slow), *TALK)
+    assert (done.saved, done.refused) == ((), ("known",))
+
+
 # --- changing what memory has ---------------------------------------------------------------------
 
 BONN = "- Lives in Bonn <!-- owner 2026-01-05 -->\n"
@@ -340,8 +349,9 @@ async def test_what_is_over_is_struck_out_and_a_version_kept(tmp_path: Path):
 @pytest.mark.parametrize(
     ("entry", "answer", "private"),
     [
-        (BONN, "- [e1] [3]", True),  # another message, about something else
+        (BONN, "- [e1] [3]", True),  # a question
         (BONN, "- [e1] [4]", True),  # the bot's
+        (BONN, "- [e1] [2]", False),
         (BONN, "- [e1]", True),
         (BONN, "- [e1] [1]", False),  # in a room nobody's words end the owner's
         ("- Lives in Bonn\n", "- [e1] [1]", True),  # by hand, and nobody knows since when
@@ -354,7 +364,11 @@ async def test_an_entry_stays_unless_the_persons_words_may_end_it(memory, entry,
     view = VIEW if private else MemoryView("rooms/telegram-7", ("k",), private=False)
     path = "MEMORY.md" if private else "rooms/telegram-7/ROOM.md"
     memory.write(path, entry)
-    said = (GRAZ, *map(person, ("hm", "Hello there")), assistant("You don't live in Bonn any more"))
+    said = (
+        GRAZ,
+        *map(person, ("hm", "Do I live in Bonn?")),
+        assistant("You don't live in Bonn any more"),
+    )
     done = await memory.flush(scripted(answer), *said, view=view)
     assert (done.saved, done.error) == ((), None)
     assert memory.note(path) == entry
