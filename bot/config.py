@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
@@ -20,7 +20,16 @@ from pydantic import (
     model_validator,
 )
 
-from bot.channel import ChannelConfig, ChatType, Rule, ScopeConfig, Section, ToolRule
+from bot.channel import (
+    PROXY_HELP,
+    ChannelConfig,
+    ChatType,
+    ProxyOption,
+    Rule,
+    ScopeConfig,
+    Section,
+    ToolRule,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,26 @@ class AgentConfig(Section):
     turn_timeout: float = Field(default=600.0, gt=0, description="Longest turn, in seconds.")
 
 
-class ServiceConfig(Section):
-    """`[models.<name>]`: a service models come from, by any name; its are "<name>/<model>" then."""
+Thinking = Literal["", "off", "low", "medium", "high"]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+# What a request has of the program's own: its key, its form, and what is said in it.
+_OWN_HEADERS = frozenset(
+    {
+        *("authorization", "x-api-key", "proxy-authorization", "host", "connection", "accept"),
+        *("content-type", "content-length", "content-encoding", "transfer-encoding"),
+    }
+)
+_OWN_FIELDS = frozenset(
+    {
+        *("model", "messages", "system", "prompt", "input", "stream", "tools", "tool_choice"),
+        *("functions", "function_call", "max_tokens", "max_completion_tokens", "api_key", "key"),
+    }
+)
+
+
+class Service(Section):
+    """What a service is and where."""
 
     kind: str = Field(
         default="",
@@ -99,15 +126,85 @@ class ServiceConfig(Section):
         description="Better kept out of this file: set ANTHROPIC_API_KEY, OPENAI_API_KEY, or the "
         "variable of the option.",
     )
-    timeout: float = Field(
-        default=120.0, gt=0, description="Longest silence of the service, in seconds."
-    )
     window: int = Field(
         default=0,
         ge=0,
         description="The window of its models, in tokens, where the service tells none or a wrong "
         "one; 0 asks the service. [context.windows] says it for one model.",
     )
+
+
+class ModelOptions(Section):
+    """What can be said of all models of a service, and of one of them."""
+
+    timeout: float = Field(
+        default=120.0, gt=0, description="Longest silence of the service, in seconds."
+    )
+    proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
+    thinking: Thinking = Field(
+        default="",
+        description='How much the model thinks before it answers: "off", "low", "medium" or '
+        '"high"; empty leaves it to the model. /think chooses for one conversation.',
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="How freely it chooses words; empty is its own."
+    )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="From how many of the likeliest words it chooses; empty is its own.",
+    )
+    headers: Mapping[HeaderName, SecretStr] = Field(
+        default_factory=dict[str, SecretStr],
+        description='Sent with each request, as { X-Team = "a" }; never those of the key.',
+    )
+    extra_body: Mapping[str, Any] = Field(
+        default_factory=dict[str, Any],
+        description="Added to the body of each request, as { seed = 1 }; never the model, the "
+        "messages, the tools or the longest reply.",
+    )
+
+    @field_validator("headers")
+    @classmethod
+    def _are_not_ours(cls, headers: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        for name, value in headers.items():
+            if name.lower() in _OWN_HEADERS:
+                raise ValueError(
+                    f"{name} is set by the program; the key is api_key, the proxy is proxy"
+                )
+            if not value.get_secret_value().isprintable():
+                raise ValueError(f"{name} has characters that no header may have")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _is_not_ours(cls, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        if taken := sorted(name for name in body if name.lower() in _OWN_FIELDS):
+            raise ValueError(
+                f"{taken[0]} is set by the program; [agent] has options for the model and the "
+                "longest reply"
+            )
+        return body
+
+
+class ServiceConfig(ModelOptions, Service):
+    """`[models.<name>]`: a service models come from, by any name; its are "<name>/<model>" then."""
+
+    per_model: Mapping[str, ModelOptions] = Field(
+        default_factory=dict[str, ModelOptions],
+        description="What differs for one of its models, by the name the service has for it.",
+    )
+
+    def of_model(self, model: str) -> ServiceConfig:
+        """The options with those of one model in their place; headers and fields are added."""
+        own = self.per_model.get(model)
+        if own is None:
+            return self
+        changed = {name: getattr(own, name) for name in own.model_fields_set}
+        changed["headers"] = {**self.headers, **own.headers}
+        changed["extra_body"] = {**self.extra_body, **own.extra_body}
+        return self.model_copy(update=changed)
 
     @property
     def is_set_up(self) -> bool:
@@ -582,6 +679,11 @@ class WebConfig(Section):
     search_key: SecretStr | None = Field(
         default=None,
         description="Better kept out of this file: set CONFIDANT_TOOLS__WEB__SEARCH_KEY.",
+    )
+    proxy: ProxyOption = Field(
+        default=None,
+        description=PROXY_HELP + " It is asked for addresses that were looked up and checked here, "
+        "so that it opens nothing that could not be opened without it.",
     )
 
 

@@ -361,9 +361,12 @@ def _apply(
     note(tx, done.told(is_whole=False))
 
 
+_CHOICES = frozenset({"model", "notices", "usage", "thinking"})
+
+
 def _is_counted(row: changes.Row) -> bool:
     """True for what people did: what the program itself keeps count of is not told."""
-    is_choice = row.op == "UPDATE" and not {"model", "notices", "usage"}.isdisjoint(row.values)
+    is_choice = row.op == "UPDATE" and not _CHOICES.isdisjoint(row.values)
     return row.table in _TOLD_OF or (row.table == "sessions" and is_choice)
 
 

@@ -13,12 +13,14 @@ from pydantic import Field, SecretStr, model_validator
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    PROXY_HELP,
     AccountId,
     Channel,
     ChannelConfig,
     ChannelPlugin,
     GroupConfig,
     InChat,
+    ProxyOption,
     Section,
     check_distinct,
     check_patterns,
@@ -85,6 +87,7 @@ class DiscordConfig(ChannelConfig):
     api_root: str = Field(
         default=PUBLIC_API, description="REST API; change it to go through a server of your own."
     )
+    proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     gateway_url: str = Field(
         default=PUBLIC_GATEWAY,
         description="Gateway; one of your own is used for every connection, resumed ones too.",

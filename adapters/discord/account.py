@@ -24,7 +24,7 @@ from adapters.discord.pending import PendingInteractions
 from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
 from adapters.discord.sdk import discord
 from adapters.discord.send import Sender
-from bot.channel import Address, Command, Engine, Health
+from bot.channel import Address, Command, Engine, Health, reveal
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.json_access import Json, child, label, mapping, text
 from bot.channel.kit.supervisor import Backoff, Supervisor
@@ -86,7 +86,7 @@ class Account:
             first=pace.first,
             longest=pace.longest,
         )
-        self._session = new_session()
+        self._session = new_session(reveal(config.proxy))
         self.rest = Rest(token, config.api_root, self._session)
         self.places = Places()
         self.drafts = DiscordDrafts(

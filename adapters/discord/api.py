@@ -16,7 +16,8 @@ from yarl import URL
 
 from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
 from bot.channel import Attachment
-from bot.channel.kit.client import Proxy, TooLarge, proxy_for, read
+from bot.channel.kit.client import TooLarge, read, why
+from bot.channel.kit.client import session as client_session
 from bot.channel.kit.json_access import integer, mapping, text
 
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -45,13 +46,10 @@ class TooLong(Unreachable):
     """An answer longer than any of Discord's."""
 
 
-def new_session() -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The client session of one account; close it when the account stops."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
-        ws_response_class=DiscordClientWebSocketResponse,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
+    socket = DiscordClientWebSocketResponse
+    return client_session(proxy, limit=CONNECTIONS, keepalive=60, ws_response_class=socket)
 
 
 def reason(error: Exception) -> str:
@@ -79,7 +77,6 @@ class Rest(HTTPClient):
         self._session = session
         self._root = api_root.rstrip("/")
         self._limits = RateLimits(asyncio.get_running_loop().time)
-        self._proxies: dict[str, Proxy] = {}
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -117,7 +114,6 @@ class Rest(HTTPClient):
         timeout = aiohttp.ClientTimeout(
             sock_connect=CONNECT_TIMEOUT, sock_read=UPLOAD_TIMEOUT if files else READ_TIMEOUT
         )
-        proxy, proxy_headers = self.proxy_for(self._root)
         try:
             async with self._session.request(
                 method,
@@ -126,8 +122,6 @@ class Rest(HTTPClient):
                 data=data,
                 headers=headers,
                 timeout=timeout,
-                proxy=proxy,
-                proxy_headers=proxy_headers,
                 allow_redirects=False,
             ) as response:
                 raw = await read(response, MAX_ANSWER)
@@ -136,7 +130,7 @@ class Rest(HTTPClient):
         except TooLarge:
             raise TooLong("too long an answer") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(type(error).__name__) from None
+            raise Unreachable(why(error)) from None
         self._limits.learn(route, response.headers)
         answer = _parsed(raw)
         if 200 <= response.status < 300:
@@ -145,24 +139,14 @@ class Rest(HTTPClient):
 
     async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
         """Open the gateway's websocket, for the SDK."""
-        proxy, proxy_headers = self.proxy_for(url)
         return await self._session.ws_connect(
             url,
-            proxy=proxy,
-            proxy_headers=proxy_headers,
             max_msg_size=0,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT),  # pyright: ignore[reportCallIssue]
             autoclose=False,
             headers={"User-Agent": self.user_agent},
             compress=compress,
         )
-
-    def proxy_for(self, url: str) -> Proxy:
-        """The environment's proxy for a server and what it wants to hear, looked up once."""
-        key = URL(url).authority
-        if key not in self._proxies:
-            self._proxies[key] = proxy_for(url)
-        return self._proxies[key]
 
     def _failure(
         self, route: Route, response: aiohttp.ClientResponse, answer: object

@@ -51,7 +51,7 @@ async def tried(config: DiscordConfig, option: str) -> Trial:
     """Ask Discord whose the section's own token is."""
     if option != "token":
         return Trial("untried")
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         rest = Rest(reveal(config.token).strip(), config.api_root, session)
         try:
             me = mapping(await rest.call("GET", "/users/@me"))
@@ -82,7 +82,7 @@ async def register(config: DiscordConfig, menus: Menus) -> None:
     """
     for name, token in config.tokens().items():
         section = _section(config, name)
-        async with new_session() as session:
+        async with new_session(reveal(config.proxy)) as session:
             rest = Rest(reveal(token).strip(), section.api_root, session)
             try:
                 application = mapping(await rest.call("GET", "/applications/@me"))
@@ -97,7 +97,7 @@ def _section(config: DiscordConfig, name: str) -> DiscordConfig:
 
 
 async def _account(name: str, token: str, config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         rest = Rest(token, config.api_root, session)
         try:
             return await _look(name, rest, config, menus)

@@ -58,15 +58,12 @@ class Shelf:
             raise SendRefused("the file has no address") from None
         if not self.is_ours(url):
             raise SendRefused("the file does not lie at Discord")
-        proxy, proxy_headers = self.rest.proxy_for(str(url))
         call = self.rest.session.get(
             url,
             timeout=aiohttp.ClientTimeout(
                 total=TOTAL_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
             ),
             allow_redirects=False,
-            proxy=proxy,
-            proxy_headers=proxy_headers,
             headers={"User-Agent": self.rest.user_agent, "Accept-Encoding": "identity"},
         )
         return await download(call, most, "Discord")

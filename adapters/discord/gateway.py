@@ -15,6 +15,7 @@ from yarl import URL
 from adapters.discord import PUBLIC_GATEWAY
 from adapters.discord.api import Rest
 from adapters.discord.sdk import DiscordWebSocket, ReconnectWebSocket, discord
+from bot.channel.kit.client import why
 from bot.channel.kit.json_access import Json, mapping
 
 CONNECT_TIMEOUT = 60.0  # seconds until a connection has said hello and was answered
@@ -141,7 +142,7 @@ class Connection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             # What was resumed in vain may be why.
             keep = not (resumes and isinstance(error, TimeoutError))
-            raise Lost(type(error).__name__) from None
+            raise Lost(why(error)) from None
         finally:
             self._remember(keep=keep)
             await self._close()

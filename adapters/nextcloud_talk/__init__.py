@@ -14,11 +14,13 @@ from pydantic import Field, SecretStr, StringConstraints, model_validator
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    PROXY_HELP,
     AccountId,
     Channel,
     ChannelConfig,
     ChannelPlugin,
     GroupConfig,
+    ProxyOption,
     Section,
     check_distinct,
     reveal,
@@ -94,6 +96,7 @@ class NextcloudTalkConfig(ChannelConfig):
         default="",
         description="Address of the Nextcloud, as overwrite.cli.url in its config.php has it.",
     )
+    proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     bot_secret: SecretStr | None = Field(
         default=None,
         description="Secret given to occ talk:bot:install, 40-128 characters; better set as "

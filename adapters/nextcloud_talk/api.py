@@ -12,7 +12,8 @@ from yarl import URL
 from adapters.nextcloud_talk import Seat
 from adapters.nextcloud_talk.signing import new_random, sign
 from bot.channel import reveal
-from bot.channel.kit.client import read
+from bot.channel.kit.client import ProxyFailed, read, why
+from bot.channel.kit.client import session as client_session
 from bot.channel.kit.json_access import Json, child, mapping, parse_json
 
 SEND_TIMEOUT = 20.0  # seconds until a server answers
@@ -59,13 +60,9 @@ class Answer:
             return None
 
 
-def new_session() -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The one client session of the channel; close it when the channel stops."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=30),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=True,
-    )
+    return client_session(proxy, limit=CONNECTIONS, keepalive=30)
 
 
 class TalkApi:
@@ -189,12 +186,12 @@ class TalkApi:
                 file = response.headers.get("OC-FileId", "")
                 last = _number(response.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
                 return Answer(response.status, body, _retry_after(response), file, last)
-        except aiohttp.ClientConnectorError as error:
-            raise Unreachable(type(error).__name__, sent=False) from None
+        except (aiohttp.ClientConnectorError, ProxyFailed) as error:
+            raise Unreachable(why(error), sent=False) from None
         except TimeoutError as error:
             raise TooSlow(type(error).__name__, sent=True) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(type(error).__name__, sent=True) from None
+            raise Unreachable(why(error), sent=True) from None
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

@@ -15,7 +15,17 @@ from adapters.nextcloud_talk.inbound import CHANNEL, Membership
 from adapters.nextcloud_talk.send import LIMIT, messages
 from adapters.nextcloud_talk.trial import tried
 from adapters.nextcloud_talk.webhook import TalkWebhook
-from bot.channel import Address, Capabilities, Engine, Finding, Media, Outbound, Piece, Trial
+from bot.channel import (
+    Address,
+    Capabilities,
+    Engine,
+    Finding,
+    Media,
+    Outbound,
+    Piece,
+    Trial,
+    reveal,
+)
 from bot.channel.kit.json_access import mapping, parse_json, text
 from bot.channel.kit.supervisor import Accounts
 
@@ -43,7 +53,7 @@ class NextcloudTalk:
 
     async def start(self, engine: Engine) -> None:
         """Begin to listen for every account that has a server and a secret."""
-        self._session = new_session()
+        self._session = new_session(reveal(self._config.proxy))
         missing = self._config.accounts.keys() - self._seats.keys()
         detail = "This account lacks base_url or a bot_secret of its own."
         self._accounts.lack(engine, missing, detail)

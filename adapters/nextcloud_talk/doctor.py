@@ -36,7 +36,7 @@ async def examine(config: NextcloudTalkConfig) -> Sequence[Finding]:
         for name in config.accounts
         if name not in seats
     ]
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         for seat in seats.values():
             found += [finding async for finding in _seat(seat, session)]
     return found

@@ -29,7 +29,7 @@ async def tried(config: NextcloudTalkConfig, option: str) -> Trial:
         return Trial("untried")
     if option == "bot_secret" and len(reveal(seat.secret).encode()) not in SECRET_LENGTHS:
         return Trial("malformed")
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         try:
             return await _tried(seat, option, session)
         except TooSlow:

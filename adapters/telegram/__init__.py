@@ -13,10 +13,12 @@ from pydantic import Field, SecretStr, model_validator
 
 from bot.channel import (
     DEFAULT_ACCOUNT,
+    PROXY_HELP,
     AccountId,
     Channel,
     ChannelConfig,
     ChannelPlugin,
+    ProxyOption,
     Section,
     check_distinct,
     reveal,
@@ -60,6 +62,7 @@ class TelegramConfig(ChannelConfig):
         default=PUBLIC_API,
         description="Bot API server; change it to use a local Bot API server.",
     )
+    proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     mode: Mode = Field(
         default="polling",
         description='How messages arrive: "polling" needs no public address, "webhook" does.',

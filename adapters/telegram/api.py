@@ -20,7 +20,8 @@ from telegram.error import NetworkError, TelegramError, TimedOut
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
-from bot.channel.kit.client import proxy_for
+from bot.channel.kit.client import session as client_session
+from bot.channel.kit.client import why
 from bot.channel.kit.json_access import Json, parse_json
 
 # At debug level the SDK logs addresses with the token in them, and whole messages.
@@ -48,23 +49,19 @@ def reason(error: TelegramError, token: str) -> str:
     return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
 
 
-def new_session() -> aiohttp.ClientSession:
+def new_session(proxy: str = "") -> aiohttp.ClientSession:
     """The one client session of the channel; close it when the channel stops."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": BaseRequest.USER_AGENT},
-    )
+    headers = {"User-Agent": BaseRequest.USER_AGENT}
+    return client_session(proxy, limit=CONNECTIONS, keepalive=60, headers=headers)
 
 
 class AiohttpRequest(BaseRequest):
     """A transport for `telegram.Bot` on a shared aiohttp session, which its owner closes."""
 
-    __slots__ = ("_proxy", "_proxy_headers", "_session")
+    __slots__ = ("_session",)
 
-    def __init__(self, session: aiohttp.ClientSession, api_root: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._proxy, self._proxy_headers = proxy_for(api_root)
 
     @property
     def read_timeout(self) -> float:
@@ -107,22 +104,18 @@ class AiohttpRequest(BaseRequest):
                 data=body,
                 headers={"Content-Type": content_type} if content_type else None,
                 timeout=timeout,
-                proxy=self._proxy,
-                proxy_headers=self._proxy_headers,
             ) as response:
                 return response.status, await response.read()
         except TimeoutError:
             raise TimedOut from None
         except (aiohttp.ClientError, OSError) as error:
-            raise NetworkError(type(error).__name__) from None
+            raise NetworkError(why(error)) from None
 
     def get(self, url: str, seconds: float) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """An answer whose body its caller reads."""
         return self._session.get(
             URL(url, encoded=True),
             timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT),
-            proxy=self._proxy,
-            proxy_headers=self._proxy_headers,
             allow_redirects=False,
         )
 
@@ -152,7 +145,7 @@ class LeanBot(Bot):
 
     def __init__(self, token: str, api_root: str, session: aiohttp.ClientSession) -> None:
         root = api_root.rstrip("/")
-        request = AiohttpRequest(session, api_root)
+        request = AiohttpRequest(session)
         super().__init__(
             token,
             base_url=f"{root}/bot",

@@ -68,7 +68,7 @@ class Telegram:
 
     async def start(self, engine: Engine) -> None:
         """Begin to receive with every account that has a token."""
-        self._session = new_session()
+        self._session = new_session(reveal(self._config.proxy))
         tokens = self._config.tokens()
         missing = self._config.accounts.keys() - tokens.keys()
         self._accounts.lack(engine, missing, "This account has no token.")

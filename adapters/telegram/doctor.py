@@ -42,7 +42,7 @@ async def examine(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -
         for name in config.accounts
         if name not in tokens
     ]
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         for name, token in tokens.items():
             found += await _account(name, reveal(token), config, session, menus)
     return found
@@ -52,7 +52,7 @@ async def tried(config: TelegramConfig, option: str) -> Trial:
     """Ask Telegram whose the section's own token is; a webhook's secret is nobody's to judge."""
     if option != "token":
         return Trial("untried")
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         try:
             bot = LeanBot(reveal(config.token), config.api_root, session)
             me = mapping(await bot.call("getMe", {}))
@@ -70,7 +70,7 @@ async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) 
     Raises:
         ChannelError: it does not take it; the message says why.
     """
-    async with new_session() as session:
+    async with new_session(reveal(config.proxy)) as session:
         for name, token in config.tokens().items():
             section = _section(config, name)
             bot = LeanBot(reveal(token), section.api_root, session)

@@ -24,7 +24,7 @@ class Fetcher:
     def __init__(self, bot: LeanBot, api_root: str, session: aiohttp.ClientSession) -> None:
         self._bot = bot
         self._root = api_root.rstrip("/")
-        self._request = AiohttpRequest(session, api_root)
+        self._request = AiohttpRequest(session)
 
     async def fetch(self, media: Media, most: int) -> bytes:
         """The bytes of a file, if they are no more than `most`.

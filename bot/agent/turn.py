@@ -20,6 +20,7 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.asking import DecidedCall
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import message_of, repaired, storable
+from bot.config import Thinking
 from bot.context import tokens
 from bot.context.folding import Folding
 from bot.context.history import size_of
@@ -188,7 +189,8 @@ class TurnRequest:
 
     `used` is how many tokens everything before `messages` comes to; no request may have more than
     `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
-    that the messages decide about: they come first. `folding` is the history's.
+    that the messages decide about: they come first. `folding` is the history's, `thinking` what
+    the person chose.
     """
 
     model: Writer
@@ -211,6 +213,7 @@ class TurnRequest:
     said: tuple[Said, ...] = ()
     on_context: OnContext | None = None
     decided: tuple[DecidedCall, ...] = ()
+    thinking: Thinking = ""
     folding: Folding = field(default_factory=Folding, repr=False)
 
 
@@ -380,6 +383,7 @@ class Turn:
             messages=(*asked.history, *self._shown, *last_word),
             tools=asked.tools,
             max_tokens=asked.max_tokens,
+            thinking=asked.thinking,
             language=asked.language,
             purpose=asked.purpose,
             now=asked.context.now,

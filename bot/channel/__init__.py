@@ -10,6 +10,7 @@ its own, plus a field of `Capabilities` that declares it. `kit` has what adapter
 from __future__ import annotations
 
 from bot.channel.config import (
+    PROXY_HELP,
     AccountId,
     ChannelConfig,
     ChannelPlugin,
@@ -17,6 +18,7 @@ from bot.channel.config import (
     DirectChannelConfig,
     GroupConfig,
     InChat,
+    ProxyOption,
     Rule,
     ScopeConfig,
     Section,
@@ -82,6 +84,7 @@ __all__ = [
     "MOST_UPLOAD",
     "MOST_UPLOAD_PART",
     "PAGE_OWNER",
+    "PROXY_HELP",
     "UPLOAD_MARK",
     "AccountId",
     "Activities",
@@ -123,6 +126,7 @@ __all__ = [
     "Outbound",
     "OutboundKind",
     "Piece",
+    "ProxyOption",
     "Reactions",
     "Registers",
     "Repair",

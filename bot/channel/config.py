@@ -9,12 +9,39 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from bot.channel.protocols import Channel
+from bot.net import proxy
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+
+
+PROXY_HELP = (
+    'The proxy it is reached through: "host:port", "http://user:password@host:port" or '
+    '"socks5://host:port"; "none" for none. Empty asks HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and '
+    "NO_PROXY, and leaves local addresses alone."
+)
+
+
+def _is_proxy(written: SecretStr) -> SecretStr:
+    """Refuse what is no proxy; a ValueError that does not repeat it."""
+    if written.get_secret_value().strip():
+        proxy.parse(written.get_secret_value())
+    return written
+
+
+ProxyOption = Annotated[SecretStr | None, AfterValidator(lambda it: it and _is_proxy(it))]
+"""A proxy as it is written; a secret, as it may hold a password."""
 
 
 class Section(BaseModel):

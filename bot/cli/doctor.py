@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -53,6 +53,13 @@ def check(
     fix: Annotated[
         bool, typer.Option("--fix", help="Mend what can be mended, and say each before.")
     ] = False,
+    try_models: Annotated[
+        bool,
+        typer.Option(
+            "--try-models",
+            help="Ask each model for a long answer, a tool call and a picture: it costs a little.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check how everything is set up, and that every message was answered and sent.
@@ -61,7 +68,8 @@ def check(
     """
     try:
         loaded = load(config, quiet=True)
-        found, mended = asyncio.run(_run(loaded, channel, fix=fix, as_json=as_json))
+        setup = replace(_setup(loaded), tries_models=try_models)
+        found, mended = asyncio.run(_run(loaded, setup, channel, fix=fix, as_json=as_json))
     except ConfidantError as error:
         typer.echo(f"confidant: {error}", err=True)
         raise typer.Exit(BLIND) from error
@@ -72,10 +80,9 @@ def check(
 
 
 async def _run(
-    loaded: Loaded, channel: str, *, fix: bool, as_json: bool
+    loaded: Loaded, setup: Setup, channel: str, *, fix: bool, as_json: bool
 ) -> tuple[Sequence[Found], Sequence[Mended]]:
     """Look, mend what can be, and look again as long as that changes something."""
-    setup = _setup(loaded)
     language = _language(loaded, os.environ)
     show = _silent if as_json else partial(_show, language)
     mended: list[Mended] = []

@@ -62,6 +62,7 @@ def handlers(
         "reminders": remind.reminders,
         "timezone": timezone.timezone,
         "model": conversation.model,
+        "think": conversation.think,
         "context": context.context,
         "compact": context.compact,
         "usage": usage.usage,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 from bot.agent.models.registry import Models
 from bot.agent.stopping import TurnStops
 from bot.channel import Address, Button, ModelChoice
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.night import NIGHT, NightCommands
-from bot.config import ANTHROPIC, Config
+from bot.config import ANTHROPIC, Config, Thinking
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
@@ -79,7 +80,7 @@ _WORDS = re.compile(r"[-/:.]")
 
 
 class ConversationCommands:
-    """`/new`, `/reset`, `/undo`, `/stop`, `/model`."""
+    """`/new`, `/reset`, `/undo`, `/stop`, `/model`, `/think`."""
 
     def __init__(
         self, stops: TurnStops, models: Models, choices: ModelChoices, night: NightCommands
@@ -159,6 +160,43 @@ class ConversationCommands:
             return Answer(text(call.language, "command.model.done", model=chosen or default))
 
         return apply
+
+    async def think(self, call: Call) -> Apply:
+        """Show how much the model thinks, or choose for this conversation."""
+        wish = _LEVELS.get(call.rest.strip().lower())
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            if wish is not None:
+                store.change(unit.tx, session.id, thinking=wish)
+            level = session.thinking if wish is None else wish
+            said = text(call.language, f"command.think.level_{level or 'default'}")
+            if wish is not None:
+                return Answer(text(call.language, "command.think.done", level=said))
+            names = [name for name in LEVELS if name != (level or "default")]
+            choices = [
+                Button(text(call.language, f"command.think.level_{name}"), f"/think {name}")
+                for name in names
+            ]
+            key = f"command.think.{'unknown' if call.rest else 'now'}"
+            return Answer(text(call.language, key, level=said), extra=Extra(tuple(choices)))
+
+        return apply
+
+
+LEVELS: Final = ("off", "low", "medium", "high", "default")
+_LEVELS: Final[Mapping[str, Thinking]] = {
+    "off": "off",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "default": "",
+    "关": "off",
+    "关闭": "off",
+    "低": "low",
+    "中": "medium",
+    "高": "high",
+    "默认": "",
+}
 
 
 def _buttons(names: Iterable[str]) -> Extra | None:

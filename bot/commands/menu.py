@@ -25,6 +25,7 @@ NAMES = (
     "memory",
     "whosees",
     "model",
+    "think",
     "tools",
     "activation",
     "link",

@@ -10,17 +10,18 @@ from typing import Final, Literal
 
 import aiohttp
 import tzlocal
+from pydantic import SecretStr
 from yarl import URL
 
 from bot.agent.models.registry import address_of
 from bot.channel import Finding, reveal
-from bot.channel.kit.client import proxy_for
 from bot.clock import Clock
 from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
 from bot.doctor.setup import Setup
 from bot.errors import StorageError, StorageNotMade
 from bot.identity.policy import local_zone
+from bot.net.connection import session
 from bot.storage import Transaction, files
 
 TIMEOUT: Final = 5.0  # seconds for one answer
@@ -192,8 +193,7 @@ def _against_store(now: int, latest: int, *, is_shared: bool) -> Iterator[Findin
 async def _by_servers(setup: Setup) -> Sequence[Finding]:
     """How far the clock is from those of the services and platforms that are set up."""
     addresses, clock = [*dict.fromkeys(_addresses(setup))][:MOST], setup.clock
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
-        asked = await asyncio.gather(*(_offset(session, each, clock) for each in addresses))
+    asked = await asyncio.gather(*(_offset(*each, clock) for each in addresses))
     offsets = [each for each in asked if each is not None]
     if not offsets:
         return []
@@ -205,35 +205,35 @@ async def _by_servers(setup: Setup) -> Sequence[Finding]:
     return [Finding.of(level, f"clock.{way}", seconds=abs(seconds), count=len(offsets))]
 
 
-def _addresses(setup: Setup) -> Iterator[URL]:
-    """The servers that are asked anyway, without a path: nothing is said there."""
+def _addresses(setup: Setup) -> Iterator[tuple[URL, str]]:
+    """The servers that are asked anyway, without a path, and how: nothing is said there."""
     models = setup.config.models
     for name, service in models.services.items():
         if models.is_set_up(name) and (address := address_of(models.kind_of(name), service)):
-            yield from _origin(address)
+            yield from _origin(address, service.proxy)
     for name, plugin in setup.plugins.items():
         section = setup.config.channels.get(name)
         if section.enabled and plugin.ready(section):
             platform = getattr(section, "api_root", "") or getattr(section, "base_url", "")
             if isinstance(platform, str) and platform:
-                yield from _origin(platform)
+                yield from _origin(platform, getattr(section, "proxy", None))
 
 
-def _origin(address: str) -> Iterator[URL]:
+def _origin(address: str, proxy: SecretStr | None) -> Iterator[tuple[URL, str]]:
     try:
-        yield URL(address).origin()
+        yield URL(address).origin(), reveal(proxy)
     except ValueError:  # said by whoever uses it
         return
 
 
-async def _offset(session: aiohttp.ClientSession, address: URL, clock: Clock) -> float | None:
+async def _offset(address: URL, proxy: str, clock: Clock) -> float | None:
     """By how many seconds the clock is before a server's; None when that does not say."""
-    proxy, headers = await asyncio.to_thread(proxy_for, str(address))
     try:
-        before = clock()
-        async with session.head(
-            address, allow_redirects=False, proxy=proxy, proxy_headers=headers
-        ) as answer:
+        before, limit = clock(), aiohttp.ClientTimeout(total=TIMEOUT)
+        async with (
+            session(proxy, timeout=limit) as client,
+            client.head(address, allow_redirects=False) as answer,
+        ):
             here = (before + clock()) / 2
             there = parsedate_to_datetime(answer.headers["Date"]).timestamp() * 1000
     except (aiohttp.ClientError, OSError, TimeoutError, KeyError, ValueError, TypeError):

@@ -46,7 +46,7 @@ async def check_models(setup: Setup) -> Sequence[Finding]:
         if models.is_set_up(service):
             names = sorted(name for owner, name in named if owner == service)
             for name in names or [""]:
-                found += await _examine_model(config, service, name)
+                found += await _examine_model(setup, service, name)
     return [*found, *_prices(config, [f"{service}/{name}" for service, name in sorted(named)])]
 
 
@@ -60,13 +60,16 @@ def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
     ]
 
 
-async def _examine_model(config: Config, service: str, name: str) -> Sequence[Finding]:
+async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Finding]:
     """Whether a service takes the key and knows a model; with no name, whether it answers."""
-    section = config.models.services[service]
+    config, section = setup.config, setup.config.models.services[service]
     full = f"{service}/{name}" if name else service
     try:
         async with trial.opened(config.models, service) as model:
-            return await _asked(config, full, name, model)
+            found = await _asked(config, full, name, model)
+        if not name or not setup.tries_models:
+            return found
+        return [*found, *(await trial.what_it_can(config.models, service, name)).findings()]
     except ModelNotFound as error:
         is_sure = name and not section.base_url
         level = "error" if is_sure else "warning"

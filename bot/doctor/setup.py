@@ -24,6 +24,7 @@ class Setup:
         secrets: the files that hold keys and tokens, there or not.
         is_usable: False once it is known that the database is damaged, half of something, or of
             another version: then nothing opens it, nor what belongs to it.
+        tries_models: True to ask models what they can do, which costs a little.
     """
 
     config: Config
@@ -32,6 +33,7 @@ class Setup:
     opened: Callable[[], AbstractAsyncContextManager[Database]]
     secrets: tuple[Path, ...] = ()
     is_usable: bool = True
+    tries_models: bool = False
 
     @property
     def is_shared(self) -> bool:

@@ -135,6 +135,7 @@ class Requests:
             context=context,
             language=language,
             cite=self._prefixes.cites(context.view),
+            thinking=cached.session.thinking,
             max_tokens=active.shares.output,
             max_steps=agent.max_steps,
             timeout=agent.turn_timeout,

@@ -24,7 +24,7 @@ from bot.config import Config
 from bot.errors import AddressRefused, StorageError
 from bot.i18n import text
 from bot.net.addresses import Guard
-from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
+from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector, session, why
 from bot.push import subscriptions
 from bot.push.subscriptions import Subscription
 from bot.speech.speakable import speakable
@@ -178,7 +178,7 @@ class Pusher:
                 return
             except (Later, aiohttp.ClientError, OSError, TimeoutError) as error:
                 if wait is None:
-                    log.warning("push.given_up", error=type(error).__name__)
+                    log.warning("push.given_up", error=why(error))
                     return
                 asked = error.seconds if isinstance(error, Later) else 0.0
                 await asyncio.sleep(max(wait, min(asked, LONGEST_WAIT)))
@@ -214,12 +214,11 @@ class Pusher:
             headers["Topic"] = "written"  # one takes the place of another that still waits
         resolver = CheckedResolver(self.endpoints.guard, self._lookup)
         async with (
-            aiohttp.ClientSession(
+            session(
                 connector=connector(resolver),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            ) as session,
-            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+            ) as client,
+            client.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             is_busy = answer.status == HTTPStatus.TOO_MANY_REQUESTS
             if is_busy or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from bot.config import Thinking
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
@@ -38,17 +39,17 @@ class Session:
     lies between two compactions, counted by `compaction_count`: `told` is the highest notice of
     this one (percent), `held` says that its compaction was taken back, and memory was saved in it
     when `memory_flush_compaction_count` is the same. `notices` ("", "on", "off", "later") and
-    `usage` ("", "tokens") are what the person chose. `ended_by` says why it is over ("daily",
-    "idle", or "left" for another one); it is empty while it goes on. `locale` is that of the last
-    message that was answered. `sender` is who wrote it, as an account of `channel`, or `MANY` when
-    several people wrote. `parent` is the chat a thread hangs below and `server` the place of both,
-    as that message had them. `cached_tokens` is what its model read from its cache: `input_tokens`
-    does not count it. `version` grows with every change of the row, of its transcript and of what
-    the model sees of it, so that what a program keeps of it in memory can be told to be out of
-    date. Only `last_user_at` moves without it: a message alone must not have its conversation read
-    again. `stand_in` is the model that answers while its own cannot, as its person was told.
-    `first_seq` is the number of its first entry, or 0 where that is not known: nothing before it
-    has to be looked through.
+    `usage` ("", "tokens") are what the person chose, as is `thinking`. `ended_by` says why it
+    is over ("daily", "idle", or "left" for another one); it is empty while it goes on. `locale`
+    is that of the last message that was answered. `sender` is who wrote it, as an account of
+    `channel`, or `MANY` when several people wrote. `parent` is the chat a thread hangs below
+    and `server` the place of both, as that message had them. `cached_tokens` is what its model
+    read from its cache: `input_tokens` does not count it. `version` grows with every change of
+    the row, of its transcript and of what the model sees of it, so that what a program keeps of
+    it in memory can be told to be out of date. Only `last_user_at` moves without it: a message
+    alone must not have its conversation read again. `stand_in` is the model that answers while
+    its own cannot, as its person was told. `first_seq` is the number of its first entry, or 0
+    where that is not known: nothing before it has to be looked through.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Session:
     version: int = 0
     first_seq: int = 0
     stand_in: str = ""
+    thinking: Thinking = ""
 
     @property
     def origin(self) -> MessageOrigin:
@@ -222,6 +224,7 @@ def start(
         started_by=by,
         notices="" if notices == "later" else notices,  # that was for this conversation
         usage=previous.usage if previous is not None else "",
+        thinking=previous.thinking if previous is not None else "",
     )
     return insert(tx, session)
 

@@ -12,6 +12,7 @@ from bot.channel.kit.json_access import child, mapping, number, parse_json, stor
 from bot.config import SpeechConfig
 from bot.delivery.aloud import Unspoken
 from bot.files.sandbox import Unreadable
+from bot.net.connection import session, why
 from bot.speech.transcriber import Audio, Transcript
 
 MOST_ANSWER = 1_000_000  # bytes
@@ -55,7 +56,7 @@ class SpeechApi:
         try:
             status, body = await self._post("transcriptions", self._form(audio), MOST_ANSWER)
         except _FAILURES as error:
-            log.warning("speech.unreachable", error=type(error).__name__)
+            log.warning("speech.unreachable", error=why(error))
             raise Unreadable("listening") from None
         if status != 200:
             log.warning("speech.refused", status=status)
@@ -84,7 +85,7 @@ class SpeechApi:
         try:
             status, body = await self._post("speech", asked, MOST_SOUND)
         except _FAILURES as error:
-            log.warning("speech.unreachable", error=type(error).__name__)
+            log.warning("speech.unreachable", error=why(error))
             raise Unspoken("speaking") from None
         if status != 200:
             log.warning("speech.refused", status=status)
@@ -127,8 +128,8 @@ class SpeechApi:
         address = f"{config.base_url.rstrip('/')}/audio/{what}"
         content: dict[str, Any] = {"json" if isinstance(asked, Mapping) else "data": asked}
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(address, **content, headers=headers, allow_redirects=False) as answer,
+            session(timeout=timeout) as client,
+            client.post(address, **content, headers=headers, allow_redirects=False) as answer,
         ):
             body = bytearray()
             async for block in answer.content.iter_chunked(1 << 16):

@@ -68,8 +68,8 @@ _TOLD: Mapping[str, tuple[str, ...]] = {
     "hidden": (),
     "conversations": ("session_id",),
     "sessions": (
-        *("model", "notices", "usage", "saved", "compaction", "told", "held", "compaction_count"),
-        *("memory_flush_at", "memory_flush_compaction_count", "flushed_to"),
+        *("model", "notices", "usage", "thinking", "saved", "compaction", "told", "held"),
+        *("compaction_count", "memory_flush_at", "memory_flush_compaction_count", "flushed_to"),
     ),
 }
 

@@ -245,6 +245,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE IF EXISTS journal",
         "DROP TABLE IF EXISTS ahead",
     ),
+    # How much the model thinks in a conversation, where its person chose.
+    ("ALTER TABLE sessions ADD COLUMN thinking TEXT NOT NULL DEFAULT ''",),
 )
 """What each version after `BASELINE` changes."""
 

@@ -20,13 +20,14 @@ from aiohttp.test_utils import TestServer
 from pydantic import SecretStr
 
 from bot import errors
-from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage, connection
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.wire import ErrorEvent, Refused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
+from bot.net import connection
 from tests.fakes import aimock
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory

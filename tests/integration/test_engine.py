@@ -695,3 +695,28 @@ async def test_the_model_for_chores_summarises_and_saves(tmp_path):
         await until(lambda: bool(brain.asked("summary")))
         by = {(request.purpose, request.model) for request in brain.requests}
         assert by == {("chat", "one"), ("flush", "small"), ("summary", "small")}
+
+
+async def test_how_much_the_model_thinks_is_chosen_for_a_conversation_and_outlasts_it(tmp_path):
+    async with running(tmp_path) as engine:
+        model = engine.model
+        assert "Thinking in this conversation: default." in await engine.ask("/think")
+        labels = [each.label for each in engine.channel.sent[-1].buttons]
+        assert labels == ["off", "low", "medium", "high"]
+        await engine.ask("hello")
+        assert model.requests[-1].thinking == ""
+        assert "from now on: high." in await engine.ask("/think high")
+        await engine.ask("hello again")
+        await engine.ask("hello", sender="bob")
+        assert [each.thinking for each in model.requests[-2:]] == ["high", ""]
+        await engine.ask("/new")
+        await engine.ask("and now?")
+        assert model.requests[-1].thinking == "high"
+        assert "I know off, low, medium, high" in await engine.ask("/think harder")
+        assert "from now on: off." in await engine.ask("/think 关")
+    async with running(tmp_path) as engine:
+        await engine.ask("after a restart")
+        assert engine.model.requests[-1].thinking == "off"
+        assert "from now on: default." in await engine.ask("/think default")
+        await engine.ask("hello")
+        assert engine.model.requests[-1].thinking == ""

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from html import unescape
 
-import aiohttp
 import pytest
 import telegram.error
 from hypothesis import given
@@ -27,7 +26,6 @@ from telegram.error import (
     TelegramError,
     TimedOut,
 )
-from yarl import URL
 
 from adapters.telegram import TelegramConfig, plugin
 from adapters.telegram.account import Pace
@@ -38,7 +36,6 @@ from adapters.telegram.render import LIMIT, MAX_HTML_BYTES, formatted, render, t
 from adapters.telegram.send import Allowance, chat_id, failure
 from adapters.telegram.updates import Updates
 from bot.channel import Inbound, Media, ReplyTo, reveal
-from bot.channel.kit.client import proxy_for
 from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, continues, merged
 from bot.channel.kit.supervisor import Supervisor
@@ -171,26 +168,6 @@ def test_what_is_not_json_is_an_error_without_its_words(payload):
         parse_json(payload)
     with pytest.raises(TelegramError, match=r"^Invalid server response$"):
         AiohttpRequest.parse_json_payload(payload)
-
-
-@pytest.mark.parametrize(
-    ("environment", "proxy", "user"),
-    [
-        ({}, None, None),
-        ({"https_proxy": "http://p.example:3128"}, URL("http://p.example:3128"), None),
-        ({"https_proxy": "http://u:pw@p.example:3128"}, URL("http://p.example:3128"), "u"),
-        ({"https_proxy": "http://p.example:3128", "no_proxy": "api.telegram.org"}, None, None),
-        ({"http_proxy": "http://p.example:3128"}, None, None),
-    ],
-)
-def test_the_environments_proxy_is_used(monkeypatch, environment, proxy, user):
-    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    login = {"Proxy-Authorization": aiohttp.encode_basic_auth(user, "pw")} if user else None
-    assert proxy_for("https://api.telegram.org") == (proxy, login)
 
 
 EXPECTED = {

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from bot.config import Thinking
 from bot.context.budget import DEFAULT_WINDOW
 from bot.context.folding import Folding
 from bot.context.quoting import Said
@@ -83,8 +84,10 @@ class Request:
     is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
     model that is asked, where others may stand in for the first; empty when one is asked once more.
     `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
-    `folding` is that of the conversation whose messages come before `begins`. With `must_see` a
-    model that takes no pictures raises `ModelBlind` rather than leave out those of this turn.
+    `folding` is that of the conversation whose messages come before `begins`. `thinking` is how
+    much of it the person asked for; `extra` has the fields that options add to the body. With
+    `must_see` a model that takes no pictures raises `ModelBlind` rather than leave out those of
+    this turn.
     """
 
     model: str
@@ -105,6 +108,8 @@ class Request:
     on_asked: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     on_thought: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
     folding: Folding = field(default_factory=Folding, repr=False, compare=False)
+    thinking: Thinking = ""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

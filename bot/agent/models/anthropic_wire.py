@@ -77,7 +77,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
             not request.may_call and able.tool_choice
         ):  # without the list earlier calls would make no sense
             body["tool_choice"] = {"type": "none"}
-    return dump(body)
+    return dump({**body, **request.extra})
 
 
 def messages_of(messages: Iterable[Message]) -> list[Json]:

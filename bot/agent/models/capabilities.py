@@ -49,7 +49,7 @@ _HINTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "moderated": (("history",),),
     "context_full": (),
 }
-_PUZZLES: Final = frozenset({"", "failed", "not_found"})  # where only the status says so
+PUZZLES: Final = frozenset({"", "failed", "not_found"})  # where only the status says so
 _OTHER: Final[Mapping[LimitField, LimitField]] = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
@@ -163,7 +163,7 @@ class Ladder:
             self.able = self.able.without(cause, number)
             return True
         if self._rungs is None:
-            is_puzzle = cause in self.sure or (cause in _PUZZLES and not refusal.is_known)
+            is_puzzle = cause in self.sure or (cause in PUZZLES and not refusal.is_known)
             self._rungs = iter(_HINTS.get(cause, _LADDER if is_puzzle else ()))
         told = _without(self._usual, self.sure)
         for rung in self._rungs:

@@ -6,8 +6,6 @@ request id, never what was sent or answered. Imported once a model is asked, and
 
 from __future__ import annotations
 
-import ssl
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +20,7 @@ from bot.agent.models.refusals import Refusal, read
 from bot.agent.models.sse import events, whole
 from bot.agent.models.wire import ErrorEvent, Json, Refused
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
+from bot.net.connection import ProxyTrouble, session, why
 
 CONNECT_TIMEOUT = 10.0  # seconds
 CONNECTIONS = 1000  # at once
@@ -35,19 +34,20 @@ _STREAMED: Final = {**_POSTED, "Accept": "text/event-stream"}
 
 
 class Connection:
-    """The way to a service at an address.
+    """The way to a service at an address, through a proxy where there is one.
 
-    Proxies that the environment names are not used, and no answer leads elsewhere: what is
-    asked holds the key and what was said.
+    No answer leads elsewhere: what is asked holds the key and what was said.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], timeout: float, proxy: str = ""
+    ) -> None:
         """Open it in the running loop; `timeout` is the longest silence in seconds."""
         self.url = url.rstrip("/")
         self.headers = {"User-Agent": f"Confidant/{__version__}", **headers}
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=trusted()),
-            cookie_jar=aiohttp.DummyCookieJar(),
+        self.session = session(
+            proxy,
+            limit=CONNECTIONS,
             headers=self.headers,
             timeout=aiohttp.ClientTimeout(
                 connect=timeout, sock_connect=min(CONNECT_TIMEOUT, timeout), sock_read=timeout
@@ -139,15 +139,6 @@ def _parsed(body: bytes) -> object:
         return body.decode("utf-8", "replace")
 
 
-def trusted() -> ssl.SSLContext | bool:
-    """Whose certificates are believed: the system's, which Python does not find on macOS."""
-    if sys.platform != "darwin":
-        return True
-    import truststore  # noqa: PLC0415 - not on every system
-
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
 # --- what goes wrong -----------------------------------------------------------------------------
 
 _AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -155,8 +146,7 @@ _AGAIN: Final[Mapping[str, bool]] = {"true": True, "false": False}
 # First match wins: the particular before the general.
 _ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
     (TimeoutError, ModelTimeout),
-    (aiohttp.ClientProxyConnectionError, ModelProxy),
-    (aiohttp.ClientHttpProxyError, ModelProxy),
+    (ProxyTrouble, ModelProxy),
     (aiohttp.ClientError, ModelUnreachable),
     (OSError, ModelUnreachable),
     (ValueError, ModelBadReply),
@@ -176,7 +166,9 @@ def model_error(failure: Exception) -> ModelError:
         return failure
     if (found := refusal(failure)) is None:
         kinds = (kind for cls, kind in _ON_THE_WAY if isinstance(failure, cls))
-        return next(kinds, ModelError)(type(failure).__name__)
+        error = next(kinds, ModelError)(why(failure))
+        error.told = str(failure) if isinstance(failure, ProxyTrouble) else ""
+        return error
     if not isinstance(failure, Refused):
         return found.error()
     headers = failure.headers

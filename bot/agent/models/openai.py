@@ -117,7 +117,7 @@ class OpenAIModel(ServiceModel):
             ModelError: it does not answer, or with an error.
         """
         connection = await self.connection()
-        patience = CATALOG_TIMEOUT if body is None else self.timeout
+        patience = CATALOG_TIMEOUT if body is None else self.config.timeout
         try:
             return mapping(await connection.ask(where, body, within=patience))
         except Exception as error:

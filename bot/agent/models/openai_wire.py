@@ -86,7 +86,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
         ]
         if not request.may_call and able.tool_choice:
             body["tool_choice"] = "none"
-    return dump(body)
+    return dump({**body, **request.extra})
 
 
 def messages_of(messages: Sequence[Message], begins: int = 0) -> list[Json]:

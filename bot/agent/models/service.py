@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bot.agent.models import Reply, Request, TextDelta, Window
+from bot.agent.models import Reply, Request, TextDelta, Window, options
 from bot.agent.models.capabilities import (
+    PUZZLES,
     Capabilities,
     Ladder,
     fitted,
@@ -29,6 +30,7 @@ from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.refusals import cleaned, is_failure
 from bot.agent.models.sse import DONE
 from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
+from bot.channel import reveal
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
@@ -77,10 +79,11 @@ class ServiceModel(ABC):
         self.url = config.base_url.strip() or self.default_url
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
-        self.timeout = config.timeout
+        self.config = config
         self.clock = clock
         self.max_retries = max_retries
-        self._loading: asyncio.Task[Connection] | None = None
+        self._loading: dict[_Way, asyncio.Task[Connection]] = {}
+        self._refused: dict[str, frozenset[str]] = {}  # fields that options add, by model
         self._closed = False
         self.catalog = Catalog(
             self.check,
@@ -147,10 +150,11 @@ class ServiceModel(ABC):
         Raises:
             ModelError: one of its subclasses for everything that can go wrong.
         """
-        connection = await self.connection()
+        connection = await self.connection(request.model)
         ladder = Ladder(await self.catalog.able(request.model, self.usual(request.model)))
         if request.must_see and pictures_lost(request, ladder.able):
             raise ModelBlind
+        request = self._with_options(request, ladder.able)
         asking = _Asking(self, request, ladder, await self._body(request, ladder.able))
         while True:
             reply, has_begun = self.reader(), False
@@ -170,6 +174,7 @@ class ServiceModel(ABC):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
+                asking.learn_options()
                 await self.catalog.learn(request.model, ladder.guesses(self.clock()))
                 await self.catalog.doubt(request.model, whole.usage)
                 yield replace(whole, left_out=left_out(request, ladder))
@@ -192,6 +197,21 @@ class ServiceModel(ABC):
             error.told = cleaned(refusal.sentence, said, self.key)
         return error
 
+    def _with_options(self, request: Request, able: Capabilities) -> Request:
+        """The request, with the fields that options add, but for those that were refused."""
+        model, longest = request.model, self.longest(request, able)
+        config = self.config.of_model(model)
+        extra = options.fields(
+            self.name, self.url, model, config, thinking=request.thinking, longest=longest
+        )
+        refused = self._refused.get(model, frozenset())
+        return replace(request, extra={k: v for k, v in extra.items() if k not in refused})
+
+    def left_out_for(self, model: str, names: frozenset[str]) -> None:
+        """Leave out these fields of the options from now on: the service refused them."""
+        self._refused[model] = self._refused.get(model, frozenset()) | names
+        log.warning("model.options_refused", model=model, names=sorted(names))
+
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
         return await self.catalog.window(model)
@@ -204,17 +224,18 @@ class ServiceModel(ABC):
         """Release connections."""
         self._closed = True
         await self.catalog.close()
-        if self._loading is None:
-            return
-        loading, self._loading = self._loading, None
-        try:
-            connection = await loading
-        except ModelError:
-            return
-        await connection.close()
+        for loading in self._loading.values():
+            try:
+                connection = await loading
+            except ModelError:
+                continue
+            await connection.close()
+        self._loading.clear()
 
-    async def connection(self) -> Connection:
-        """The way to the service, made once however many ask; cancelling one stops no other.
+    async def connection(self, model: str = "") -> Connection:
+        """The way to the service, for one of its models or for what is asked beside.
+
+        It is made once however many ask; cancelling one stops no other.
 
         Raises:
             ModelError: it cannot be made, there is no key, or this model is closed.
@@ -223,14 +244,18 @@ class ServiceModel(ABC):
             raise ModelUnreachable("the model is closed")
         if not self.key and not self.has_own_endpoint:
             raise ModelAuth("there is no key")
-        if self._loading is None or (self._loading.done() and self._loading.exception()):
-            self._loading = asyncio.create_task(self._load())
-        return await asyncio.shield(self._loading)
+        way = _way(self.config.of_model(model))
+        loading = self._loading.get(way)
+        if loading is None or (loading.done() and loading.exception()):
+            loading = self._loading[way] = asyncio.create_task(self._load(way))
+        return await asyncio.shield(loading)
 
-    async def _load(self) -> Connection:
+    async def _load(self, way: _Way) -> Connection:
+        more, timeout, proxy = way
+        headers = {**dict(more), **self.headers(self.key or NO_KEY)}
         try:
             module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
-            return module.Connection(self.url, self.headers(self.key or NO_KEY), self.timeout)
+            return module.Connection(self.url, headers, timeout, proxy)
         except Exception as error:
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
@@ -239,6 +264,14 @@ class ServiceModel(ABC):
         """The longest reply to ask for: no longer than the model can write."""
         known = self.catalog.known_output(request.model)
         return able.longest(min(request.max_tokens, known or request.max_tokens))
+
+
+_Way = tuple[tuple[tuple[str, str], ...], float, str]  # headers, timeout, proxy
+
+
+def _way(config: ServiceConfig) -> _Way:
+    headers = tuple((name, reveal(value)) for name, value in config.headers.items())
+    return headers, config.timeout, reveal(config.proxy)
 
 
 @dataclass(slots=True)
@@ -250,6 +283,7 @@ class _Asking:
     ladder: Ladder
     body: bytes
     tries: int = 0
+    refused: frozenset[str] = frozenset()  # fields of the options, as long as that may be why
     sent: set[int] = field(default_factory=set[int])  # hashes of bodies
 
     async def again(self, failure: Exception, *, has_begun: bool) -> float:
@@ -285,6 +319,10 @@ class _Asking:
         if refusal is None:
             return False
         self.sent.add(hash(self.body))
+        named = options.refused(request.extra, str(getattr(failure, "body", "")))
+        if named or (request.extra and refusal.cause in PUZZLES):
+            return await self._ask_for_less(named)
+        self.refused = frozenset()
         while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
             self.body = await service.body(fitted(request, self.ladder.able), self.ladder.able)
             if hash(self.body) not in self.sent:
@@ -292,7 +330,23 @@ class _Asking:
         await service.catalog.learn(request.model, self.ladder.told(service.clock()))
         if request.must_see and pictures_lost(request, self.ladder.able):
             raise ModelBlind from failure
+        if hash(self.body) in self.sent and request.extra:
+            return await self._ask_for_less(frozenset())
         return hash(self.body) not in self.sent
+
+    async def _ask_for_less(self, named: frozenset[str]) -> bool:
+        """Leave out the named fields of the options, or all of them; True."""
+        extra, able = self.request.extra, self.ladder.able
+        left = {name: extra[name] for name in extra if named and name not in named}
+        self.refused |= extra.keys() - left.keys()
+        self.request = replace(self.request, extra=left)
+        self.body = await self.service.body(fitted(self.request, able), able)
+        return True
+
+    def learn_options(self) -> None:
+        """Remember which fields of the options were left out, if the reply came of that."""
+        if self.refused:
+            self.service.left_out_for(self.request.model, self.refused)
 
 
 def _said(request: Request) -> str:

@@ -1,36 +1,18 @@
-"""Calling a platform over HTTP: its proxy, its answers, and what their status means."""
+"""Calling a platform over HTTP: its answers, what their status means, why there are none."""
 
 from __future__ import annotations
 
-import urllib.request
 from contextlib import AbstractAsyncContextManager
 
 import aiohttp
-from yarl import URL
 
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+from bot.net.connection import ProxyFailed, session, why
+
+__all__ = ["ProxyFailed", "TooLarge", "download", "failure", "read", "session", "why"]
 
 LATER = 30.0  # seconds, when a platform asks to wait and does not say how long
 _BLOCK = 1 << 16  # bytes read at once
-
-Proxy = tuple[URL | None, dict[str, str] | None]  # and what it wants to hear
-
-
-def proxy_for(address: str) -> Proxy:
-    """The environment's proxy for a server.
-
-    Looking it up takes a while; aiohttp's own `trust_env` does it for each request.
-    """
-    target = URL(address)
-    scheme = {"wss": "https", "ws": "http"}.get(target.scheme, target.scheme)
-    found = urllib.request.getproxies().get(scheme, "")
-    if not found or urllib.request.proxy_bypass(target.host or ""):
-        return None, None
-    proxy = URL(found)
-    if not proxy.user:
-        return proxy, None
-    login = aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
-    return proxy.with_user(None), {"Proxy-Authorization": login}
 
 
 class TooLarge(Exception):
@@ -72,7 +54,7 @@ async def download(
     except TimeoutError:
         raise SendTransient(f"{platform} is too slow with this file") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise SendTransient(f"{platform} cannot be reached: {type(error).__name__}") from None
+        raise SendTransient(f"{platform} cannot be reached: {why(error)}") from None
 
 
 def failure(platform: str, status: int, retry_after: float = 0.0) -> ChannelError:

@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 
 from bot.agent.models import trial
-from bot.channel import Health
+from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
 from bot.dashboard.settings import options
@@ -30,6 +30,7 @@ from bot.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
+from bot.findings import told
 from bot.i18n import text
 from bot.settings.fields import Key
 
@@ -92,6 +93,7 @@ class StartPages:
         self._settings = settings
         self._connections = connections
         self._tried: Tried | None = None
+        self._can: tuple[str, Sequence[Finding]] = ("", ())  # a model that was tried
         self._bot = ""  # what Telegram calls it
         self._token = ""  # one that Telegram takes, and that could not be written
 
@@ -155,12 +157,14 @@ class StartPages:
                 if window is None:
                     return self._page(request, Said({"model": [_say(request, "small")]}, form))
                 wanted |= {("models", tried.service, "window"): str(window)} if window else {}
+            loaded = await self._settings.tried(wanted)
+            can = await trial.what_it_can(loaded.config.models, tried.service, name)
             await self._settings.change(wanted)
         except ModelError as error:
             return self._page(request, Said({"model": [_why(request, error)]}, form))
         except ConfigError as error:
             return self._page(request, Said({"model": options.sentences(request, error)}, form))
-        self._tried = None
+        self._tried, self._can = None, (f"{tried.service}/{name}", can.findings())
         return _back("model")
 
     def _waiting(self) -> Tried | None:
@@ -223,6 +227,7 @@ class StartPages:
         service, _ = config.models.locate(config.agent.model)
         is_connected = config.models.is_set_up(service)
         shown = {"service": "", "address": "", **self._who(), **said.typed}
+        name, can = self._can
         status = 422 if any(said.problems.values()) else 200
         return pages.page(
             request,
@@ -230,6 +235,7 @@ class StartPages:
             status,
             services=SERVICES,
             connected=config.agent.model if is_connected else "",
+            can=[told(each, pages.language(request)) for each in can if name == config.agent.model],
             tried=tried,
             preferred=_preferred(tried, config.agent.model) if tried is not None else "",
             has_telegram=TELEGRAM in self._settings.plugins,

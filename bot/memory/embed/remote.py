@@ -19,6 +19,7 @@ from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
 from bot.memory.embed import TextsRefused
 from bot.memory.vectors import Vectors, normalised
+from bot.net.connection import session, why
 
 TRIES = 3
 FIRST_PAUSE = 0.5  # seconds, doubled each time
@@ -151,7 +152,7 @@ class RemoteEmbedder:
         except TimeoutError as error:
             raise EmbedderError("the server did not answer in time") from error
         except aiohttp.ClientError as error:
-            raise _MayPass(f"the server cannot be reached: {type(error).__name__}") from error
+            raise _MayPass(f"the server cannot be reached: {why(error)}") from error
         except ValueError as error:  # what cannot be a header, such as a line end in the key
             raise EmbedderError("the request cannot be sent: is the key a single line?") from error
         try:
@@ -165,9 +166,7 @@ class RemoteEmbedder:
             key = reveal(self._config.api_key)
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             timeout = aiohttp.ClientTimeout(total=self._config.timeout)
-            self._session = aiohttp.ClientSession(
-                headers=headers, timeout=timeout, max_field_size=16_384
-            )
+            self._session = session(headers=headers, timeout=timeout, max_field_size=16_384)
         return self._session
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import urllib.request
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Self, cast
@@ -25,11 +26,13 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
+from yarl import URL
 
 from bot.agent.tools.mcp.listing import Offer, offers_in
 from bot.channel import reveal
 from bot.config import McpConfig
 from bot.errors import ToolError
+from bot.net.proxy import choose
 
 MAX_MESSAGES = 5_000  # within a window
 WINDOW = 10.0  # seconds
@@ -297,13 +300,23 @@ class Connection:
         headers = {name: reveal(value) for name, value in config.headers.items()}
         timeout = httpx2.Timeout(HTTP_TIMEOUT, read=max(SILENCE, config.timeout))
         http = httpx2.AsyncClient(
-            headers=headers, timeout=timeout, event_hooks={"response": [_bound]}
+            headers=headers,
+            timeout=timeout,
+            event_hooks={"response": [_bound]},
+            proxy=_proxy(config.url),
+            trust_env=False,
         )
         return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
 
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.changed.set()
+
+
+def _proxy(url: str) -> str | None:
+    """The environment's proxy for a server; the SDK's own reading of it spares no local one."""
+    found = choose(URL(url), "", urllib.request.getproxies())
+    return found.with_login if found is not None else None
 
 
 class _Session(ClientSession):

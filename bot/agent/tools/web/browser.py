@@ -21,7 +21,7 @@ from bot.agent.tools.web import fetch
 from bot.agent.tools.web.fetch import Download
 from bot.errors import ToolError
 from bot.net.addresses import Guard
-from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector
+from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector, session, why
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -53,6 +53,7 @@ class Browser:
 
     Args:
         guard: says which addresses may be opened.
+        proxy: as the option has it.
         lookup: how names become addresses; this machine's own way if left out.
         limits: what one visit may take.
         now: seconds, for how long a site's rules are kept.
@@ -62,11 +63,13 @@ class Browser:
         self,
         guard: Guard,
         *,
+        proxy: str = "",
         lookup: Lookup | None = None,
         limits: Limits | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.guard = guard
+        self._proxy = proxy
         self._system = SystemLookup()
         self._lookup = lookup or self._system
         self._limits = limits or Limits()
@@ -94,7 +97,7 @@ class Browser:
                 None
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            kind = type(error).__name__
+            kind = why(error)
             raise ToolError(f"the site cannot be reached, or answers nonsense ({kind})") from None
 
     def close(self) -> None:
@@ -104,17 +107,16 @@ class Browser:
     @asynccontextmanager
     async def _visit(self) -> AsyncGenerator[aiohttp.ClientSession]:
         resolver = CheckedResolver(self.guard, self._lookup)
-        async with aiohttp.ClientSession(
-            connector=connector(resolver),
-            cookie_jar=aiohttp.DummyCookieJar(),
+        async with session(
+            connector=connector(resolver, self._proxy),
             headers={
                 hdrs.USER_AGENT: USER_AGENT,
                 hdrs.ACCEPT: ACCEPT,
                 hdrs.ACCEPT_ENCODING: fetch.ENCODINGS,
             },
             auto_decompress=False,
-        ) as session:
-            yield session
+        ) as opened:
+            yield opened
 
     async def _followed(self, visit: aiohttp.ClientSession, url: URL) -> Download:
         seen: set[URL] = set()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+from yarl import URL
 
 from bot.agent.tools.web.search import Hit, SearchFailed
+from bot.net.proxy import choose
 
 PROGRAM = Path(__file__).with_name("ddgs_program.py")
 EXTRA = "confidant-bot[search]"
 TIMEOUT = 20.0  # seconds for the whole search; a tool has 30
 ENGINE_SECONDS = 7  # for one engine
+_ENGINES = URL("https://duckduckgo.com")
 AT_ONCE = 2  # searches; others wait
 # None of this process's environment goes along but what the engines are reached by.
 _KEPT = frozenset(
@@ -44,7 +48,10 @@ class Ddgs:
 
     name = "ddgs"
 
-    def __init__(self, *, timeout: float = TIMEOUT, program: Path = PROGRAM) -> None:
+    def __init__(
+        self, *, proxy: str = "", timeout: float = TIMEOUT, program: Path = PROGRAM
+    ) -> None:
+        self._proxy = proxy
         self._timeout = timeout
         self._program = program
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -72,6 +79,10 @@ class Ddgs:
     async def _asked(self, question: bytes) -> bytes:
         """What the program says; it does not outlive this."""
         environment = {name: value for name, value in os.environ.items() if name in _KEPT}
+        if self._proxy or "DDGS_PROXY" not in environment:
+            environment.pop("DDGS_PROXY", None)
+            if found := choose(_ENGINES, self._proxy, urllib.request.getproxies()):
+                environment["DDGS_PROXY"] = found.with_login
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         process = await asyncio.create_subprocess_exec(
             sys.executable,

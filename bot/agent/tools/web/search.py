@@ -17,6 +17,7 @@ from pydantic import Field
 from bot.agent.tools import ToolContext
 from bot.agent.tools.parameters import Parameters, Words
 from bot.errors import ToolError
+from bot.net.connection import session, why
 from bot.tool_results import Quote, Quoted
 
 MAX_QUERY = 400  # characters; Brave takes no more
@@ -140,6 +141,7 @@ class _Question:
     params: Mapping[str, str]
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    proxy: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,10 @@ class SearXNG:
 
     name = "SearXNG"
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, *, proxy: str = "", timeout: float = TIMEOUT) -> None:
         self._url = url.rstrip("/")
         self._timeout = timeout
+        self._proxy = proxy
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         """What it finds; it gives as many as it has.
@@ -164,7 +167,7 @@ class SearXNG:
             SearchFailed: it does not answer, or not in JSON, or none of its engines does.
         """
         params = {"q": query, "format": "json"}
-        asked = _Question("GET", f"{self._url}/search", self._timeout, params)
+        asked = _Question("GET", f"{self._url}/search", self._timeout, params, proxy=self._proxy)
         answer = await _ask(self.name, asked)
         if answer.status == HTTPStatus.FORBIDDEN:
             raise SearchFailed(
@@ -184,10 +187,13 @@ class Brave:
 
     name = "Brave Search"
 
-    def __init__(self, key: str, url: str = "", *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, key: str, url: str = "", *, proxy: str = "", timeout: float = TIMEOUT
+    ) -> None:
         self._key = key
         self._url = (url or BRAVE).rstrip("/")
         self._timeout = timeout
+        self._proxy = proxy
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         """What it finds.
@@ -198,7 +204,9 @@ class Brave:
         params = {"q": query, "count": str(count), "text_decorations": "false"}
         headers = {"X-Subscription-Token": self._key, "Accept": "application/json"}
         url = f"{self._url}/web/search"
-        answer = await _ask(self.name, _Question("GET", url, self._timeout, params, None, headers))
+        answer = await _ask(
+            self.name, _Question("GET", url, self._timeout, params, None, headers, self._proxy)
+        )
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and _BRAVE_KEY in str(answer.data):
             raise SearchFailed(f"{self.name} {_KEY}")
         _check(self.name, answer)
@@ -210,10 +218,13 @@ class Tavily:
 
     name = "Tavily"
 
-    def __init__(self, key: str, url: str = "", *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, key: str, url: str = "", *, proxy: str = "", timeout: float = TIMEOUT
+    ) -> None:
         self._key = key
         self._url = (url or TAVILY).rstrip("/")
         self._timeout = timeout
+        self._proxy = proxy
 
     async def search(self, query: str, count: int) -> Sequence[Hit]:
         """What it finds.
@@ -224,7 +235,9 @@ class Tavily:
         body = {"query": query, "max_results": count, "search_depth": "basic"}
         headers = {"Authorization": f"Bearer {self._key}"}
         url = f"{self._url}/search"
-        answer = await _ask(self.name, _Question("POST", url, self._timeout, {}, body, headers))
+        answer = await _ask(
+            self.name, _Question("POST", url, self._timeout, {}, body, headers, self._proxy)
+        )
         _check(self.name, answer)
         return _hits(self.name, answer.data, ("results",), "content")
 
@@ -238,8 +251,8 @@ async def _ask(name: str, asked: _Question) -> _Answer:
     limit = aiohttp.ClientTimeout(total=asked.timeout)
     try:
         async with (
-            aiohttp.ClientSession(timeout=limit, headers=asked.headers) as session,
-            session.request(
+            session(asked.proxy, timeout=limit, headers=asked.headers) as client,
+            client.request(
                 asked.method,
                 asked.url,
                 params=asked.params,
@@ -255,8 +268,7 @@ async def _ask(name: str, asked: _Question) -> _Answer:
     except TimeoutError:
         raise SearchFailed(f"{name} did not answer in time; it may work later") from None
     except aiohttp.ClientError as error:
-        kind = type(error).__name__
-        raise SearchFailed(f"{name} cannot be reached ({kind}); it may work later") from None
+        raise SearchFailed(f"{name} cannot be reached ({why(error)}); it may work later") from None
     except ValueError:  # what cannot be a header, such as a line end in the key
         raise SearchFailed(f"{name} cannot be asked: is its key a single line?") from None
     try:

@@ -27,7 +27,7 @@ def tools_of(config: WebConfig, reader: Reader, stack: AsyncExitStack) -> Iterat
         ConfigError: an internal host is none.
     """
     if config.fetch:
-        browser = Browser(guard_of(config))
+        browser = Browser(guard_of(config), proxy=reveal(config.proxy))
         stack.callback(browser.close)
         yield WebFetch(browser, reader)
     service = service_of(config)
@@ -51,14 +51,15 @@ def guard_of(config: WebConfig) -> Guard:
 
 def service_of(config: WebConfig) -> SearchService | None:
     """Who searches the web; None when nobody does."""
+    proxy = reveal(config.proxy)
     match config.search:
         case "searxng":
-            return SearXNG(config.search_url)
+            return SearXNG(config.search_url, proxy=proxy)
         case "brave":
-            return Brave(reveal(config.search_key), config.search_url)
+            return Brave(reveal(config.search_key), config.search_url, proxy=proxy)
         case "tavily":
-            return Tavily(reveal(config.search_key), config.search_url)
+            return Tavily(reveal(config.search_key), config.search_url, proxy=proxy)
         case "ddgs":
-            return ddgs.Ddgs()
+            return ddgs.Ddgs(proxy=proxy)
         case "off":
             return None
