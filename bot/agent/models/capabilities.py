@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 from bot.agent.models import Request, options
 from bot.agent.models.refusals import FINAL, LEAST, Refusal
 from bot.agent.models.wire import OPENING
+from bot.clock import DAY_MS
 from bot.context.folding import Folding
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
-WEEK = 7 * 24 * 3600 * 1000  # milliseconds
-DAY = 24 * 3600 * 1000
+WEEK = 7 * DAY_MS
 SMALL_REPLY = 1_024  # tokens; every model may write as many
 UNSEEN = "(A picture was here. It is left out, because this model cannot see pictures.)"
 ANSWERED = "(A tool answered:)"
@@ -119,7 +119,7 @@ class Learned:
     def counts(self, now: int) -> bool:
         """True until it is worth finding out again; a clock that was set back makes it old."""
         is_sane = self.number == 0 or self.number >= LEAST
-        return is_sane and 0 <= now - self.at <= (DAY if self.guessed else WEEK)
+        return is_sane and 0 <= now - self.at <= (DAY_MS if self.guessed else WEEK)
 
 
 Facts = Mapping[str, Learned]  # by cause
@@ -183,7 +183,7 @@ class Ladder:
     def _name(self, refusal: Refusal) -> bool:
         """Leave out the fields of the options that a refusal names; False if it names none."""
         sent = {name: v for name, v in self.extra.items() if name not in self.able.refused}
-        named = options.refused(sent, f"{refusal.sentence} {refusal.param}")
+        named = options.refused(sent, f"{refusal.sentence} {refusal.codes}")
         for cause in _causes(named):
             self.sure[cause] = 0
             self.able = self.able.without(cause)
@@ -191,12 +191,12 @@ class Ladder:
 
     def _all_rungs(self, cause: str, *, is_puzzle: bool) -> Iterable[tuple[str, ...]]:
         """What to leave out, one after the other, when nobody knows more than this cause."""
-        fields = _causes(self.extra)
         if cause in _HINTS:
             return _HINTS[cause]
+        fields = _causes(self.extra)
         if is_puzzle:
-            every = (*fields, *_SUSPECTS)
-            return (fields, *((each,) for each in _SUSPECTS), every, ("history",))
+            one_by_one = ((each,) for each in _SUSPECTS)
+            return fields, *one_by_one, (*fields, *_SUSPECTS), ("history",)
         return () if cause in FINAL else (fields,)
 
     def told(self, now: int) -> Facts:

@@ -17,11 +17,10 @@ import structlog
 from pydantic import NonNegativeInt, TypeAdapter
 
 from bot.agent.models import Usage, Window
-from bot.agent.models.capabilities import Capabilities, Facts, Learned, known
+from bot.agent.models.capabilities import WEEK, Capabilities, Facts, Learned, known
 from bot.clock import Clock, system_clock
 
 UNKNOWN_WINDOW = Window(max_input_tokens=0, max_output_tokens=8_192)
-MAX_AGE = 7 * 24 * 3600 * 1000  # milliseconds
 RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
 NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
 
@@ -179,7 +178,7 @@ class Catalog:
                 log.warning("model.catalog_unreadable", error=type(error).__name__)
         record = self._records.get(what, _NOTHING)
         # A clock that was set back makes a record from the future: that is old too.
-        is_old = not 0 <= self._clock() - record.at <= MAX_AGE
+        is_old = not 0 <= self._clock() - record.at <= WEEK
         failed = self._failed.get(what)
         may_try = failed is None or time.monotonic() - failed >= RETRY_AFTER
         if is_old and may_try and not self._closed and what not in self._fetches:

@@ -32,9 +32,8 @@ _WORDS: Final = frozenset(
     )
 )
 _CODES: Final = frozenset(
-    ("code", "type", "status", "error_code", "error_type", "status_code", "err_code")
+    ("code", "type", "status", "error_code", "error_type", "status_code", "err_code", "param")
 )
-_PARAM: Final = "param"  # where OpenAI says which field it is about
 _ECHOES: Final = frozenset(("input", "messages", "request", "body", "ctx"))  # of what was asked
 _QUOTES: Final = str.maketrans(dict.fromkeys('`"‘’“”´', "'"))
 _HTML: Final = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
@@ -87,7 +86,7 @@ class Refusal:
 
     `cause` is the table's word for it, empty when nobody knows; `number` a limit that it names;
     `is_known` false when only the status tells the cause. `sentence` is what it said, uncut, and
-    `param` the fields that it names beside.
+    `codes` what it said in names, `param` for a field among them.
     """
 
     status: int
@@ -96,7 +95,7 @@ class Refusal:
     sentence: str = field(default="", repr=False)
     code: str = ""
     is_known: bool = True
-    param: str = ""
+    codes: str = field(default="", repr=False)
 
     def error(self, request_id: str = "") -> ModelError:
         """Our error for it, which names the kind, the status and the request, and no words."""
@@ -107,14 +106,11 @@ class Refusal:
 
 def read(status: int, body: object) -> Refusal:
     """What an answer with this status says, whatever its shape; 200 is one within a stream."""
-    words, codes, params = list[str](), list[str](), list[str]()
+    words, codes = list[str](), list[str]()
     if isinstance(body, str):
         words.append(body)
     for name, said in _told(body, "", 0):
-        if name == _PARAM:
-            params.append(said)
-        else:
-            (words if name in _WORDS or name == "n_ctx" else codes).append(said)
+        (words if name in _WORDS or name == "n_ctx" else codes).append(said)
         if len(words) + len(codes) >= _MOST_WORDS:
             break
     if status < 300:
@@ -132,7 +128,7 @@ def read(status: int, body: object) -> Refusal:
         sentence=": ".join(dict.fromkeys(" ".join(each.split()) for each in titles)),
         code=min((c for c in codes if _NAME.fullmatch(c)), key=str.isdecimal, default=""),
         is_known=bool(cause),
-        param=" ".join(params),
+        codes=" ".join(codes),
     )
 
 
@@ -172,7 +168,7 @@ def _told(value: object, name: str, depth: int) -> Iterator[tuple[str, str]]:
     match value:
         case str() if name in _WORDS and value.strip():
             yield from _within(value, name, depth)
-        case str() | int() if name in _CODES or (name == _PARAM and isinstance(value, str)):
+        case str() | int() if name in _CODES:
             yield name, str(value).lower()
         case int() if name == "n_ctx":
             yield name, f"n_ctx {value}"

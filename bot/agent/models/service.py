@@ -30,6 +30,7 @@ from bot.agent.models.refusals import cleaned, is_failure
 from bot.agent.models.sse import DONE
 from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
 from bot.channel import reveal
+from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
@@ -253,6 +254,21 @@ class ServiceModel(ABC):
         except Exception as error:
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
+
+    async def ask(self, where: str, body: Json | None = None, /) -> Json:
+        """What the service answers at a path of its API, or at a whole address.
+
+        With a body it is posted. Answers that are no JSON object are empty.
+
+        Raises:
+            ModelError: it does not answer, or with an error.
+        """
+        connection = await self.connection()
+        patience = CATALOG_TIMEOUT if body is None else self.config.timeout
+        try:
+            return mapping(await connection.ask(where, body, within=patience))
+        except Exception as error:
+            raise self.as_error(error) from error
 
     def longest(self, request: Request, able: Capabilities) -> int:
         """The longest reply to ask for: no longer than the model can write."""
