@@ -279,10 +279,10 @@ def configured(
     Raises:
         ConfigError: a package that brings one cannot be used.
     """
-    known, running = before.services if before else {}, running or {}
+    known = before.services if before is not None and running else dict[str, ServiceConfig]()
     return {
         name: running[name]
-        if name in running and known.get(name) == service
+        if running and name in running and known.get(name) == service
         else open_service(config.kind_of(name), service, store)
         for name, service in config.services.items()
         if config.is_set_up(name)
