@@ -15,7 +15,7 @@ import structlog
 from bot import housekeeping, recovery, settings
 from bot.agent.limits import LimitsResolver
 from bot.agent.models import Model
-from bot.agent.models.registry import Models, configured, renewed
+from bot.agent.models.registry import Models, configured
 from bot.agent.tools import Tool
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.plugins import ToolPlugins
@@ -279,7 +279,7 @@ class App:
         before, remote, models = self._config.now, self._parts.remote, self.models
         config = adopted(before, found, LIVE)
         services = (
-            renewed(before.models, models.services, config.models, self._kept)
+            configured(config.models, self._kept, before.models, models.services)
             if remote is None
             else {ANTHROPIC: remote}
         )

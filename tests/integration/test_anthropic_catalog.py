@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from bot.agent.models import Window
 from bot.agent.models.anthropic import KNOWN_NAMES, AnthropicModel
-from bot.agent.models.catalog import MAX_AGE, UNKNOWN_WINDOW
+from bot.agent.models.capabilities import WEEK
+from bot.agent.models.catalog import UNKNOWN_WINDOW
 from bot.config import ServiceConfig
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
@@ -87,7 +88,7 @@ async def test_sizes_survive_a_restart(server, store, clock, model):
 async def test_old_sizes_serve_while_they_are_renewed(server, store, model, clock):
     assert await fetched_window(model, store) == SIZES
     server.models["claude-x"] = api.model_info("claude-x", 1_000_000, 64_000)
-    clock.now += MAX_AGE + 1
+    clock.now += WEEK + 1
     server.models_gate = asyncio.Event()
     assert await model.window("claude-x") == SIZES
     server.models_gate.set()

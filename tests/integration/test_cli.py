@@ -394,7 +394,7 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         said = of(out, "model")
         assert "✓ anthropic answers, without a key, and it lists 1 model\n" in said
         assert "✓ local/qwen3 answers, without a key" in said
-        assert "✗ its window has 4096 tokens; conversations need 16000" in said
+        assert "✗ its window has 4096 tokens; conversations need 4000" in said
         assert "→ Set [models.local] window" in said
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
         code, out, _ = await doctor(tmp_path, **wide)

@@ -14,7 +14,7 @@ from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.options import fields, refused
 from bot.config import ANTHROPIC, OPENAI, ModelsConfig, ServiceConfig
-from bot.messages import Message, Text
+from bot.messages import Message, Picture, Text
 from tests.fakes import completions_api, messages_api
 from tests.fakes.model_server import Answer, waits
 from tests.fakes.text_store import TextStoreInMemory
@@ -226,6 +226,49 @@ async def test_a_field_that_is_refused_is_left_out_from_then_on(kind, api, refus
     before = len(server.bodies)
     assert before <= 6  # once each, the second message at once
     assert not {"thinking", "seed", "temperature"} & server.bodies[-1].keys()
+
+
+async def test_other_options_are_tried_again_and_the_same_ones_are_not():
+    async def answer(request):
+        hot = (await request.json()).get("temperature", 0) > 1
+        said = "'temperature' has to be below 1"
+        return await (api.fails(400, message=said) if hot else api.says("Hello"))(request)
+
+    api, store = completions_api, TextStoreInMemory()
+    async with api.running(answer) as server:
+        for temperature in (2.0, 2.0, 0.5):
+            config = config_of(base_url=server.base_url, temperature=temperature)
+            model = OpenAIModel(config, window_store=store, max_retries=0)
+            assert await said(model) == "Hello"
+            await model.close()
+    assert [body.get("temperature") for body in server.bodies] == [2.0, None, None, 0.5]
+
+
+async def test_a_key_that_is_refused_says_nothing_of_the_options():
+    async with completions_api.running(completions_api.fails(401, message="seed?")) as server:
+        model = model_on(OpenAIModel, server, extra_body={"seed": 7})
+        with pytest.raises(errors.ModelAuth):
+            await said(model)
+        await model.close()
+    assert len(server.bodies) == 1
+
+
+async def test_a_picture_that_is_refused_without_a_reason_costs_no_option():
+    photo = Message("user", (Picture("image/png", "r", "QUJD"), Text("hi")))
+
+    async def answer(request):
+        words = await request.text()
+        refused = "image_url" in words
+        return await (api.fails(400, message="no") if refused else api.says("Hello"))(request)
+
+    api = completions_api
+    async with api.running(answer) as server:
+        model = model_on(OpenAIModel, server, temperature=0.5)
+        async for _ in model.stream(Request("m", "", (photo,), max_tokens=8_000)):
+            pass
+        assert await said(model) == "Hello"
+        await model.close()
+    assert [body.get("temperature") for body in server.bodies] == [0.5, None, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(

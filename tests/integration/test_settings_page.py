@@ -149,7 +149,7 @@ async def test_a_limit_and_a_notice_begin_to_hold(tmp_path):
         ("bot", "session.owner_name", "Ada\x07", "without control characters"),
         ("bot", "session.owner_name", "Ada\u202e", "without control characters"),
         ("models", "agent.model", "nowhere/x", "there is no [models.nowhere]"),
-        ("window", "context.context_tokens", "1", "it must be at least 16000"),
+        ("window", "context.context_tokens", "1", "it must be at least 4000"),
         ("window", "context.notice_percent", "70, many", "is not a whole number"),
         ("each", "limits.each.day_usd", "-1", "it must be at least 0"),
         ("each", "limits.each.day_usd", "nan", "finite number"),

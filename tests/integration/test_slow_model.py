@@ -174,19 +174,23 @@ async def test_in_a_small_window_a_conversation_is_saved_in_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("answer", [ModelOverloaded(), "I cannot do that.", ""])
-async def test_what_was_asked_for_is_kept_although_the_model_fails_and_the_receipt_says_so(
+async def test_what_was_saved_before_the_model_failed_is_kept_and_the_receipt_says_so(
     tmp_path, answer
 ):
-    brain, clock = Brain(flush=answer), FakeClock()
+    def flush(request: Request) -> Any:
+        return added(request, WANDA) if len(brain.asked("flush")) == 1 else answer
+
+    brain, clock = Brain(used=0, flush=flush, input_window=4_096), FakeClock()
     async with begun(tmp_path, brain, clock=clock) as engine:
-        await ask(engine, f"Remember that my bike is blue. {LONG}")
-        await ask(engine, BOAT)
+        await ask(engine, f"Remember that my bike is blue. {WANDA}")
+        for number in range(6):
+            await ask(engine, f"My cousin number {number} is nice. {LONG[:1_100]}")
         await ask(engine, "/new")
         (receipt,) = [each.text for each in engine.channel.sent if "Saved to" in each.text]
         assert receipt.startswith("Saved to memory (1): memory/")
         assert "\nNot saved to memory yet: the conversation begun" in receipt
         assert "my bike is blue" in saved(tmp_path)
-        brain.flush = writing(WANDA, "The bike is blue")
+        brain.flush = lambda request: added(request, "The bike is blue", WANDA)
         clock.advance(minutes=2)
         await look(engine)
     assert saved(tmp_path).count("bike") == saved(tmp_path).count(WANDA) == 1

@@ -547,10 +547,10 @@ async def test_when_the_model_fails_what_was_asked_for_is_kept(memory, failure, 
     done = await memory.flush(scripted(failure), *WISHES)
     assert isinstance(done.error, error)
     assert (done.saved, done.looked) == ((Place(TODAY, 3),), 0)
-    assert "- 01:30 my bike is blue. <!-- owner -->" in memory.note()
+    assert "- 01:30 my bike is blue <!-- owner -->" in memory.note()
     again = await memory.flush(scripted("+ [3] The bike is blue\n+ [1] I moved to Graz"), *WISHES)
     assert (again.error, len(again.saved)) == (None, 1)  # the wish was kept already
-    assert entries(memory.note())[0] == ["my bike is blue.", "I moved to Graz"]
+    assert entries(memory.note())[0] == ["my bike is blue", "I moved to Graz"]
 
 
 async def test_a_model_that_is_put_off_changes_nothing_yet(memory: Memory):

@@ -15,8 +15,8 @@ import structlog
 from bot.agent.models import Request, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
 from bot.agent.models.capabilities import Capabilities
-from bot.agent.models.service import CATALOG_TIMEOUT, NO_KEY, ServiceModel
-from bot.channel.kit.json_access import Json, children, mapping, number, text
+from bot.agent.models.service import NO_KEY, ServiceModel
+from bot.channel.kit.json_access import Json, children, number, text
 
 if TYPE_CHECKING:
     from bot.agent.models.anthropic_client import Client
@@ -95,7 +95,7 @@ class AnthropicModel(ServiceModel):
         Raises:
             ModelError: it does not take the key, does not know the model, or nobody answered.
         """
-        info = await self._ask(f"/v1/models/{quote(model, safe='')}")
+        info = await self.ask(f"/v1/models/{quote(model, safe='')}")
         return Window(number(info, "max_input_tokens"), number(info, "max_tokens"))
 
     async def fetch_names(self) -> Sequence[str]:
@@ -104,16 +104,9 @@ class AnthropicModel(ServiceModel):
         Raises:
             ModelError: it does not tell them.
         """
-        page = await self._ask(f"/v1/models?limit={MOST_NAMES}")
+        page = await self.ask(f"/v1/models?limit={MOST_NAMES}")
         listed = children(page, "data")
         return [text(each, "id") for each in listed if each.get("lifecycle") != "retired"]
-
-    async def _ask(self, path: str) -> Json:
-        connection = await self.connection()
-        try:
-            return mapping(await connection.ask(path, within=CATALOG_TIMEOUT))
-        except Exception as error:
-            raise self.as_error(error) from error
 
 
 async def _load_sdk() -> Callable[[Connection, str], Client] | None:

@@ -6,23 +6,24 @@ to be found out by leaving things out counts for a day, as it may have been some
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from bot.agent.models import Request, Thoughts
-from bot.agent.models.refusals import LEAST, Refusal
+from bot.agent.models import Request, Thoughts, options
+from bot.agent.models.refusals import FINAL, LEAST, Refusal
 from bot.agent.models.wire import OPENING
+from bot.clock import DAY_MS
 from bot.context.folding import Folding
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
-WEEK = 7 * 24 * 3600 * 1000  # milliseconds
-DAY = 24 * 3600 * 1000
+WEEK = 7 * DAY_MS
 SMALL_REPLY = 1_024  # tokens; every model may write as many
 UNSEEN = "(A picture was here. It is left out, because this model cannot see pictures.)"
 ANSWERED = "(A tool answered:)"
 
 LimitField = Literal["max_tokens", "max_completion_tokens", ""]
+FIELD: Final = "field:"  # begins the cause that is a field of the options
 TOLD: Final = ("images", "picture", "tools", "history")  # what a person is told was left out
 
 _WITHOUT: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -43,13 +44,12 @@ _WITHOUT: Final[Mapping[str, Mapping[str, Any]]] = {
 _LIMITS: Final = {"output_limit": "output", "context_full": "window"}
 _PASSING: Final = frozenset({"picture", "stale_thoughts", "history"})  # of one request, no model's
 _SUSPECTS: Final = ("images", "no_limit", "tools", "reasoning_forbidden")
-_LADDER: Final = (*((each,) for each in _SUSPECTS), _SUSPECTS, ("history",))
 _HINTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "too_large": (("picture",),),
     "moderated": (("history",),),
     "context_full": (),
 }
-PUZZLES: Final = frozenset({"", "failed", "not_found"})  # where only the status says so
+_PUZZLES: Final = frozenset({"", "failed", "not_found"})  # where only the status says so
 _OTHER: Final[Mapping[LimitField, LimitField]] = {
     "max_tokens": "max_completion_tokens",
     "max_completion_tokens": "max_tokens",
@@ -73,6 +73,7 @@ class Capabilities:
         output: the longest reply it may be asked for, 0 while nobody said so.
         window: how much it takes at once, 0 while nobody said so.
         history: what was said before this turn.
+        refused: fields that options add and that it does not take.
     """
 
     images: bool = True
@@ -87,6 +88,7 @@ class Capabilities:
     output: int = 0
     window: int = 0
     history: bool = True
+    refused: frozenset[str] = frozenset()
 
     def without(self, cause: str, number: int = 0) -> Capabilities:
         """This, after a refusal with that cause which named that limit."""
@@ -94,6 +96,8 @@ class Capabilities:
             return replace(self, limit=_OTHER.get(self.limit, ""))
         if cause in _LIMITS:
             return replace(self, **{_LIMITS[cause]: number})
+        if cause.startswith(FIELD):
+            return replace(self, refused=self.refused | {cause.removeprefix(FIELD)})
         return replace(self, **_WITHOUT.get(cause, {}))
 
     def longest(self, wanted: int) -> int:
@@ -115,7 +119,7 @@ class Learned:
     def counts(self, now: int) -> bool:
         """True until it is worth finding out again; a clock that was set back makes it old."""
         is_sane = self.number == 0 or self.number >= LEAST
-        return is_sane and 0 <= now - self.at <= (DAY if self.guessed else WEEK)
+        return is_sane and 0 <= now - self.at <= (DAY_MS if self.guessed else WEEK)
 
 
 Facts = Mapping[str, Learned]  # by cause
@@ -136,12 +140,13 @@ def known(usual: Capabilities, facts: Facts, now: int) -> Capabilities:
 class Ladder:
     """What to leave out of one request next, each thing once, until its service takes it.
 
-    `able` is what to keep to now. A cause that was told stays; after a refusal for which nobody
-    knows one, what may be the reason is left out, one at a time, then all of it, then what was said
-    before this turn.
+    `able` is what to keep to now, `extra` the fields that options add. A cause that was told stays;
+    after a refusal for which nobody knows one, what may be the reason is left out, one at a time,
+    then all of it, then what was said before this turn.
     """
 
     able: Capabilities
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sure: dict[str, int] = field(default_factory=dict[str, int])  # limits by their causes
     halved: set[str] = field(default_factory=set[str])  # of them, those that named no limit
     guessed: tuple[str, ...] = ()
@@ -154,6 +159,9 @@ class Ladder:
     def next(self, refusal: Refusal, asked: int) -> bool:
         """Leave out more after such a refusal of a request for `asked` tokens; False at the end."""
         cause, number = refusal.cause, refusal.number
+        is_puzzle = cause in _PUZZLES and not refusal.is_known
+        if (is_puzzle or cause not in FINAL) and self._name(refusal):
+            return True
         if cause == "output_limit" and not 0 < number < asked:
             number = asked // 2
             self.halved.add(cause)
@@ -163,8 +171,7 @@ class Ladder:
             self.able = self.able.without(cause, number)
             return True
         if self._rungs is None:
-            is_puzzle = cause in self.sure or (cause in PUZZLES and not refusal.is_known)
-            self._rungs = iter(_HINTS.get(cause, _LADDER if is_puzzle else ()))
+            self._rungs = iter(self._all_rungs(cause, is_puzzle=is_puzzle or cause in self.sure))
         told = _without(self._usual, self.sure)
         for rung in self._rungs:
             able = _without(told, dict.fromkeys(rung, 0))
@@ -172,6 +179,25 @@ class Ladder:
                 self.able, self.guessed = able, rung
                 return True
         return False
+
+    def _name(self, refusal: Refusal) -> bool:
+        """Leave out the fields of the options that a refusal names; False if it names none."""
+        sent = {name: v for name, v in self.extra.items() if name not in self.able.refused}
+        named = options.refused(sent, f"{refusal.sentence} {refusal.codes}")
+        for cause in _causes(named):
+            self.sure[cause] = 0
+            self.able = self.able.without(cause)
+        return bool(named)
+
+    def _all_rungs(self, cause: str, *, is_puzzle: bool) -> Iterable[tuple[str, ...]]:
+        """What to leave out, one after the other, when nobody knows more than this cause."""
+        if cause in _HINTS:
+            return _HINTS[cause]
+        fields = _causes(self.extra)
+        if is_puzzle:
+            one_by_one = ((each,) for each in _SUSPECTS)
+            return fields, *one_by_one, (*fields, *_SUSPECTS), ("history",)
+        return () if cause in FINAL else (fields,)
 
     def told(self, now: int) -> Facts:
         """What the service itself said about the model."""
@@ -186,6 +212,10 @@ class Ladder:
         return {each: Learned(now, guessed=True) for each in self.guessed if each not in _PASSING}
 
 
+def _causes(fields: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{FIELD}{name}" for name in sorted(fields))
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -195,6 +225,9 @@ def fitted(request: Request, able: Capabilities) -> Request:
         opening = Message("user", (Text(OPENING, note=True),))
         rest = (opening, *request.messages[request.begins :])
         request = replace(request, messages=rest, begins=0, folding=Folding())
+    if not able.refused.isdisjoint(request.extra):
+        taken = {name: v for name, v in request.extra.items() if name not in able.refused}
+        request = replace(request, extra=taken)
     thinks = able.reasoning in {"kept", "turn"}
     if able.images and able.tools and able.parallel and thinks and able.system:
         return request

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -16,11 +17,10 @@ import structlog
 from pydantic import NonNegativeInt, TypeAdapter
 
 from bot.agent.models import Usage, Window
-from bot.agent.models.capabilities import Capabilities, Facts, Learned, known
+from bot.agent.models.capabilities import WEEK, Capabilities, Facts, Learned, known
 from bot.clock import Clock, system_clock
 
 UNKNOWN_WINDOW = Window(max_input_tokens=0, max_output_tokens=8_192)
-MAX_AGE = 7 * 24 * 3600 * 1000  # milliseconds
 RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
 NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
 
@@ -58,7 +58,8 @@ class Catalog:
     """What is known of one endpoint's models. Nothing here raises.
 
     `fetch_window` asks the service for a model's sizes, 0 being one it does not tell;
-    `fetch_names` asks for the names of all models.
+    `fetch_names` asks for the names of all models. With other `options` of their requests it is
+    found out anew what they take.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Catalog:
         *,
         endpoint: str,
         known_names: tuple[str, ...] = (),
+        options: str = "",
         clock: Clock = system_clock,
     ) -> None:
         self._fetch_window = fetch_window
@@ -76,6 +78,7 @@ class Catalog:
         self._store = store
         self._endpoint = endpoint
         self._known_names = known_names
+        self._options = f":{zlib.crc32(options.encode()):x}" if options else ""
         self._clock = clock
         self._learned: dict[str, Facts] = {}  # by model
         self._records: dict[str, _Record] = {}  # by what they tell: "names", "window:<model>"
@@ -126,7 +129,7 @@ class Catalog:
     async def _stored(self, model: str) -> Facts:
         try:
             return _FACTS.validate_json(
-                await self._store.get(self._key(f"learned:{model}")) or "{}"
+                await self._store.get(self._key(f"learned:{model}{self._options}")) or "{}"
             )
         except Exception as error:  # noqa: BLE001 - then it is learned again
             log.warning("model.catalog_unreadable", error=type(error).__name__)
@@ -136,7 +139,7 @@ class Catalog:
         self._learned[model] = facts
         try:
             text = _FACTS.dump_json(dict(facts), exclude_defaults=True).decode()
-            await self._store.set(self._key(f"learned:{model}"), text)
+            await self._store.set(self._key(f"learned:{model}{self._options}"), text)
         except Exception as error:  # noqa: BLE001 - then this process alone knows it
             log.warning("model.catalog_not_kept", error=type(error).__name__)
 
@@ -175,7 +178,7 @@ class Catalog:
                 log.warning("model.catalog_unreadable", error=type(error).__name__)
         record = self._records.get(what, _NOTHING)
         # A clock that was set back makes a record from the future: that is old too.
-        is_old = not 0 <= self._clock() - record.at <= MAX_AGE
+        is_old = not 0 <= self._clock() - record.at <= WEEK
         failed = self._failed.get(what)
         may_try = failed is None or time.monotonic() - failed >= RETRY_AFTER
         if is_old and may_try and not self._closed and what not in self._fetches:

@@ -15,13 +15,8 @@ from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
 from bot.agent.models.openai_wire import CompletionReader, body_of
-from bot.agent.models.service import (
-    CATALOG_TIMEOUT,
-    MAX_RETRIES,
-    ServiceModel,
-)
+from bot.agent.models.service import MAX_RETRIES, ServiceModel
 from bot.agent.models.wire import Json
-from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import ModelError
@@ -109,19 +104,6 @@ class OpenAIModel(ServiceModel):
             ModelError: it does not tell them.
         """
         return conversing(entries(await self.ask("/models")))
-
-    async def ask(self, where: str, body: Json | None = None, /) -> Json:
-        """What the server answers, in its own API or another one below its address.
-
-        Raises:
-            ModelError: it does not answer, or with an error.
-        """
-        connection = await self.connection()
-        patience = CATALOG_TIMEOUT if body is None else self.config.timeout
-        try:
-            return mapping(await connection.ask(where, body, within=patience))
-        except Exception as error:
-            raise self.as_error(error) from error
 
     async def _name(self, model: str) -> str:
         """The name to ask for a model by, where its window was configured."""

@@ -38,6 +38,7 @@ _SHARES: Final[Mapping[Thinking, float]] = {"low": 0.25, "medium": 0.5, "high": 
 _LEAST_BUDGET: Final = 1024  # tokens; the API takes no less
 # What a refusal says of earlier messages and not of a field.
 _OF_HISTORY: Final = re.compile(r"messages[.\[]|thinking['\"`]? blocks?|signature", re.IGNORECASE)
+_OPTIONS: Final = {"temperature", "top_p", "thinking", "extra_body", "per_model"}
 _COMMON: Final = frozenset({"type", "enabled", "display"})  # keys that name no field by themselves
 
 
@@ -63,6 +64,12 @@ def fields(
         write = _to_claude if kind == ANTHROPIC else _to_completions
         found |= write(level, url, model, longest)
     return found | dict(config.extra_body)
+
+
+def written(config: ServiceConfig) -> str:
+    """These options of a service and of its models as text; empty without any."""
+    said = config.model_dump_json(include=_OPTIONS, exclude_defaults=True)
+    return "" if said == "{}" else said
 
 
 def refused(extra: Mapping[str, Any], words: str) -> frozenset[str]:

@@ -32,7 +32,7 @@ _WORDS: Final = frozenset(
     )
 )
 _CODES: Final = frozenset(
-    ("code", "type", "status", "error_code", "error_type", "status_code", "err_code")
+    ("code", "type", "status", "error_code", "error_type", "status_code", "err_code", "param")
 )
 _ECHOES: Final = frozenset(("input", "messages", "request", "body", "ctx"))  # of what was asked
 _QUOTES: Final = str.maketrans(dict.fromkeys('`"‘’“”´', "'"))
@@ -77,6 +77,7 @@ _ERRORS: Final[Mapping[str, type[ModelError]]] = {
     "too_large": errors.ModelTooLarge,
     "context_full": errors.ModelContextFull,
 }
+FINAL: Final = frozenset(_ERRORS)  # causes that lie in more than the form of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class Refusal:
     """What a service answered in place of a reply.
 
     `cause` is the table's word for it, empty when nobody knows; `number` a limit that it names;
-    `is_known` false when only the status tells the cause. `sentence` is what it said, uncut.
+    `is_known` false when only the status tells the cause. `sentence` is what it said, uncut, and
+    `codes` what it said in names, `param` for a field among them.
     """
 
     status: int
@@ -93,6 +95,7 @@ class Refusal:
     sentence: str = field(default="", repr=False)
     code: str = ""
     is_known: bool = True
+    codes: str = field(default="", repr=False)
 
     def error(self, request_id: str = "") -> ModelError:
         """Our error for it, which names the kind, the status and the request, and no words."""
@@ -125,6 +128,7 @@ def read(status: int, body: object) -> Refusal:
         sentence=": ".join(dict.fromkeys(" ".join(each.split()) for each in titles)),
         code=min((c for c in codes if _NAME.fullmatch(c)), key=str.isdecimal, default=""),
         is_known=bool(cause),
+        codes=" ".join(codes),
     )
 
 

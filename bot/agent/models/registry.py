@@ -369,31 +369,21 @@ def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
     return plugins.installed(kind).create(config, store)
 
 
-def configured(config: ModelsConfig, store: TextStore) -> dict[str, Model]:
-    """The services that are set up, by name.
-
-    Raises:
-        ConfigError: a package that brings one cannot be used.
-    """
-    return {
-        name: open_service(config.kind_of(name), service, store)
-        for name, service in config.services.items()
-        if config.is_set_up(name)
-    }
-
-
-def renewed(
-    before: ModelsConfig, running: Mapping[str, Model], config: ModelsConfig, store: TextStore
+def configured(
+    config: ModelsConfig,
+    store: TextStore,
+    before: ModelsConfig | None = None,
+    running: Mapping[str, Model] | None = None,
 ) -> dict[str, Model]:
-    """The services of another configuration: those that are as before are the ones that run.
+    """The services that are set up, by name: of those `running`, each that is as `before`.
 
     Raises:
         ConfigError: a package that brings one cannot be used.
     """
-    known = before.services
+    known = before.services if before is not None and running else dict[str, ServiceConfig]()
     return {
         name: running[name]
-        if name in running and known.get(name) == service
+        if running and name in running and known.get(name) == service
         else open_service(config.kind_of(name), service, store)
         for name, service in config.services.items()
         if config.is_set_up(name)

@@ -19,7 +19,6 @@ import structlog
 
 from bot.agent.models import Reply, Request, TextDelta, Window, options
 from bot.agent.models.capabilities import (
-    PUZZLES,
     Capabilities,
     Ladder,
     fitted,
@@ -31,6 +30,7 @@ from bot.agent.models.refusals import cleaned, is_failure
 from bot.agent.models.sse import DONE
 from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
 from bot.channel import reveal
+from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import (
@@ -83,7 +83,6 @@ class ServiceModel(ABC):
         self.clock = clock
         self.max_retries = max_retries
         self._loading: dict[_Way, asyncio.Task[Connection]] = {}
-        self._refused: dict[str, frozenset[str]] = {}  # fields that options add, by model
         self._closed = False
         self._thinks_first: set[str] = set()  # models that write only the end of a thought
         self.catalog = Catalog(
@@ -92,6 +91,7 @@ class ServiceModel(ABC):
             window_store,
             endpoint=self.url,
             known_names=() if self.has_own_endpoint else self.known_names,
+            options=options.written(config),
             clock=clock,
         )
 
@@ -155,11 +155,12 @@ class ServiceModel(ABC):
             ModelError: one of its subclasses for everything that can go wrong.
         """
         connection = await self.connection(request.model)
-        ladder = Ladder(await self.catalog.able(request.model, self.usual(request.model)))
-        if request.must_see and pictures_lost(request, ladder.able):
+        able = await self.catalog.able(request.model, self.usual(request.model))
+        if request.must_see and pictures_lost(request, able):
             raise ModelBlind
-        request = self._with_options(request, ladder.able)
-        asking = _Asking(self, request, ladder, await self._body(request, ladder.able))
+        request = self._with_options(request, able)
+        ladder = Ladder(able, request.extra)
+        asking = _Asking(self, request, ladder, await self.fitting(request, able))
         while True:
             reply = self.reader(request, waits=request.model in self._thinks_first)
             has_begun = False
@@ -177,7 +178,6 @@ class ServiceModel(ABC):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                asking.learn_options()
                 await self.catalog.learn(request.model, ladder.guesses(self.clock()))
                 await self.catalog.doubt(request.model, whole.usage)
                 yield replace(whole, left_out=left_out(request, ladder))
@@ -201,7 +201,8 @@ class ServiceModel(ABC):
         if (words := reply.end()) or reply.replaced:
             yield TextDelta(words, anew=reply.replaced)
 
-    async def _body(self, request: Request, able: Capabilities) -> bytes:
+    async def fitting(self, request: Request, able: Capabilities) -> bytes:
+        """The JSON that is sent for a request, without what its model does not take."""
         return await self.body(fitted(request, able), able)
 
     def as_error(self, failure: Exception, said: str = "") -> ModelError:
@@ -217,19 +218,13 @@ class ServiceModel(ABC):
         return error
 
     def _with_options(self, request: Request, able: Capabilities) -> Request:
-        """The request, with the fields that options add, but for those that were refused."""
+        """The request, with the fields that options add."""
         model, longest = request.model, self.longest(request, able)
         config = self.config.of_model(model)
         extra = options.fields(
             self.name, self.url, model, config, thinking=request.thinking, longest=longest
         )
-        refused = self._refused.get(model, frozenset())
-        return replace(request, extra={k: v for k, v in extra.items() if k not in refused})
-
-    def left_out_for(self, model: str, names: frozenset[str]) -> None:
-        """Leave out these fields of the options from now on: the service refused them."""
-        self._refused[model] = self._refused.get(model, frozenset()) | names
-        log.warning("model.options_refused", model=model, names=sorted(names))
+        return replace(request, extra=extra)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -279,6 +274,21 @@ class ServiceModel(ABC):
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error
 
+    async def ask(self, where: str, body: Json | None = None, /) -> Json:
+        """What the service answers at a path of its API, or at a whole address.
+
+        With a body it is posted. Answers that are no JSON object are empty.
+
+        Raises:
+            ModelError: it does not answer, or with an error.
+        """
+        connection = await self.connection()
+        patience = CATALOG_TIMEOUT if body is None else self.config.timeout
+        try:
+            return mapping(await connection.ask(where, body, within=patience))
+        except Exception as error:
+            raise self.as_error(error) from error
+
     def longest(self, request: Request, able: Capabilities) -> int:
         """The longest reply to ask for: no longer than the model can write."""
         known = self.catalog.known_output(request.model)
@@ -302,7 +312,6 @@ class _Asking:
     ladder: Ladder
     body: bytes
     tries: int = 0
-    refused: frozenset[str] = frozenset()  # fields of the options, as long as that may be why
     sent: set[int] = field(default_factory=set[int])  # hashes of bodies
 
     async def again(self, failure: Exception, *, has_begun: bool) -> float:
@@ -338,34 +347,14 @@ class _Asking:
         if refusal is None:
             return False
         self.sent.add(hash(self.body))
-        named = options.refused(request.extra, str(getattr(failure, "body", "")))
-        if named or (request.extra and refusal.cause in PUZZLES):
-            return await self._ask_for_less(named)
-        self.refused = frozenset()
         while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
-            self.body = await service.body(fitted(request, self.ladder.able), self.ladder.able)
+            self.body = await service.fitting(request, self.ladder.able)
             if hash(self.body) not in self.sent:
                 break
         await service.catalog.learn(request.model, self.ladder.told(service.clock()))
         if request.must_see and pictures_lost(request, self.ladder.able):
             raise ModelBlind from failure
-        if hash(self.body) in self.sent and request.extra:
-            return await self._ask_for_less(frozenset())
         return hash(self.body) not in self.sent
-
-    async def _ask_for_less(self, named: frozenset[str]) -> bool:
-        """Leave out the named fields of the options, or all of them; True."""
-        extra, able = self.request.extra, self.ladder.able
-        left = {name: extra[name] for name in extra if named and name not in named}
-        self.refused |= extra.keys() - left.keys()
-        self.request = replace(self.request, extra=left)
-        self.body = await self.service.body(fitted(self.request, able), able)
-        return True
-
-    def learn_options(self) -> None:
-        """Remember which fields of the options were left out, if the reply came of that."""
-        if self.refused:
-            self.service.left_out_for(self.request.model, self.refused)
 
 
 def _said(request: Request) -> str:

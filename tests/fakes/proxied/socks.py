@@ -1,4 +1,4 @@
-"""pproxy at the address of the first argument: its own program asks for a loop that is gone."""
+"""Serves pproxy at the address of the first argument, without its own choice of a loop."""
 
 import asyncio
 import sys
