@@ -40,7 +40,7 @@ from bot.gateway.admission import chat_moved, read_books
 from bot.gateway.channels import RunningChannels
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.memory import selftest
 from bot.memory.memory import INDEX, Memory
 from bot.memory.search import Searcher

@@ -13,7 +13,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from bot.identity.routing import OWNER
 from bot.memory import uses, versions
 from bot.sessions import approvals, compactions, entries, erasing, page_logins, removals, store
 from bot.sessions.removals import Removals
-from bot.storage import Transaction, backup, changes, files, upsert
+from bot.storage import Transaction, backup, changes, files
 from bot.storage.changes import Change, Part, Position
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import must_be_whole
+from bot.storage.meta import drop, keep, must_be_whole, text_of
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import mapped
 
@@ -288,59 +288,42 @@ async def _bring_back(
 ) -> None:
     """Do what a log says beyond a database, and tell of it; a kill on the way loses nothing."""
     columns = await database.read(changes.columns_of)
-    done = _Done(now, used or "", by_hand=used is None)
-    if later is not None:
-        done.missing, done.unread = later.missing, later.unread
+    missing, unread = (later.missing, later.unread) if later is not None else (0, 0)
+    begun = Restored(now, used or "", by_hand=used is None, missing=missing, unread=unread)
     before = await database.read(latest)
-    if before is not None and not before.is_whole:
-        done.add(before)
+    if before is not None and not before.is_whole:  # an earlier start was ended on the way
+        backup_, most = begun.backup or before.backup, max(missing, before.missing)
+        begun = replace(before, at=now, backup=backup_, missing=most)
+    done = _Done(begun)
     for batch in _batches(later.changes if later is not None else ()):
         work = partial(_apply, changes_=batch, columns=columns, done=done)
         await database.write(work)
     is_compact = await database.write(lambda tx: _end(tx, later, done, now))
     if not is_compact:
         await asyncio.to_thread(compact, database.path)
-    log.warning("storage.brought_back", entries=done.entries, missing=done.missing, **done.counts)
+    told = done.told(is_whole=True)
+    log.warning("storage.brought_back", entries=told.entries, missing=told.missing, **told.counts)
 
 
 @dataclass(slots=True)
 class _Done:
-    """What was brought back so far."""
+    """What was brought back: `before` this start, and the entries and rows of it."""
 
-    at: int
-    backup: str
-    by_hand: bool
-    missing: int = 0
-    unread: int = 0
+    before: Restored
     entries: int = 0
     rows: dict[str, set[tuple[object, ...]]] = field(
         default_factory=lambda: defaultdict[str, set[tuple[object, ...]]](set)
     )
-    more: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        names = sorted({*self.rows, *self.more})
-        return {name: len(self.rows[name]) + self.more.get(name, 0) for name in names}
-
-    def add(self, before: Restored) -> None:
-        """Count what an earlier start did that was ended on the way, too."""
-        self.backup, self.by_hand = self.backup or before.backup, before.by_hand
-        self.entries, self.more = before.entries, dict(before.counts)
-        self.missing, self.unread = max(self.missing, before.missing), before.unread
 
     def told(self, *, is_whole: bool) -> Restored:
         """As it is kept."""
-        return Restored(
-            self.at,
-            self.backup,
-            by_hand=self.by_hand,
-            entries=self.entries,
-            counts=self.counts,
-            missing=self.missing,
-            unread=self.unread,
-            is_whole=is_whole,
-        )
+        earlier = self.before.counts
+        counts = {
+            name: len(self.rows[name]) + earlier.get(name, 0)
+            for name in sorted({*self.rows, *earlier})
+        }
+        entries = self.before.entries + self.entries
+        return replace(self.before, entries=entries, counts=counts, is_whole=is_whole)
 
 
 def _batches(found: Sequence[Change]) -> Iterator[list[Change]]:
@@ -430,14 +413,14 @@ async def rebuilt(folder: Path, scratch: Path, clock: Clock) -> SqliteDatabase:
 def note(tx: Transaction, restored: Restored) -> None:
     """Keep the latest one, for the owner and for `confidant doctor`."""
     value = orjson.dumps(asdict(restored)).decode()
-    upsert(tx, "meta", ("key",), {"key": _KEY, "value": value, "updated_at": restored.at})
-    tx.execute("DELETE FROM meta WHERE key = ?", (_TOLD,))
+    keep(tx, _KEY, value, restored.at)
+    drop(tx, _TOLD)
 
 
 def latest(tx: Transaction) -> Restored | None:
     """The latest one, if the database was ever lost."""
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (_KEY,))
-    return Restored(**orjson.loads(rows[0][0])) if rows else None
+    value = text_of(tx, _KEY)
+    return Restored(**orjson.loads(value)) if value is not None else None
 
 
 def tell(tx: Transaction, language: str, now: int) -> bool:
@@ -446,7 +429,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     `language` is the configured one; "auto" is that of the owner's app.
     """
     restored = latest(tx)
-    if restored is None or tx.execute("SELECT 1 FROM meta WHERE key = ?", (_TOLD,)):
+    if restored is None or text_of(tx, _TOLD) is not None:
         return True
     chat = store.latest_direct(tx, OWNER)
     if chat is None:
@@ -454,7 +437,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     spoken = language_of(chat.locale if language == "auto" else language)
     address = Address(chat.channel, chat.account, chat.chat, chat.thread)
     outbox.add(tx, address, words(restored, spoken), now, kind="notice")
-    tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, '', ?)", (_TOLD, now))
+    keep(tx, _TOLD, "", now)
     return True
 
 

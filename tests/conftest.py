@@ -14,7 +14,8 @@ from structlog.dev import plain_traceback
 from structlog.testing import capture_logs
 
 from bot.storage import Database
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage.sqlite import SqliteDatabase, _connect_and_migrate
+from bot.storage.sqlite_sql import SqliteTransaction
 from tests.proofs.rounds import rounds
 
 if TYPE_CHECKING:
@@ -106,6 +107,14 @@ def empty_postgres_url(postgres_admin_url: str) -> Iterator[str]:
 
     with postgres.a_database(postgres_admin_url) as url:
         yield url
+
+
+@pytest.fixture
+def tx(tmp_path: Path) -> Iterator[SqliteTransaction]:
+    """A transaction on a new database in a file, for what takes no turn on a writer."""
+    connection = _connect_and_migrate(tmp_path / "confidant.db")
+    yield SqliteTransaction(connection)
+    connection.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

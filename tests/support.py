@@ -21,6 +21,7 @@ from bot.errors import ChannelError
 from bot.memory.search import Searcher
 from bot.messages import Message
 from bot.settings import Loaded, config_model
+from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 
 _numbers = itertools.count(1)
@@ -203,3 +204,13 @@ async def running(
     )
     async with App(config, plugins, parts) as app:
         yield Engine(app, memory, scripted, ticking, folder)
+
+
+@asynccontextmanager
+async def beside(folder: Path) -> AsyncIterator[SqliteDatabase]:
+    """The database of a folder, also while a program runs on it."""
+    database = await SqliteDatabase.open(folder / "confidant.db")
+    try:
+        yield database
+    finally:
+        await database.close()

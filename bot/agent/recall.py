@@ -183,7 +183,9 @@ class Recaller:
             self._part("search", until, self._search(view, words, now)),
         )
         most = self._config.max_results * SHOWN
-        return _assemble([*before, *notes], ranked(hits, said), known, budget, most)
+        return await asyncio.to_thread(  # messages may be long
+            lambda: _assemble([*before, *notes], ranked(hits, said), known, budget, most)
+        )
 
     async def _part(
         self, name: str, until: float, work: Coroutine[Any, Any, list[Find]]

@@ -15,7 +15,7 @@ from bot.config import Config
 from bot.errors import ConfidantError
 from bot.gateway.admission import read_books
 from bot.identity import ConversationResolver, MessageOrigin, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.invocation import confidant
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Invited

@@ -18,9 +18,9 @@ from bot.cli.common import load, local_time, reading
 from bot.identity.routing import OWNER
 from bot.sessions import reminders as once
 from bot.sessions import repeats
+from bot.sessions.recurrence import described
 from bot.sessions.reminders import Reminder
 from bot.sessions.repeats import Repeat, Run
-from bot.sessions.rule_words import described
 from bot.storage import Transaction
 from bot.unicode import harmless
 

@@ -17,9 +17,9 @@ from bot.cli.common import load, reading
 from bot.clock import DAY_MS
 from bot.context.report import grouped
 from bot.i18n import text
-from bot.identity.zone import local_zone
-from bot.money import KEPT_DAYS, Heading, ledger, prices
-from bot.money.ledger import Line
+from bot.identity.policy import local_zone
+from bot.money import KEPT_DAYS, Heading, counts, prices
+from bot.money.counts import Line
 from bot.money.prices import Prices
 from bot.storage import Transaction
 from bot.unicode import harmless
@@ -43,11 +43,11 @@ def show(
     headings = ALL if by is None else (by,)
 
     def look(tx: Transaction) -> Mapping[Heading, Sequence[Line]]:
-        return {each: ledger.lines(tx, each, since, zone, known) for each in headings}
+        return {each: counts.lines(tx, each, since, zone, known) for each in headings}
 
     found = reading(loaded, look)
     if as_json:
-        plain = {f"by_{name}": [ledger.plain(line) for line in found[name]] for name in headings}
+        plain = {f"by_{name}": [counts.plain(line) for line in found[name]] for name in headings}
         typer.echo(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode())
         return
     if not found[headings[0]]:
@@ -57,22 +57,22 @@ def show(
     for name in headings:
         console.print(_table(name, found[name]))
     typer.echo(f"Prices: [prices.models], else the list of {prices.LOOKED_UP}, in US dollars.")
-    if unpriced := ledger.total(found[headings[0]]).bill.unpriced:
+    if unpriced := counts.total(found[headings[0]]).bill.unpriced:
         typer.echo(harmless(text("en", "usage.unpriced", models=", ".join(unpriced))))
 
 
 def _table(by: Heading, lines: Sequence[Line]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_footer=True)
-    total = ledger.total(lines)
+    total = counts.total(lines)
     table.add_column(by, overflow="fold", footer=text("en", "usage.total"))
     for name, number in zip(
         ("runs", "input", "cached", "written", "output"), _numbers(total), strict=True
     ):
         table.add_column(text("en", f"usage.{name}"), justify="right", footer=number)
-    cost = ledger.cost_in_words("en", total)
+    cost = counts.cost_in_words("en", total)
     table.add_column(text("en", "usage.cost"), justify="right", footer=cost)
     for line in lines:
-        cost = ledger.cost_in_words("en", line)
+        cost = counts.cost_in_words("en", line)
         table.add_row(harmless(line.name), *_numbers(line), cost)
     return table
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import orjson
 
 from bot.cluster import tables
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, scalar
 
 _NODES = """SELECT name, version, facts,
     CAST(extract(epoch FROM started_at) * 1000 AS BIGINT),
@@ -94,7 +94,7 @@ class Census:
 
 def take(tx: Transaction) -> Census:
     """Look who is there; nobody in a database on which no node ever ran."""
-    if not tx.execute("SELECT to_regclass('nodes') IS NOT NULL")[0][0]:
+    if not scalar(tx, "SELECT to_regclass('nodes') IS NOT NULL"):
         return Census()
     held = {_lock_id(row) for row in tx.execute(_LOCKS)}
     owned: dict[str, list[str]] = {}
@@ -121,8 +121,8 @@ def take(tx: Transaction) -> Census:
         nodes=nodes,
         jobs=jobs,
         oldest_job=oldest,
-        messages=int(tx.execute(_MESSAGES)[0][0]),
-        texts=int(tx.execute(_TEXTS)[0][0]),
+        messages=scalar(tx, _MESSAGES),
+        texts=scalar(tx, _TEXTS),
         unowned=tuple(name for name, _ in fences if name not in there),
     )
 
@@ -152,13 +152,10 @@ def differing(found: Census, within: float) -> tuple[str, ...]:
 
 def alive(tx: Transaction, within: float) -> int:
     """How many nodes gave a sign of life within so many seconds; none where none ever ran."""
-    if not tx.execute("SELECT to_regclass('nodes') IS NOT NULL")[0][0]:
+    if not scalar(tx, "SELECT to_regclass('nodes') IS NOT NULL"):
         return 0
-    rows = tx.execute(
-        "SELECT count(*) FROM nodes WHERE beat_at > clock_timestamp() - make_interval(secs => ?)",
-        (within,),
-    )
-    return int(rows[0][0])
+    late = "beat_at > clock_timestamp() - make_interval(secs => ?)"
+    return scalar(tx, f"SELECT count(*) FROM nodes WHERE {late}", within)
 
 
 def _lock_id(row: Row) -> int:

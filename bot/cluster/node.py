@@ -30,7 +30,7 @@ from bot.cluster.signals import Hearing, Mentioned, NodeSignals, Told
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageError
 from bot.fencing import Fence
-from bot.storage import postgres_direct
+from bot.storage import postgres_server
 from bot.storage.meta import must_be_whole
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import PREPARED_AFTER, place_of, when_there
@@ -118,7 +118,7 @@ class Node:
         node = cls(url, clock, gone_after, direct)
         place = place_of(direct, "direct_url") if direct else node.database.place
         try:
-            await when_there(place, partial(postgres_direct.check, url, direct))
+            await when_there(place, partial(postgres_server.check, url, direct))
             await node.database.start(takeover.prepare, cluster=cluster, wait=True)
             await node.database.read(must_be_whole)
             await node._register()

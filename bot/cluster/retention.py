@@ -104,7 +104,7 @@ class Retention:
             lambda tx: (artifacts.before(tx, before), compactions.before(tx, before))
         )
         for at in range(0, len(ids), SLICE):
-            await self._database.write(partial(artifacts.drop_old, ids=ids[at : at + SLICE]))
+            await self._database.write(partial(artifacts.remove, ids=ids[at : at + SLICE]))
         for at in range(0, len(names), SLICE):
             await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
         self._cleared = last

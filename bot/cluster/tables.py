@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from hashlib import blake2b
 
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, scalar
 
 CHANNEL = "confidant"  # what NOTIFY and LISTEN are about
 
@@ -53,7 +53,7 @@ _PRUNE_LANES = """WITH slice AS (
 
 def take(tx: Transaction, name: str, node: str) -> int:
     """Take something over; the epoch that holds for it from now on, and no other."""
-    return int(tx.execute(TAKE.replace("%s", "?"), (name, node))[0][0])
+    return scalar(tx, TAKE.replace("%s", "?"), name, node)
 
 
 async def prune_lanes(database: Database) -> None:
@@ -71,7 +71,7 @@ async def prune_lanes(database: Database) -> None:
 
 def _prune_slice(tx: Transaction, after: str) -> str | None:
     """Prune some fences of lanes: the name of the last that was looked at, None at the end."""
-    last = tx.execute(_PRUNE_LANES, (after, SLICE, LANE_KEPT_HOURS))[0][0]
+    last = scalar(tx, _PRUNE_LANES, after, SLICE, LANE_KEPT_HOURS)
     return None if last is None else str(last)
 
 

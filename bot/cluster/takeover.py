@@ -12,7 +12,7 @@ import structlog
 
 from bot.cluster import tables
 from bot.sessions import inbox
-from bot.storage import Transaction, postgres_schema
+from bot.storage import Transaction, postgres_schema, scalar
 from bot.storage.postgres_sql import PostgresTransaction
 
 # Of the same role as ours, which needs no further right. They hold its locks, and what it has begun
@@ -76,7 +76,7 @@ def application(node: str) -> str:
 def prepare(tx: PostgresTransaction) -> None:
     """Make the tables that many nodes need, if they are missing."""
     postgres_schema.once(tx, "nodes", tables.STATEMENTS)
-    if tx.execute("SELECT to_regclass('procrastinate_jobs') IS NULL")[0][0]:
+    if scalar(tx, "SELECT to_regclass('procrastinate_jobs') IS NULL"):
         sql = resources.files("procrastinate").joinpath("sql", "schema.sql").read_text("utf-8")
         tx.connection.execute(sql.encode())
         # A NOTIFY for each job would be one for each row; ours is one for each transaction.
@@ -103,8 +103,7 @@ def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
         (node, version),
     )
     epoch = tables.take(tx, tables.of_node(node), node)
-    now = tx.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")[0][0]
-    return epoch, int(now)
+    return epoch, scalar(tx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 def give_up(tx: Transaction, node: str) -> None:

@@ -18,9 +18,9 @@ from bot.context.report import grouped
 from bot.delivery import outbox
 from bot.i18n import text
 from bot.identity import ConversationResolver
-from bot.money import counts, prices, words
+from bot.money import counts, limits, prices
 from bot.money.allowance import Allowance
-from bot.money.periods import Period, period
+from bot.money.limits import Period, period
 from bot.money.prices import Bill
 from bot.sessions import search, store, unsaved
 from bot.sessions.due_time import shown
@@ -225,7 +225,7 @@ class UsageCommands:
             lines.append(_said(call, "others", count=used.others))
         balance = await self._allowance.of(call.conversation)
         lines += [
-            f"- {words.line(call.language, each, zone)}"
+            f"- {limits.line(call.language, each, zone)}"
             for each in balance.standings
             if each.limit.whose == "person" or call.conversation.is_owner
         ]

@@ -13,12 +13,11 @@ from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.link import may_manage
 from bot.i18n import text
-from bot.sessions import due_time, reminders, repeats, zone_names, zones
+from bot.sessions import due_time, reminders, repeats, zones
 from bot.sessions.due_time import Every, Problem, When, shown
-from bot.sessions.recurrence import MIN_TASK_MINUTES
+from bot.sessions.recurrence import MIN_TASK_MINUTES, described
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Reminder, ReplyTarget
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
-from bot.sessions.rule_words import described
 from bot.sessions.store import Session
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
@@ -259,9 +258,9 @@ class TimezoneCommands:
 
             return forget
         # The names of zones are read from the disk.
-        zone = await asyncio.to_thread(zone_names.zone_named, call.rest)
+        zone = await asyncio.to_thread(zones.zone_named, call.rest)
         if zone is None:
-            meant = await asyncio.to_thread(zone_names.meant, call.rest)
+            meant = await asyncio.to_thread(zones.meant, call.rest)
             key = "meant" if meant else "unknown"
             return saying(text(call.language, f"timezone.{key}", zone=meant))
 
@@ -292,4 +291,4 @@ def _usual(call: Call) -> str:
 
 def _told(call: Call, key: str, zone: ZoneInfo) -> str:
     time = f"{moment(call.now, zone):%H:%M}"
-    return text(call.language, f"timezone.{key}", zone=zone_names.spoken(zone), time=time)
+    return text(call.language, f"timezone.{key}", zone=zones.spoken(zone), time=time)

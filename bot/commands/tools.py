@@ -10,7 +10,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import call_of
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.i18n import catalog, text
-from bot.identity.rights import Permission
+from bot.identity.access import Permission
 from bot.sessions import approvals
 from bot.sessions.approvals import Question
 from bot.sessions.store import Session

@@ -51,7 +51,7 @@ from bot.memory.forgetter import Forgetter
 from bot.memory.lookup import Lookup
 from bot.memory.memory import INDEX
 from bot.money.allowance import Allowance
-from bot.money.measuring import measure
+from bot.money.counts import measure
 from bot.money.prices import Prices
 from bot.push.pusher import Pusher
 from bot.sessions.artifacts import ArtifactStore

@@ -28,7 +28,7 @@ from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
 from bot.doctor.channels import examined
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.memory.growth import MemoryGrowth
 from bot.memory.lookup import Lookup
 from bot.push.pusher import Endpoints, Pusher

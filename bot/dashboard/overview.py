@@ -25,11 +25,11 @@ from bot.dashboard.pages import Visits, sent
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.memory.growth import MemoryGrowth
 from bot.money.days import SETTLED_MS, Day, last_days
-from bot.sessions import store, traffic
-from bot.sessions.traffic import Traffic, Waiting
+from bot.sessions import inbox, store
+from bot.sessions.inbox import Traffic, Waiting
 from bot.storage import Database, Transaction
 
 DAYS: Final = 30
@@ -89,11 +89,11 @@ class OverviewPages:
     def _look(self, tx: Transaction) -> _Found:
         now, known = self._clock(), self._settled
         found = [
-            (day, known.get(day.start) or traffic.traffic(tx, day.start, day.end))
+            (day, known.get(day.start) or inbox.traffic(tx, day.start, day.end))
             for day in last_days(now, self._zone, DAYS)
         ]
         self._settled = {day.start: each for day, each in found if day.end + SETTLED_MS <= now}
-        return found, traffic.waiting(tx)
+        return found, inbox.backlog(tx)
 
 
 def _messages(language: str, found: Sequence[tuple[Day, Traffic]]) -> Picture | None:

@@ -18,12 +18,12 @@ from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.dashboard.pages import Visits
 from bot.i18n import text
+from bot.identity.policy import local_zone
 from bot.identity.routing import OWNER
-from bot.identity.zone import local_zone
-from bot.money import Heading, days, ledger, prices
+from bot.money import Heading, counts, days, prices
 from bot.money.allowance import Allowance
+from bot.money.counts import Line
 from bot.money.days import DayUsage, UsageDays, Used
-from bot.money.ledger import Line
 from bot.money.limits import Standing
 from bot.storage import Database
 
@@ -124,7 +124,7 @@ class UsagePages:
             date=prices.LOOKED_UP,
             pictures=self._pictures(language, used) if is_used else [],
             tables=[_table(language, by, lines[by]) for by in lines] if is_used else [],
-            unpriced=ledger.total(lines["model"]).bill.unpriced,
+            unpriced=counts.total(lines["model"]).bill.unpriced,
             **values,
         )
 
@@ -134,7 +134,7 @@ class UsagePages:
         body: dict[str, Any] = {
             "days": DAYS,
             "prices_of": str(prices.LOOKED_UP),
-            **{f"by_{name}": [ledger.plain(line) for line in lines[name]] for name in HEADINGS},
+            **{f"by_{name}": [counts.plain(line) for line in lines[name]] for name in HEADINGS},
         }
         return web.json_response(body, headers={"Cache-Control": "no-store"})
 
@@ -206,7 +206,7 @@ def _name(language: str, person: str) -> str:
 def _bounded(people: Sequence[Line], others: str) -> Sequence[Line]:
     if len(people) <= MOST_PEOPLE:
         return people
-    rest = ledger.total(people[MOST_PEOPLE:])
+    rest = counts.total(people[MOST_PEOPLE:])
     return [*people[:MOST_PEOPLE], Line(others, rest.runs, rest.bill)]
 
 
@@ -235,7 +235,7 @@ def _table(language: str, by: Heading, lines: Sequence[Line]) -> Mapping[str, An
         "caption": text(language, f"usage.by.{by}"),
         "head": [text(language, f"usage.{name}") for name in (by, *_NUMBERS)],
         "rows": [_row(language, line, line.name) for line in lines],
-        "total": _row(language, ledger.total(lines), text(language, "usage.total")),
+        "total": _row(language, counts.total(lines), text(language, "usage.total")),
     }
 
 
@@ -248,4 +248,4 @@ def _row(language: str, line: Line, name: str) -> Sequence[str]:
         usage.cache_write_tokens,
         usage.output_tokens,
     )
-    return (name, *map(grouped, numbers), ledger.cost_in_words(language, line))
+    return (name, *map(grouped, numbers), counts.cost_in_words(language, line))

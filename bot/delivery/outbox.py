@@ -5,18 +5,14 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import orjson
 
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.coordination import account_name
-from bot.storage import Row, Transaction, fulltext
-from bot.storage.addressed import HERE, place
-
-_COLUMNS = (
-    "id, channel, account, chat, thread, kind, text, reply_to, pieces_sent, entry, created_at, "
-    "extra, tries, language, asker"
-)
+from bot.storage import Transaction, fulltext, marks
+from bot.storage.records import HERE, Records, packed, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +47,8 @@ class Letter:
     """One text for one address; it may take several pieces.
 
     `entry` is the id of the transcript entry it tells, or empty. Times are ms since the epoch.
-    `tries` counts the sends of its next piece that failed, `parked` says that it was taken out of
-    its place in the order for that. `language` is the one to speak there of what becomes of it,
-    `asker` whom it is for where several people talk.
+    `tries` counts the sends of its next piece that failed. `language` is the one to speak there of
+    what becomes of it, `asker` whom it is for where several people talk.
     """
 
     id: int
@@ -68,7 +63,12 @@ class Letter:
     tries: int = 0
     language: str = ""
     asker: str = ""
-    parked: bool = False
+    state: Literal["waiting", "parked", "sent"] = "waiting"
+
+    @property
+    def parked(self) -> bool:
+        """True when it was taken out of its place in the order, for sends that failed."""
+        return self.state == "parked"
 
     @property
     def queue(self) -> Queue:
@@ -101,6 +101,39 @@ class Backlog:
     refused: int = 0
 
 
+def _to_json(extra: Extra) -> str:
+    if extra == NOTHING:
+        return ""
+    buttons = [(button.label, button.command) for button in extra.buttons]
+    files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
+    found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
+    found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
+    return orjson.dumps({name: value for name, value in found.items() if value}).decode()
+
+
+def _from_json(text: str) -> Extra:
+    if not text:
+        return NOTHING
+    raw = orjson.loads(text)
+    return Extra(
+        tuple(Button(*each) for each in raw.get("buttons", ())),
+        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
+        raw.get("draft", ""),
+        raw.get("aloud", ""),
+        raw.get("begins", ""),
+        tuple(raw.get("failed", ())),
+    )
+
+
+LETTERS: Final = Records(
+    "outbox",
+    Letter,
+    "error",
+    is_numbered=True,
+    extra=packed("extra", _from_json, _to_json),
+)
+
+
 def add(
     tx: Transaction,
     address: Address,
@@ -115,29 +148,18 @@ def add(
     asker: str = "",
 ) -> Letter:
     """Store a text to send; hand the result to `Delivery.post` once it is committed."""
-    row = tx.execute(
-        "INSERT INTO outbox(channel, account, chat, thread, kind, text, reply_to, state, "
-        "pieces_sent, entry, created_at, error, extra, language, asker) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0, ?, ?, '', ?, ?, ?) "
-        "RETURNING id",
-        (*place(address), kind, text, reply_to, entry, now, _to_json(extra), language, asker),
-    )[0]
-    id_: int = row[0]
-    tx.publish("outbox", account_name(address.channel, address.account))
     kept = extra or NOTHING
-    return Letter(
-        id_, address, kind, text, reply_to, 0, entry, now, kept, language=language, asker=asker
+    letter = Letter(
+        0, address, kind, text, reply_to, 0, entry, now, kept, language=language, asker=asker
     )
+    tx.publish("outbox", account_name(address.channel, address.account))
+    return LETTERS.add(tx, letter, "")
 
 
 def waiting(tx: Transaction, queue: Queue, limit: int) -> list[Letter]:
     """What waits in a queue, in order."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM outbox WHERE {HERE} AND asker = ? AND state = 'waiting' "
-        "ORDER BY id LIMIT ?",
-        (*place(queue.address), queue.asker, limit),
-    )
-    return [_letter(row) for row in rows]
+    here = f"{HERE} AND asker = ? AND state = 'waiting'"
+    return LETTERS.where(tx, here, *place(queue.address), queue.asker, limit, order="id LIMIT ?")
 
 
 def queues(tx: Transaction) -> list[Queue]:
@@ -197,7 +219,7 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
         "SELECT id, text, extra FROM outbox WHERE state IN ('waiting', 'parked') AND EXISTS "
         "(SELECT 1 FROM sessions WHERE sessions.channel = outbox.channel "
         "AND sessions.account = outbox.account AND sessions.chat = outbox.chat "
-        f"AND sessions.thread = outbox.thread AND key IN ({','.join('?' * len(keys))}))",
+        f"AND sessions.thread = outbox.thread AND key IN ({marks(keys)}))",
         tuple(keys),
     )
     held = [
@@ -213,23 +235,17 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
 
 def is_there(tx: Transaction, letter: int) -> bool:
     """False for a text that was sent, withdrawn or dropped."""
-    rows = tx.execute("SELECT 1 FROM outbox WHERE id = ? AND state <> 'sent'", (letter,))
-    return bool(rows)
+    return LETTERS.count(tx, "id = ? AND state <> 'sent'", letter) > 0
 
 
 def to_try_again(tx: Transaction, limit: int) -> list[Letter]:
     """Parked texts that may still get through: those that were tried least, oldest first."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM outbox WHERE state = 'parked' AND again = 1 "
-        "ORDER BY tries, id LIMIT ?",
-        (limit,),
-    )
-    return [replace(_letter(row), parked=True) for row in rows]
+    return LETTERS.where(tx, "state = 'parked' AND again = 1", limit, order="tries, id LIMIT ?")
 
 
 def waiting_again(tx: Transaction) -> int:
     """How many parked texts are tried again later."""
-    return int(tx.execute("SELECT count(*) FROM outbox WHERE state = 'parked' AND again = 1")[0][0])
+    return LETTERS.count(tx, "state = 'parked' AND again = 1")
 
 
 def parked_by_channel(tx: Transaction) -> list[tuple[str, bool, int]]:
@@ -275,47 +291,11 @@ def move(tx: Transaction, address: Address, chat: str) -> int:
 
 def parked(tx: Transaction, address: Address) -> int:
     """How many texts could never be sent to an address."""
-    return int(
-        tx.execute(
-            f"SELECT count(*) FROM outbox WHERE {HERE} AND state = 'parked'", place(address)
-        )[0][0]
-    )
+    return LETTERS.count(tx, f"{HERE} AND state = 'parked'", *place(address))
 
 
 def prune(tx: Transaction, before: int) -> None:
     """Drop what was sent, or given up for good, before a moment."""
     tx.execute(
         "DELETE FROM outbox WHERE state <> 'waiting' AND again = 0 AND done_at < ?", (before,)
-    )
-
-
-def _letter(row: Row) -> Letter:
-    id_, channel, account, chat, thread, *rest, extra, tries, language, asker = row
-    address = Address(channel, account, chat, thread)
-    return Letter(
-        id_, address, *rest, extra=_from_json(extra), tries=tries, language=language, asker=asker
-    )
-
-
-def _to_json(extra: Extra | None) -> str:
-    if extra is None or extra == NOTHING:
-        return ""
-    buttons = [(button.label, button.command) for button in extra.buttons]
-    files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
-    found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
-    found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
-    return orjson.dumps({name: value for name, value in found.items() if value}).decode()
-
-
-def _from_json(text: str) -> Extra:
-    if not text:
-        return NOTHING
-    raw = orjson.loads(text)
-    return Extra(
-        tuple(Button(*each) for each in raw.get("buttons", ())),
-        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
-        raw.get("draft", ""),
-        raw.get("aloud", ""),
-        raw.get("begins", ""),
-        tuple(raw.get("failed", ())),
     )

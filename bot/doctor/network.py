@@ -20,7 +20,7 @@ from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
 from bot.doctor.setup import Setup
 from bot.errors import StorageError, StorageNotMade
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.storage import Transaction, files
 
 TIMEOUT: Final = 5.0  # seconds for one answer

@@ -29,7 +29,7 @@ from bot.sessions import repeats, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup_state
 from bot.storage.backup_state import BackupState
-from bot.storage.meta import keep, text_of
+from bot.storage.meta import drop, keep, text_of, under
 from bot.unit_of_work import Committer, UnitOfWork
 
 LOOK_SECONDS: Final = 60.0
@@ -218,11 +218,7 @@ def words(findings: Sequence[Finding], language: str) -> str:
 
 def downs(tx: Transaction) -> list[Down]:
     """Every account that was last seen down."""
-    size = len(_DOWN)
-    rows = tx.execute(
-        "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key", (size, _DOWN)
-    )
-    return [Down(str(key)[size:], *map(int, str(value).split())) for key, value in rows]
+    return [Down(name, *map(int, said.split())) for name, said in under(tx, _DOWN).items()]
 
 
 def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
@@ -235,7 +231,7 @@ def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
         keep(tx, f"{_DOWN}{account}", f"{since} {now}", now)
     for account, each in known.items():
         if account not in gone and now - each.seen > SEEN_MS:
-            tx.execute("DELETE FROM meta WHERE key = ?", (f"{_DOWN}{account}",))
+            drop(tx, f"{_DOWN}{account}")
 
 
 def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:

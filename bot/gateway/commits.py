@@ -30,7 +30,7 @@ from bot.identity.routing import OWNER
 from bot.memory import forgettings
 from bot.messages import Message, Text, ToolUse, without_thoughts
 from bot.money import allowance
-from bot.money import words as limit_words
+from bot.money import limits as limit_words
 from bot.money.counts import Spent
 from bot.money.limits import Standing
 from bot.money.prices import Prices

@@ -9,7 +9,7 @@ comes to is said where the task was made, and noted there as the bot's words, wi
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import structlog
 
@@ -211,20 +211,8 @@ class TaskRunner:
     def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""
         repeat, origin = run.repeat, run.repeat.origin
-        inbound = Inbound(
-            channel=origin.channel,
-            account=origin.account,
-            chat=origin.chat,
-            chat_type="direct" if run.conversation.is_direct else "group",
-            sender=origin.sender,
-            message_id="",
-            text=repeat.text,
-            sent_at=self._clock(),
-            thread=origin.thread,
-            parent=origin.parent,
-            server=origin.server,
-            locale=origin.locale,
-        )
+        origin = replace(origin, chat_type="direct" if run.conversation.is_direct else "group")
+        inbound = Inbound(**asdict(origin), message_id="", text=repeat.text, sent_at=self._clock())
         session = run.session_id
         return QueuedMessage(0, run.conversation.key, session, inbound, run.conversation)
 

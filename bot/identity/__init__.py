@@ -7,10 +7,21 @@ from bot.identity.access import AccessDecision
 from bot.identity.conversation import Conversation, ConversationResolver, resolve
 from bot.identity.message import Parsed
 from bot.identity.policy import Policy, PolicySnapshot
-from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
+from bot.identity.values import (
+    MANY,
+    ORIGIN,
+    Activation,
+    Books,
+    ChatRef,
+    Link,
+    MessageOrigin,
+    Place,
+    Seat,
+)
 
 __all__ = [
     "MANY",
+    "ORIGIN",
     "AccessDecision",
     "Activation",
     "Books",

@@ -12,10 +12,9 @@ from zoneinfo import ZoneInfo
 from bot.channel import Address, ChannelConfig, Inbound
 from bot.i18n import language_of
 from bot.identity import access, routing
-from bot.identity.access import AccessDecision
+from bot.identity.access import AccessDecision, ToolRights, rights_of
 from bot.identity.message import Parsed, addressed, command_of, parse
 from bot.identity.policy import Policy, PolicySnapshot
-from bot.identity.rights import ToolRights, rights_of
 from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 from bot.identity.view import MemoryView, Subject, permits, view_for
 
@@ -154,29 +153,18 @@ def resolve(
         name = policy.config.agent.name
         is_addressed = addressed(settings, inbound, wish, name, is_command=is_own)
     language = settings.language or policy.config.agent.language
+    at = (origin.channel, origin.account, origin.chat, origin.thread)
     return Conversation(
         origin=origin,
         place=Place(
-            key=key,
-            person=person.identity if direct else "",
-            channel=origin.channel,
-            account=origin.account,
-            chat=origin.chat,
-            thread=origin.thread,
-            chat_type=origin.chat_type,
-            sender=origin.sender,
+            key, person.identity if direct else "", *at, origin.chat_type, sender=origin.sender
         ),
-        address=Address(origin.channel, origin.account, origin.chat, origin.thread),
+        address=Address(*at),
         is_direct=direct,
         seat=person.seat,
         person=person.identity,
         is_owner=person.is_owner,
-        view=view_for(
-            section.scope,
-            subject,
-            people=people,
-            is_owner=person.is_owner,
-        ),
+        view=view_for(section.scope, subject, people=people, is_owner=person.is_owner),
         rights=rights_of(policy.config.tools.rules, subject, people, is_owner=person.is_owner),
         language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.

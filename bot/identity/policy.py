@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import structlog
+import tzlocal
 
 from bot.channel import ChannelConfig, InChat, ScopeConfig
 from bot.config import Config, SessionConfig
@@ -153,3 +156,17 @@ def _section(config: Config, section: ChannelConfig) -> AccountSettings:
     if section.dm_scope and section.dm_scope != session.dm_scope:
         session = session.model_copy(update={"dm_scope": section.dm_scope})
     return AccountSettings(section, section.scope.within(config.scope), session)
+
+
+log = structlog.get_logger(__name__)
+
+
+def local_zone(config: Config) -> ZoneInfo:
+    """The configured time zone, or this machine's own."""
+    if config.agent.timezone:
+        return ZoneInfo(config.agent.timezone)
+    try:
+        return tzlocal.get_localzone()
+    except (ZoneInfoNotFoundError, ValueError):
+        log.warning("clock.no_zone", used="UTC")
+        return ZoneInfo("UTC")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
-from bot.channel import Address, Inbound
+import orjson
+
+from bot.channel import Address
+from bot.storage.records import packed
 
 MAX_CHOSEN = 20_000  # rooms with a choice of their own; an older one is as if it had not been made
 MANY = "*"  # in the place of a session's sender: several people wrote in what is a direct chat
@@ -41,19 +45,9 @@ class MessageOrigin:
     locale: str = ""
 
     @classmethod
-    def of(cls, inbound: Inbound) -> MessageOrigin:
-        """The origin of a message."""
-        return cls(
-            inbound.channel,
-            inbound.account,
-            inbound.chat,
-            inbound.chat_type,
-            inbound.sender,
-            inbound.thread,
-            inbound.parent,
-            inbound.server,
-            inbound.locale,
-        )
+    def of(cls, said: object) -> MessageOrigin:
+        """The origin of what has fields of the same names: a message, or a session."""
+        return cls(*_ORIGIN_OF(said))
 
     @property
     def seat(self) -> Seat:
@@ -64,6 +58,21 @@ class MessageOrigin:
     def chat_ref(self) -> ChatRef:
         """The chat it was said in."""
         return (self.channel, self.account, self.chat)
+
+
+_ORIGIN_OF = attrgetter(*(each.name for each in fields(MessageOrigin)))
+
+
+def _unpacked(text: str) -> MessageOrigin | None:
+    return MessageOrigin(**orjson.loads(text)) if text else None
+
+
+def _packed(origin: MessageOrigin | None) -> str:
+    return orjson.dumps(asdict(origin)).decode() if origin is not None else ""
+
+
+ORIGIN: Final = packed("origin", _unpacked, _packed)
+"""How tables keep one, or none: as JSON, in a column of this name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,14 @@ in the very transaction that writes whether there were others since.
 from __future__ import annotations
 
 from bot.memory.note_store import Watch
-from bot.storage import Transaction
+from bot.storage import Transaction, scalar, scalars
 
 KEPT_MS = 3_600_000  # words are cleared after so long: no turn that began before is at work still
 
 
 def last(tx: Transaction, space: str) -> int:
     """The number of a space's last forgetting; 0 when there was none."""
-    found = tx.execute("SELECT coalesce(max(number), 0) FROM forgettings WHERE space = ?", (space,))
-    return int(found[0][0])
+    return scalar(tx, "SELECT coalesce(max(number), 0) FROM forgettings WHERE space = ?", space)
 
 
 def tell(tx: Transaction, space: str, words: str, now: int) -> None:
@@ -31,11 +30,8 @@ def heard(tx: Transaction, watch: Watch) -> tuple[str, ...]:
     """What was forgotten since a watch began; an empty text stands for words that were cleared."""
     if watch.number is None:
         return tuple(watch.words)
-    rows = tx.execute(
-        "SELECT words FROM forgettings WHERE space = ? AND number > ? ORDER BY number",
-        (watch.space, watch.number),
-    )
-    return tuple(dict.fromkeys((*watch.words, *(str(row[0]) for row in rows))))
+    since = "SELECT words FROM forgettings WHERE space = ? AND number > ? ORDER BY number"
+    return tuple(dict.fromkeys((*watch.words, *scalars(tx, since, watch.space, watch.number))))
 
 
 def clear(tx: Transaction, now: int) -> None:

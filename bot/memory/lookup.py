@@ -6,6 +6,7 @@ told when there is nothing, and not to be shown first that they asked for it bef
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
@@ -17,6 +18,7 @@ from bot.memory import layout, listing, markdown
 from bot.memory.memory import Memory
 from bot.memory.search import Findings, Hit
 from bot.sessions import search
+from bot.sessions.entries import Entry
 from bot.storage import Database
 
 ASKED = 3  # times as many passages as are shown: some are left out
@@ -53,15 +55,20 @@ class Lookup:
         ]
         ids = [hit.path for hit in hits if not is_note(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
-        told = {
-            each.id: each.kind == "message" and sentences.only_asks(each.text)
-            for each in said
-            if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
-        }
+        told = await asyncio.to_thread(_asking, said)
         fit = _once(hit for hit in hits if is_note(hit) or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
         shown = listing.fitting(fit, self._most) if found.many else fit[: self._most]
         return replace(found, hits=tuple(shown))
+
+
+def _asking(said: Iterable[Entry]) -> dict[str, bool]:
+    """What people said and what sums it up, by id: whether it only asks; runs in a thread."""
+    return {
+        each.id: each.kind == "message" and sentences.only_asks(each.text)
+        for each in said
+        if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
+    }
 
 
 def _once(hits: Iterable[Hit]) -> list[Hit]:

@@ -15,8 +15,8 @@ from bot.config import Config
 from bot.coordination import Coordination, Shared
 from bot.errors import StorageError
 from bot.identity import routing
+from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
-from bot.identity.zone import local_zone
 from bot.memory import claims, embed, layout, markdown
 from bot.memory.claims import Claim
 from bot.memory.embed import Embedder

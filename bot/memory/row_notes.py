@@ -31,7 +31,7 @@ from bot.memory.note_store import (
     Watch,
     must_fit,
 )
-from bot.storage import SharedDatabase, Transaction
+from bot.storage import SharedDatabase, Transaction, marks
 
 T = TypeVar("T")
 
@@ -176,8 +176,8 @@ class RowNotes:
         templates = workspace_folders.templates()
 
         def work(tx: Transaction) -> int:
-            marks = ",".join("?" * len(layout.BOOTSTRAP))
-            if tx.execute(f"SELECT 1 FROM notes WHERE path IN ({marks})", layout.BOOTSTRAP):
+            among = f"path IN ({marks(layout.BOOTSTRAP)})"
+            if tx.execute(f"SELECT 1 FROM notes WHERE {among}", layout.BOOTSTRAP):
                 return 0
             for name, text in templates.items():
                 _put(tx, name, text, 0, self._clock())

@@ -25,7 +25,7 @@ from bot.memory.memory import Memory
 from bot.sessions.erasing import ASKED
 from bot.storage import Database, Transaction
 from bot.storage.fulltext import is_stop_word
-from bot.storage.meta import keep
+from bot.storage.meta import drop, keep, under
 
 LOOK_SECONDS: Final = 1_200.0
 FIRST_SECONDS: Final = 60.0
@@ -97,10 +97,7 @@ def of_others(tx: Transaction) -> Asked | None:
 
 
 def _all(tx: Transaction) -> Mapping[str, Asked]:
-    rows = tx.execute(
-        "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(ASKED), ASKED)
-    )
-    found = {str(key)[len(ASKED) :]: orjson.loads(str(value)) for key, value in rows}
+    found = {space: orjson.loads(said) for space, said in under(tx, ASKED).items()}
     return {
         space: Asked(**(said | {"missed": tuple(Place(*each) for each in said["missed"])}))
         for space, said in found.items()
@@ -150,7 +147,7 @@ class SelfTest:
 
         def work(tx: Transaction) -> None:
             for space in known.keys() - status.spaces:
-                tx.execute("DELETE FROM meta WHERE key = ?", (f"{ASKED}{space}",))
+                drop(tx, f"{ASKED}{space}")
             for space, each in came.items():
                 keep(tx, f"{ASKED}{space}", orjson.dumps(_written(each)).decode(), now)
 

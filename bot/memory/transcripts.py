@@ -20,7 +20,7 @@ from bot.errors import StorageClosed, StorageError
 from bot.identity.view import TALK
 from bot.memory.search import Document
 from bot.sessions import entries
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, scalar, scalars
 from bot.storage.meta import keep, text_of
 
 EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
@@ -190,17 +190,17 @@ def _edge(tx: Transaction, since: int) -> int:
     said = text_of(tx, _EDGE)
     seq, at, id_ = orjson.loads(said) if said else (0, since + 1, "")
     # In a copy of this database elsewhere the numbers may be others.
-    rows = tx.execute("SELECT id FROM entries WHERE seq = ?", (seq,))
-    return int(seq) if at <= since and rows and rows[0][0] == id_ else 0
+    is_same = scalar(tx, "SELECT id FROM entries WHERE seq = ?", seq) == id_
+    return seq if at <= since and is_same else 0
 
 
 def _note_edge(tx: Transaction, seq: int, since: int, now: int) -> None:
-    for (id_,) in tx.execute("SELECT id FROM entries WHERE seq = ?", (seq,)):
+    for id_ in scalars(tx, "SELECT id FROM entries WHERE seq = ?", seq):
         keep(tx, _EDGE, orjson.dumps((seq, since, id_)).decode(), now)
 
 
 def _oldest(tx: Transaction) -> int:
-    return int(tx.execute("SELECT coalesce(min(seq), 0) FROM entries")[0][0])
+    return scalar(tx, "SELECT coalesce(min(seq), 0) FROM entries")
 
 
 def partition_of(chat_type: str, person: str, key: str) -> str:

@@ -32,7 +32,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Notes
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, scalars
 
 WAITING: Final = 200  # answers that wait for that; older ones are let go
 MAX_ANSWER: Final = 8_000  # characters of one
@@ -93,7 +93,7 @@ def keep(tx: Transaction, space: str, used: Mapping[str, date]) -> None:
 
 def forget(tx: Transaction, space: str, standing: Collection[str]) -> None:
     """Keep nothing of claims of a space that stand in no note any more, by their digests."""
-    for (claim,) in tx.execute("SELECT claim FROM claim_uses WHERE space = ?", (space,)):
+    for claim in scalars(tx, "SELECT claim FROM claim_uses WHERE space = ?", space):
         if claim not in standing:
             tx.execute("DELETE FROM claim_uses WHERE space = ? AND claim = ?", (space, claim))
 

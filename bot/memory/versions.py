@@ -21,7 +21,7 @@ from bot.clock import Clock
 from bot.errors import StorageError, ToolError
 from bot.memory import markdown
 from bot.memory.note_store import FORGOTTEN, MAX_WRITE
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, scalar, scalars
 from bot.storage.fulltext import folded
 
 MOST = 30  # versions of a note
@@ -56,8 +56,7 @@ class Version:
 
 def number(tx: Transaction, space: str) -> int:
     """How often something was forgotten in a space; ask before reading what may be kept later."""
-    rows = tx.execute("SELECT number FROM forgotten_spaces WHERE space = ?", (space,))
-    return int(rows[0][0]) if rows else 0
+    return scalar(tx, "SELECT number FROM forgotten_spaces WHERE space = ?", space) or 0
 
 
 def keep(
@@ -79,13 +78,14 @@ def keep(
     )
     if newest and newest[0][1] == text:
         return int(newest[0][0])
-    made = tx.execute(
+    made = scalar(
+        tx,
         "INSERT INTO note_versions(space, path, at, kind, size, text) "
         "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-        (space, path, now, kind, len(text.encode()), text),
+        *(space, path, now, kind, len(text.encode()), text),
     )
     _bound(tx, space, path)
-    return int(made[0][0])
+    return made
 
 
 def numbers(tx: Transaction) -> dict[str, int]:
@@ -125,11 +125,8 @@ def listed(tx: Transaction, space: str, path: str) -> list[Version]:
 
 def text_of(tx: Transaction, space: str, path: str, version: int) -> str | None:
     """What a version says; None when there is none of this number."""
-    rows = tx.execute(
-        "SELECT text FROM note_versions WHERE space = ? AND path = ? AND id = ?",
-        (space, path, version),
-    )
-    return str(rows[0][0]) if rows else None
+    where = "space = ? AND path = ? AND id = ?"
+    return scalar(tx, f"SELECT text FROM note_versions WHERE {where}", space, path, version)
 
 
 def forget(tx: Transaction, space: str, words: str) -> int:
@@ -146,7 +143,7 @@ def forget(tx: Transaction, space: str, words: str) -> int:
     tx.publish("forgotten")
     held = holding(tx, space, words)
     for version in held:
-        ((text,),) = tx.execute("SELECT text FROM note_versions WHERE id = ?", (version,))
+        text = scalar(tx, "SELECT text FROM note_versions WHERE id = ?", version)
         left = markdown.without_words(text, words)
         if folded(words) in folded(left):
             tx.execute("DELETE FROM note_versions WHERE id = ?", (version,))
@@ -162,13 +159,9 @@ def holding(tx: Transaction, space: str, words: str) -> list[int]:
     """The versions of a space that hold these words."""
     if not (wanted := folded(words)):
         return []
-    rows = tx.execute("SELECT id FROM note_versions WHERE space = ? ORDER BY id", (space,))
-    found: list[int] = []
-    for (version,) in rows:  # one at a time: each may be a megabyte
-        ((text,),) = tx.execute("SELECT text FROM note_versions WHERE id = ?", (version,))
-        if wanted in folded(text):
-            found.append(int(version))
-    return found
+    ids = scalars(tx, "SELECT id FROM note_versions WHERE space = ? ORDER BY id", space)
+    text = "SELECT text FROM note_versions WHERE id = ?"  # one at a time: each may be a megabyte
+    return [version for version in ids if wanted in folded(scalar(tx, text, version))]
 
 
 def clear(tx: Transaction) -> None:

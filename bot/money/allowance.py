@@ -18,8 +18,7 @@ from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.money import counts, limits
 from bot.money.counts import EVER
-from bot.money.limits import Balance, Limit, Standing
-from bot.money.periods import Period, period
+from bot.money.limits import Balance, Limit, Period, Standing, period
 from bot.money.prices import Prices
 from bot.storage import Database, Transaction
 
@@ -65,31 +64,14 @@ class Allowance:
             return UNLIMITED
         person, snapshot = conversation.person, self._resolver.now
         own, now = self._own(person), self._clock()
-        asked = [
-            *((limit, period(limit.span, now, snapshot.zone_of(person))) for limit in own),
-            *((limit, period(limit.span, now, snapshot.policy.zone)) for limit in self._in_all),
-        ]
-        until = now - now % SETTLED_MS - SETTLED_MS
+        asked = [(limit, period(limit.span, now, snapshot.zone_of(person))) for limit in own]
 
-        def look(tx: Transaction) -> tuple[list[Standing], dict[int, _Settled]]:
-            used: dict[tuple[str, int], dict[str, Usage]] = {}
-            settled: dict[int, _Settled] = {}
-            for limit, lasting in asked:
-                key = (limit.whose, lasting.start)
-                if key in used:
-                    continue
-                if limit.whose == "person":
-                    used[key] = _by_model(tx, lasting.start, EVER, person)
-                else:
-                    used[key], settled[lasting.start] = self._together(tx, lasting, until)
-            found = [
-                limits.standing(limit, lasting, used[limit.whose, lasting.start], self.prices)
-                for limit, lasting in asked
-            ]
-            return found, settled
+        def look(tx: Transaction) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
+            in_all, settled = self._stand_in_all(tx, now)
+            return (*self._stand(tx, person, asked), *in_all), settled
 
         found, self._settled = await self._database.read(look)
-        return Balance(tuple(found))
+        return Balance(found)
 
     @asynccontextmanager
     async def chore(self, conversation: Conversation) -> AsyncGenerator[None]:
@@ -111,18 +93,8 @@ class Allowance:
         """
         if not self._in_all:
             return ()
-        now, zone = self._clock(), self._resolver.now.policy.zone
-        until = now - now % SETTLED_MS - SETTLED_MS
-
-        def look(tx: Transaction) -> tuple[Standing, ...]:
-            found: list[Standing] = []
-            for limit in self._in_all:
-                lasting = period(limit.span, now, zone)
-                used, _ = self._together(tx, lasting, until)
-                found.append(limits.standing(limit, lasting, used, self.prices))
-            return tuple(found)
-
-        return await self._database.read(look)
+        now = self._clock()
+        return await self._database.read(lambda tx: self._stand_in_all(tx, now)[0])
 
     async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
         """How far each of these has used up their own limits; without those who have none.
@@ -156,6 +128,18 @@ class Allowance:
             limits.standing(limit, lasting, used[lasting.start], self.prices)
             for limit, lasting in own
         )
+
+    def _stand_in_all(
+        self, tx: Transaction, now: int
+    ) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
+        """How far everybody's limits are used up, and what need not be asked again of that."""
+        zone, until = self._resolver.now.policy.zone, now - now % SETTLED_MS - SETTLED_MS
+        asked = [(limit, period(limit.span, now, zone)) for limit in self._in_all]
+        used = {each.start: self._together(tx, each, until) for _, each in asked}
+        found = tuple(
+            limits.standing(limit, each, used[each.start][0], self.prices) for limit, each in asked
+        )
+        return found, {start: settled for start, (_, settled) in used.items()}
 
     def _is_limited(self, conversation: Conversation) -> bool:
         is_exempt = conversation.is_owner and self._config.exempt_owner

@@ -12,9 +12,8 @@ from bot.agent.models import Usage
 from bot.agent.turn import added
 from bot.clock import moment
 from bot.money import counts
-from bot.money.counts import Count
-from bot.money.ledger import Line
-from bot.money.periods import period
+from bot.money.counts import Count, Line
+from bot.money.limits import period
 from bot.money.prices import Prices
 from bot.storage import Transaction
 
@@ -165,32 +164,28 @@ class UsageDays:
 
 def people(found: _ByPerson, prices: Prices) -> list[Line]:
     """Everybody who used something, the dearest first."""
-    summed = [
-        Line(
-            person,
-            sum(runs for runs, _ in models.values()),
-            prices.bill({model: usage for model, (_, usage) in models.items()}),
-        )
+    rows = (
+        (person, model, runs, usage)
         for person, models in found.items()
-    ]
-    summed.sort(key=_dearest)
-    return summed
+        for model, (runs, usage) in models.items()
+    )
+    return counts.summed(rows, prices)
 
 
 def lines(found: Sequence[DayUsage], by: str, prices: Prices) -> list[Line]:
     """The same summed up by "day", "model" or "purpose": days in order, else the dearest first."""
-    used: dict[str, dict[str, Usage]] = {}
-    runs: dict[str, int] = {}
-    for each in found:
-        for count in each.counts:
-            model, purpose = map(str, count.keys)
-            name = {"day": each.day.name, "model": model, "purpose": purpose}[by]
-            used[name] = added(used.get(name, {}), {model: count.usage})
-            runs[name] = runs.get(name, 0) + count.runs
-    summed = [Line(name, runs[name], prices.bill(models)) for name, models in used.items()]
-    if by != "day":
-        summed.sort(key=_dearest)
-    return summed
+    rows = [
+        (
+            {"day": each.day.name, "model": model, "purpose": purpose}[by],
+            model,
+            count.runs,
+            count.usage,
+        )
+        for each in found
+        for count in each.counts
+        for model, purpose in [map(str, count.keys)]
+    ]
+    return counts.summed(rows, prices, by_day=by == "day")
 
 
 def of_person(tx: Transaction, person: str, days: Sequence[Day], prices: Prices) -> PerDay:
@@ -241,7 +236,3 @@ def _together(known: _ByPerson, more: Sequence[Count]) -> _ByPerson:
         models[model] = runs + each.runs, usage + each.usage
         found[person] = models
     return found
-
-
-def _dearest(line: Line) -> tuple[float, int, str]:
-    return -line.bill.usd, -line.bill.usage.context_tokens, line.name

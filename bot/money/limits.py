@@ -8,12 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta, tzinfo
 from typing import Final, Literal
 
 from bot.agent.models import Usage
+from bot.clock import moment
 from bot.config import OFFLINE, CapsConfig
-from bot.money.periods import Period, Span
+from bot.context.report import grouped
+from bot.i18n import text
 from bot.money.prices import Prices
+from bot.money.prices import shown as in_dollars
+from bot.sessions.due_time import shown
+
+Span = Literal["day", "month"]
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A day or a month of some time zone: from `start` to, not including, `end`.
+
+    Both are in ms since the epoch.
+    """
+
+    span: Span
+    start: int
+    end: int
+
+
+def period(span: Span, now: int, zone: tzinfo) -> Period:
+    """The day or month that a time in ms since the epoch belongs to, in a time zone."""
+    today = moment(now, zone).date()
+    if span == "day":
+        return Period(span, _begin(today, zone), _begin(today + timedelta(days=1), zone))
+    first = today.replace(day=1)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return Period(span, _begin(first, zone), _begin(following, zone))
+
+
+def _begin(day: date, zone: tzinfo) -> int:
+    """When a day begins; where clocks skip midnight, at the moment they skip it."""
+    return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
+
 
 NEAR_PERCENT: Final = 80  # from here on it is told, once
 
@@ -123,3 +158,49 @@ def guessed(unit: Unit, used: Mapping[str, Usage], prices: Prices) -> tuple[str,
     return tuple(
         sorted(m for m, usage in used.items() if usage != Usage() and not prices.is_known(m))
     )
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def refusal(language: str, each: Standing, zone: tzinfo, *, tells_amounts: bool) -> str:
+    """Why there is no answer now, until when, what was kept and who can change it."""
+    words = _said(language, "refused", each, zone)
+    return _with_amounts(language, words, each) if tells_amounts else words
+
+
+def notice(language: str, each: Standing, zone: tzinfo) -> str:
+    """That most of a limit is used, or all of it."""
+    key = "reached" if each.is_reached else "near"
+    return _with_amounts(language, _said(language, key, each, zone), each)
+
+
+def line(language: str, each: Standing, zone: tzinfo) -> str:
+    """How a limit stands."""
+    return _with_amounts(language, _said(language, "line", each, zone), each)
+
+
+def _said(language: str, key: str, each: Standing, zone: tzinfo) -> str:
+    name = f"{each.limit.whose}.{each.limit.span}"
+    return text(
+        language,
+        f"limit.{key}",
+        what=text(language, f"limit.{name}"),
+        percent=each.percent,
+        when=shown(language, moment(each.period.end, zone)),
+    )
+
+
+def _with_amounts(language: str, words: str, each: Standing) -> str:
+    used, most = (_amount(language, each.limit, n) for n in (each.used, each.limit.most))
+    parts = [words, text(language, "limit.amounts", used=used, most=most)]
+    if each.guessed:
+        models = ", ".join(f"`{model}`" for model in each.guessed)
+        parts.append(text(language, "limit.guessed", models=models))
+    return " ".join(parts)
+
+
+def _amount(language: str, limit: Limit, amount: float) -> str:
+    if limit.unit == "usd":
+        return in_dollars(amount)
+    return text(language, "limit.tokens", count=grouped(int(amount)))

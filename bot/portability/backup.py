@@ -34,7 +34,7 @@ from bot.portability.work import Advance, Copying, in_thread, nobody, unheard
 from bot.sessions import store
 from bot.storage import Transaction, backup, files
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import MOVE
+from bot.storage.meta import MOVE, drop_under
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 _SPOOLED = 16_000_000  # bytes of a note that are read at once; a larger one goes through a file
@@ -168,9 +168,7 @@ async def _copy_server(
     async with places.server_now(url, cluster) as source, places.folder(folder) as target:
         await Move(source, target, clock, advance=copying).run()
         # It is nothing that was moved, but what was there.
-        await target.database.write(
-            lambda tx: tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(MOVE), MOVE))
-        )
+        await target.database.write(lambda tx: drop_under(tx, MOVE))
 
 
 def _copy(folder: Path, target: Path, advance: Advance) -> None:

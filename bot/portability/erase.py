@@ -79,7 +79,7 @@ def plan_of(tx: Transaction, whose: Whose, now: int) -> Plan:
             "accident like that. Nothing was changed. To end everything, stop the bot and remove "
             "its storage folder; for one account of yours, end its link first (/unlink)."
         )
-    accounts = [name for name in whose.theirs.names if ":" in name]
+    accounts = whose.theirs.accounts
     found = speakers.rooms(tx)
     keys = {key for id_, key in found if speakers.said_by(tx, id_, accounts)}
     rooms = tuple(id_ for id_, key in found if key in keys)

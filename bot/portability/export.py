@@ -130,10 +130,9 @@ class Export:
         return len(kept)
 
     def _rooms(self, tx: Transaction, theirs: Belongings, language: str) -> int:
-        accounts = [name for name in theirs.names if ":" in name]
         count = 0
         for session_id, key in speakers.rooms(tx):
-            said = [entry for _, entry in speakers.said_by(tx, session_id, accounts)]
+            said = [entry for _, entry in speakers.said_by(tx, session_id, theirs.accounts)]
             if not said:
                 continue
             count += len(said)

@@ -32,7 +32,7 @@ from bot.sessions.erasing import WAITING, Mark
 from bot.sessions.removals import NOTHING, Removals
 from bot.storage import Database, Transaction, backup, changes
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import keep
+from bot.storage.meta import keep, under
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import SqliteTransaction
 
@@ -134,11 +134,7 @@ async def _since(here: Database, then: Path, workspace: Path) -> Forgotten:
 
 def _waiting(tx: Transaction) -> frozenset[tuple[str, int]]:
     """What was forgotten of entries that are not here, by their ids and blocks."""
-    rows = tx.execute(
-        "SELECT substr(key, ?) FROM meta WHERE substr(key, 1, ?) = ?",
-        (len(WAITING) + 1, len(WAITING), WAITING),
-    )
-    found = (str(key).rsplit("/", 1) for (key,) in rows)
+    found = (key.rsplit("/", 1) for key in under(tx, WAITING))
     return frozenset((id_, int(block)) for id_, block in found)
 
 

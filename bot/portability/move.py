@@ -18,7 +18,7 @@ from bot.portability.places import Place, must_be_text
 from bot.portability.rows import Digest, TableRows, all_tables
 from bot.sessions import entries, inbox, store
 from bot.storage import Row, Transaction, months
-from bot.storage.meta import MOVE, MOVED, MOVED_FROM, keep, text_of
+from bot.storage.meta import MOVE, MOVED, MOVED_FROM, drop_under, keep, text_of
 
 INDEX, NOTES = "words", "notes"  # what is moved beside the tables
 _CAME_FROM = f"{MOVE}source"
@@ -211,7 +211,7 @@ class Move:
             for session_id in store.shortened(tx):
                 size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
                 store.set_mirror_bytes(tx, session_id, size)
-        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(MOVE), MOVE))
+        drop_under(tx, MOVE)
         self._keep(tx, MOVED_FROM, MOVED)
         self._keep(tx, _CAME_FROM, self._source.identity)
 

@@ -20,7 +20,7 @@ from bot.errors import ConfidantError, StorageBusy, StorageClosed, StorageError
 from bot.memory import disk, layout
 from bot.memory.row_notes import space_of
 from bot.recovery import TRANSCRIPTS
-from bot.storage import Database, Transaction, files, fulltext, upsert
+from bot.storage import Database, Transaction, files, fulltext, scalars, upsert
 from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.meta import must_be_whole
 from bot.storage.sqlite import SqliteDatabase
@@ -130,10 +130,9 @@ class Rows:
 
     async def paths(self) -> Sequence[str]:
         """See `Files.paths`."""
-        rows = await self._database.read(
-            lambda tx: tx.execute("SELECT path FROM notes ORDER BY path")
+        return await self._database.read(
+            lambda tx: scalars(tx, "SELECT path FROM notes ORDER BY path")
         )
-        return [str(path) for (path,) in rows]
 
     async def read(self, path: str) -> Note:
         """See `Files.read`."""

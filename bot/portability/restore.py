@@ -28,7 +28,7 @@ from bot.portability.move import Move
 from bot.portability.rows import all_tables
 from bot.portability.work import Copying, in_thread, nobody, unheard
 from bot.sessions import entries
-from bot.storage import Transaction, files
+from bot.storage import Transaction, files, scalar, scalars
 from bot.storage.files import DataDirLock
 from bot.storage.fulltext import match_query
 from bot.storage.sqlite import SqliteDatabase
@@ -315,13 +315,13 @@ def _look(tx: SqliteTransaction, name: str, manifest: Manifest) -> None:
         raise archives.altered(name, "its database does things by itself")
     if tx.execute("PRAGMA integrity_check(1)") != [("ok",)]:
         raise refused(name, DAMAGED)
-    version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0])
+    version = int(scalar(tx, "SELECT max(version) FROM schema_versions"))
     archives.must_be_known(name, version, {"program": "unknown", "schema": version})
     names = {str(each) for _, each in found}
     for table, count in manifest.rows.items():
         quoted = table.replace('"', '""')  # whoever made the file chose the name
         counted = f'SELECT count(*) FROM "{quoted}"'
-        if table not in names or count != tx.execute(counted)[0][0]:
+        if table not in names or count != scalar(tx, counted):
             raise _other(name, table)
 
 
@@ -332,8 +332,8 @@ def _must_have_tables(tx: Transaction, name: str) -> None:
         ArchiveRefused: something is missing.
     """
     for table in all_tables():
-        found = tx.execute("SELECT name FROM pragma_table_info(?)", (table.name,))
-        if not {str(column) for (column,) in found}.issuperset(table.columns):
+        found = scalars(tx, "SELECT name FROM pragma_table_info(?)", table.name)
+        if not {*found}.issuperset(table.columns):
             raise _other(name, table.name)
 
 

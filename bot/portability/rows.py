@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import orjson
 
-from bot.storage import Row, Transaction, sqlite_schema
+from bot.storage import Row, Transaction, scalar, sqlite
 from bot.storage.meta import MOVE
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.storage.tables import MOVED
@@ -84,7 +84,7 @@ class TableRows:
 
     def count(self, tx: Transaction) -> int:
         """How many there are, with those of `meta` that are about the database itself."""
-        return int(tx.execute(f"SELECT count(*) FROM {self.name}")[0][0])
+        return scalar(tx, f"SELECT count(*) FROM {self.name}")
 
     def put(self, tx: Transaction, rows: Sequence[Row]) -> None:
         """Add rows."""
@@ -107,7 +107,7 @@ def all_tables() -> tuple[TableRows, ...]:
     connection = apsw.Connection(":memory:")
     try:
         tx = SqliteTransaction(connection)
-        sqlite_schema.migrate(tx, Path(), keeps=False)
+        sqlite.migrate(tx, Path(), keeps=False)
         return tuple(_all(tx))
     finally:
         connection.close()

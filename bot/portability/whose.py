@@ -8,9 +8,9 @@ from bot.config import Config
 from bot.errors import ConfidantError
 from bot.gateway.admission import read_books
 from bot.identity import Books, Policy, PolicySnapshot, routing
+from bot.identity.policy import local_zone
 from bot.identity.routing import Person
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.identity.zone import local_zone
 from bot.invocation import confidant
 from bot.sessions import belongings
 from bot.sessions.belongings import Belongings

@@ -29,6 +29,7 @@ from bot.push import subscriptions
 from bot.push.subscriptions import Subscription
 from bot.speech.speakable import speakable
 from bot.storage import Database, Transaction
+from bot.storage.meta import text_of
 
 if TYPE_CHECKING:
     from bot.push.encryption import Signature
@@ -243,8 +244,7 @@ def _kept(tx: Transaction, made: str, now: int) -> str:
         "INSERT INTO meta(key, value, updated_at) VALUES(?, ?, ?) ON CONFLICT(key) DO NOTHING",
         (SECRET, made, now),
     )
-    ((kept,),) = tx.execute("SELECT value FROM meta WHERE key = ?", (SECRET,))
-    return str(kept)
+    return text_of(tx, SECRET) or made
 
 
 def _seconds(retry_after: str) -> float:

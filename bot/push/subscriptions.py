@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from bot.storage import Transaction, upsert
+from bot.storage import Transaction, scalars
+from bot.storage.records import Records
 
 MOST = 10  # browsers of one person; with another one the oldest is told no more
-_COLUMNS = "id, person, login, endpoint, p256dh, auth, origin, language, words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,15 @@ class Subscription:
         return hashlib.sha256(self.endpoint.encode()).hexdigest()
 
 
+SUBSCRIPTIONS: Final = Records("push_subscriptions", Subscription, "id", "made_at")
+
+
 def put(tx: Transaction, subscription: Subscription, now: int) -> None:
     """Tell a browser from now on; what was known of it before is replaced."""
-    row = {
-        "id": subscription.id,
-        "person": subscription.person,
-        "login": subscription.login,
-        "endpoint": subscription.endpoint,
-        "p256dh": subscription.p256dh,
-        "auth": subscription.auth,
-        "origin": subscription.origin,
-        "language": subscription.language,
-        "words": int(subscription.words),
-        "made_at": now,
-    }
-    upsert(tx, "push_subscriptions", ("id",), row)
-    ids = tx.execute(
-        "SELECT id FROM push_subscriptions WHERE person = ? ORDER BY made_at DESC, id",
-        (subscription.person,),
-    )
-    for (old,) in ids[MOST:]:
-        drop(tx, str(old))
+    SUBSCRIPTIONS.put(tx, subscription, subscription.id, now)
+    ids = "SELECT id FROM push_subscriptions WHERE person = ? ORDER BY made_at DESC, id"
+    for old in scalars(tx, ids, subscription.person)[MOST:]:
+        drop(tx, old)
 
 
 def drop(tx: Transaction, subscription: str, person: str = "") -> None:
@@ -67,8 +56,4 @@ def drop(tx: Transaction, subscription: str, person: str = "") -> None:
 
 def of(tx: Transaction, person: str) -> Sequence[Subscription]:
     """The browsers of a person."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM push_subscriptions WHERE person = ? ORDER BY made_at, id",
-        (person,),
-    )
-    return [Subscription(*map(str, row[1:8]), words=bool(row[8])) for row in rows]
+    return SUBSCRIPTIONS.where(tx, "person = ?", person, order="made_at, id")

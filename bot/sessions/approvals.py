@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from bot.storage import Row, Transaction
+from bot.storage import Transaction
+from bot.storage.records import Form, Records
 
 VALID_MS = 3_600_000  # a question may be answered that long, and what was allowed be begun
 KEPT_MS = 7 * 24 * VALID_MS  # questions are remembered that long
@@ -24,8 +25,6 @@ before: by a program that ended, so what came of it is not known.
 
 Asker = tuple[str, str, str]
 """Who is asked: the channel, the account, and their id there."""
-
-_COLUMNS = "id, session_id, entry, call, channel, account, sender, state, asked_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,14 @@ class Question:
     asker: Asker
     state: State
     asked_at: int
+    answered_at: int = 0
 
     def is_open(self, now: int) -> bool:
         """True while it can be answered."""
         return self.state == "open" and now - self.asked_at <= VALID_MS
+
+
+QUESTIONS: Final = Records("approvals", Question, asker=Form("channel account sender"))
 
 
 def ask(
@@ -53,29 +56,24 @@ def ask(
 ) -> Question:
     """Keep that somebody is asked; old questions go."""
     tx.execute("DELETE FROM approvals WHERE asked_at < ? AND state <> 'allowed'", (now - KEPT_MS,))
-    rows = tx.execute(
-        "INSERT INTO approvals(id, session_id, entry, call, channel, account, sender, state, "
-        "asked_at, answered_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'open', ?, 0) "
-        f"RETURNING {_COLUMNS}",
-        (secrets.token_hex(4), session_id, entry, call, *asker, now),
-    )
-    return _question(rows[0])
+    id_ = secrets.token_hex(4)
+    return QUESTIONS.add(tx, Question(id_, session_id, entry, call, asker, "open", now))
 
 
 def of_id(tx: Transaction, id_: str) -> Question | None:
     """A question by its id."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (id_,))
-    return _question(rows[0]) if rows else None
+    return QUESTIONS.get(tx, id_)
 
 
 def open_in(tx: Transaction, session_id: str, asker: Asker, now: int) -> list[Question]:
     """What somebody may answer in a session, the oldest first."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM approvals WHERE session_id = ? AND state = 'open' "
-        "AND channel = ? AND account = ? AND sender = ? AND asked_at >= ? ORDER BY asked_at, id",
-        (session_id, *asker, now - VALID_MS),
+    return QUESTIONS.where(
+        tx,
+        "session_id = ? AND state = 'open' AND channel = ? AND account = ? AND sender = ? "
+        "AND asked_at >= ?",
+        *(session_id, *asker, now - VALID_MS),
+        order="asked_at, id",
     )
-    return [_question(row) for row in rows]
 
 
 def answer(tx: Transaction, question: Question, now: int, *, is_allowed: bool) -> None:
@@ -88,16 +86,15 @@ def answer(tx: Transaction, question: Question, now: int, *, is_allowed: bool) -
 
 def begin(tx: Transaction, id_: str, now: int) -> tuple[Question, Verdict] | None:
     """What was answered to a question; a call that was allowed is begun by this, once for ever."""
-    rows = tx.execute(f"SELECT {_COLUMNS}, answered_at FROM approvals WHERE id = ?", (id_,))
-    if not rows:
+    question = QUESTIONS.get(tx, id_)
+    if question is None:
         return None
-    question, answered_at = _question(rows[0]), int(rows[0][9])
     if question.state == "denied":
         return question, "denied"
     if question.state != "allowed":
         return question, "begun"
     tx.execute("UPDATE approvals SET state = 'begun' WHERE id = ?", (id_,))
-    return question, "allowed" if now - answered_at <= VALID_MS else "late"
+    return question, "allowed" if now - question.answered_at <= VALID_MS else "late"
 
 
 def drop_all(tx: Transaction) -> None:
@@ -106,8 +103,3 @@ def drop_all(tx: Transaction) -> None:
     A database that was restored does not know what was carried out since.
     """
     tx.execute("DELETE FROM approvals")
-
-
-def _question(row: Row) -> Question:
-    id_, session_id, entry, call, channel, account, sender, state, asked_at = row[:9]
-    return Question(id_, session_id, entry, call, (channel, account, sender), state, asked_at)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bot.clock import Clock
 from bot.identity.view import MemoryView
-from bot.storage import Database, Transaction, fulltext
+from bot.storage import Database, Transaction, fulltext, marks, scalars
 from bot.unicode import well_formed
 
 PICTURE = "picture"  # stands for the tool of what a person sent
@@ -43,22 +43,18 @@ class ArtifactStore:
 
 def pictures(tx: Transaction, ids: Sequence[str]) -> dict[str, str]:
     """Pictures by their id, in base64; those that are not there any more are left out."""
-    marks = ",".join("?" * len(ids))
-    rows = tx.execute(
-        f"SELECT id, text FROM artifacts WHERE tool = '{PICTURE}' AND id IN ({marks})", ids
-    )
-    return {row[0]: row[1] for row in rows}
+    among = f"tool = '{PICTURE}' AND id IN ({marks(ids)})"
+    return dict(tx.execute(f"SELECT id, text FROM artifacts WHERE {among}", ids))
 
 
 def ids_of(tx: Transaction, keys: Sequence[str]) -> list[str]:
     """The ids of the texts of these keys' sessions; pictures have no words."""
-    marks = ",".join("?" * len(keys))
-    rows = tx.execute(
+    return scalars(
+        tx,
         "SELECT artifacts.id FROM artifacts JOIN sessions ON sessions.id = session_id "
-        f"WHERE tool <> '{PICTURE}' AND key IN ({marks}) ORDER BY artifacts.id",
-        tuple(keys),
+        f"WHERE tool <> '{PICTURE}' AND key IN ({marks(keys)}) ORDER BY artifacts.id",
+        *keys,
     )
-    return [row[0] for row in rows]
 
 
 def among(tx: Transaction, ids: Sequence[str], words: str) -> list[str]:
@@ -66,27 +62,19 @@ def among(tx: Transaction, ids: Sequence[str], words: str) -> list[str]:
     wanted = fulltext.folded(words)
     if not wanted:
         return []
-    marks = ",".join("?" * len(ids))
-    rows = tx.execute(f"SELECT id, text FROM artifacts WHERE id IN ({marks}) ORDER BY id", ids)
+    among = f"id IN ({marks(ids)}) ORDER BY id"
+    rows = tx.execute(f"SELECT id, text FROM artifacts WHERE {among}", ids)
     return [id_ for id_, text in rows if wanted in fulltext.folded(text)]
 
 
 def remove(tx: Transaction, ids: Sequence[str]) -> None:
     """Remove texts."""
-    for id_ in ids:
-        tx.execute("DELETE FROM artifacts WHERE id = ?", (id_,))
+    tx.execute(f"DELETE FROM artifacts WHERE id IN ({marks(ids)})", ids)
 
 
 def before(tx: Transaction, at: int) -> list[str]:
     """The ids of the texts and pictures from before a time, in ms since the epoch."""
-    return [
-        row[0] for row in tx.execute("SELECT id FROM artifacts WHERE at < ? ORDER BY id", (at,))
-    ]
-
-
-def drop_old(tx: Transaction, ids: Sequence[str]) -> None:
-    """Remove those of a database whose old months are dropped."""
-    tx.execute(f"DELETE FROM artifacts WHERE id IN ({','.join('?' * len(ids))})", ids)
+    return scalars(tx, "SELECT id FROM artifacts WHERE at < ? ORDER BY id", at)
 
 
 def drop(tx: Transaction, keys: Sequence[str], words: str) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 
 from bot.identity import Seat
 from bot.identity.view import folder_name
-from bot.storage import Transaction, Value
+from bot.storage import Transaction, Value, marks, scalar, scalars
+from bot.storage.meta import under
 from bot.storage.tables import TABLES, Owner
 
 WEB = "web"  # the channel in which the people of the page have their names
@@ -37,10 +38,11 @@ class Belongings:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """The accounts among their names."""
-        return tuple((name.partition(":")[0], name.partition(":")[2]) for name in self._accounts)
+        return tuple((name.partition(":")[0], name.partition(":")[2]) for name in self.accounts)
 
     @property
-    def _accounts(self) -> tuple[str, ...]:
+    def accounts(self) -> tuple[str, ...]:
+        """The names that are accounts: "telegram:42"."""
         return tuple(name for name in self.names if ":" in name)
 
     @property
@@ -59,7 +61,7 @@ def of(tx: Transaction, names: Iterable[str]) -> Belongings:
             break
         known |= more
     where, values = _direct(found.names)
-    sessions = tx.execute(f"SELECT id FROM sessions WHERE {where} ORDER BY started_at, id", values)
+    theirs = f"SELECT id FROM sessions WHERE {where} ORDER BY started_at, id"
     spot = "SELECT DISTINCT channel, account, chat FROM"
     spots = tx.execute(f"{spot} sessions WHERE {where}", values)
     for table in ("pairing", "links"):
@@ -67,8 +69,8 @@ def of(tx: Transaction, names: Iterable[str]) -> Belongings:
         spots += tx.execute(f"{spot} {table} WHERE {seated}", seats)
     return Belongings(
         found.names,
-        tuple(str(row[0]) for row in sessions),
-        tuple(dict.fromkeys((str(a), str(b), str(c)) for a, b, c in spots)),
+        tuple(scalars(tx, theirs, *values)),
+        tuple(dict.fromkeys((a, b, c) for a, b, c in spots)),
     )
 
 
@@ -105,8 +107,7 @@ def counts(tx: Transaction, found: Belongings, *, on_server: bool = False) -> di
     """How many rows of each table are somebody's; tables that hold none are left out."""
     told: dict[str, int] = {}
     for table, (where, values) in conditions(found, on_server=on_server).items():
-        number = int(tx.execute(f"SELECT count(*) FROM {table} WHERE {where}", values)[0][0])
-        if number:
+        if number := scalar(tx, f"SELECT count(*) FROM {table} WHERE {where}", *values):
             told[table] = number
     return told
 
@@ -125,16 +126,12 @@ def rows(
 
 def channel_keys(tx: Transaction, found: Belongings) -> list[str]:
     """The keys of what channels keep about somebody's direct chats."""
-    told: list[str] = []
-    rows_ = tx.execute(
-        "SELECT key FROM meta WHERE substr(key, 1, ?) = ?", (len(CHANNEL_KEPT), CHANNEL_KEPT)
-    )
     chats = {chat for _, _, chat in found.chats}
-    for (key,) in rows_:
-        name = str(key).split("/", 3)[-1]
-        if not chats.isdisjoint(name.replace(":", " ").split(" ")):
-            told.append(str(key))
-    return told
+    return [
+        f"{CHANNEL_KEPT}{key}"
+        for key in under(tx, CHANNEL_KEPT)
+        if not chats.isdisjoint(key.split("/", 2)[-1].replace(":", " ").split(" "))
+    ]
 
 
 def _joined(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
@@ -148,9 +145,8 @@ def _joined(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
 
 def _page_names(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
     at, values = _among("channel, sender", seats)
-    return [
-        f"{WEB}:{row[0]}" for row in tx.execute(f"SELECT name FROM page_people WHERE {at}", values)
-    ]
+    names = scalars(tx, f"SELECT name FROM page_people WHERE {at}", *values)
+    return [f"{WEB}:{name}" for name in names]
 
 
 def _direct(names: Sequence[str]) -> Condition:
@@ -160,7 +156,7 @@ def _direct(names: Sequence[str]) -> Condition:
 
 def within(column: str, values: Sequence[Value]) -> Condition:
     """Rows that have one of these values, of which there may be none."""
-    return f"{column} IN ({', '.join('?' * len(values))})" if values else "1 = 0", tuple(values)
+    return f"{column} IN ({marks(values)})" if values else "1 = 0", tuple(values)
 
 
 def _among(columns: str, values: Sequence[tuple[str, ...]]) -> Condition:

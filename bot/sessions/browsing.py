@@ -15,7 +15,7 @@ from bot.identity.view import MemoryView
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
-from bot.storage import Row, Transaction, fulltext, upsert
+from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
 
 MAX_TITLE = 120  # characters
 MAX_FOUND = 200  # messages one search comes to
@@ -110,17 +110,13 @@ def listed(
 
 def own(tx: Transaction, people: Sequence[str], session_id: str) -> Session | None:
     """A conversation by its id; None when it is not one of these people's, or is not there."""
-    rows = tx.execute(
-        f"SELECT person FROM sessions WHERE id = ? AND {_OWN}",
-        (session_id,),
-    )
-    return store.get(tx, session_id) if rows and rows[0][0] in people else None
+    person = scalar(tx, f"SELECT person FROM sessions WHERE id = ? AND {_OWN}", session_id)
+    return store.get(tx, session_id) if person is not None and person in people else None
 
 
 def title_of(tx: Transaction, session_id: str) -> str:
     """What somebody named a conversation, or empty."""
-    rows = tx.execute("SELECT title FROM titles WHERE session_id = ?", (session_id,))
-    return str(rows[0][0]) if rows else ""
+    return scalar(tx, "SELECT title FROM titles WHERE session_id = ?", session_id) or ""
 
 
 def name(tx: Transaction, session_id: str, title: str, now: int) -> None:
@@ -138,7 +134,7 @@ def titled(tx: Transaction, keys: Sequence[str], words: str) -> list[str]:
     wanted = fulltext.folded(words)
     rows = tx.execute(
         "SELECT session_id, title FROM titles JOIN sessions ON sessions.id = session_id "
-        f"WHERE key IN ({','.join('?' * len(keys))}) ORDER BY session_id",
+        f"WHERE key IN ({marks(keys)}) ORDER BY session_id",
         tuple(keys),
     )
     return [str(id_) for id_, title in rows if wanted and wanted in fulltext.folded(title)]
@@ -168,7 +164,8 @@ def before(tx: Transaction, session: Session, number: int | None, limit: int) ->
     """The last lines before an entry, by its number, or the newest there are."""
     end = _seq(tx, session, number)
     said, gone, older = _walk(tx, session, end, limit, newest_first=True)
-    newer = end is not None and _has(tx, session, end)
+    later = "SELECT 1 FROM entries WHERE session_id = ? AND seq >= ? LIMIT 1"
+    newer = end is not None and bool(tx.execute(later, (session.id, end)))
     return Lines(tuple(reversed(said)), gone, older, newer)
 
 
@@ -202,7 +199,9 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
     )
     shown, _ = as_shown(tx, rows)
     return [
-        line if entry == entries.parse(line) else _line_of(entry)
+        line
+        if entry == entries.parse(line)
+        else entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
         for entry, (_, line) in zip(shown, rows, strict=True)
     ], (int(rows[-1][0]) if rows else 0)
 
@@ -217,19 +216,13 @@ def whole(tx: Transaction, session: Session) -> tuple[list[Entry], frozenset[str
     return said, frozenset(lost)
 
 
-def _line_of(entry: Entry) -> str:
-    return entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
-
-
 def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozenset[str]]:
     """Entries, of rows of number and line, as they may be shown; and which were forgotten."""
     numbers = [int(row[0]) for row in rows]
-    marks = ",".join("?" * len(numbers))
-    forgotten = {
-        row[0] for row in tx.execute(f"SELECT seq FROM forgotten WHERE seq IN ({marks})", numbers)
-    }
+    among = f"WHERE seq IN ({marks(numbers)})"
+    forgotten = {*scalars(tx, f"SELECT seq FROM forgotten {among}", *numbers)}
     hidden: dict[int, set[int]] = {}
-    for seq, block in tx.execute(f"SELECT seq, block FROM hidden WHERE seq IN ({marks})", numbers):
+    for seq, block in tx.execute(f"SELECT seq, block FROM hidden {among}", numbers):
         hidden.setdefault(seq, set()).add(block)
     shown: list[Entry] = []
     gone: set[str] = set()
@@ -330,19 +323,8 @@ def _seq(tx: Transaction, session: Session, number: int | None) -> int | None:
     """Where an entry stands; None when it is not there (any more)."""
     if number is None:
         return None
-    rows = tx.execute(
-        "SELECT seq FROM entries WHERE id = ? AND seq >= ?",
-        (entries.entry_id(session.id, number), session.first_seq),
-    )
-    return int(rows[0][0]) if rows else None
-
-
-def _has(tx: Transaction, session: Session, since: int) -> bool:
-    return bool(
-        tx.execute(
-            "SELECT 1 FROM entries WHERE session_id = ? AND seq >= ? LIMIT 1", (session.id, since)
-        )
-    )
+    id_ = entries.entry_id(session.id, number)
+    return scalar(tx, "SELECT seq FROM entries WHERE id = ? AND seq >= ?", id_, session.first_seq)
 
 
 # --- where something was said -------------------------------------------------------------------
@@ -351,13 +333,12 @@ def _has(tx: Transaction, session: Session, since: int) -> bool:
 def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int) -> list[Found]:
     """Messages in a person's own conversations that match the words, best first, from one on."""
     numbers = [row[0] for row in tx.search_text(query, MAX_FOUND, (), view.people)]
-    marks = ",".join("?" * len(numbers))
     rows = tx.execute(
         "SELECT seq, session_id, channel FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE seq IN ({marks}) AND {_OWN}",
+        f"WHERE seq IN ({marks(numbers)}) AND {_OWN}",
         numbers,
     )
-    places = {row[0]: (str(row[1]), str(row[2])) for row in rows}
+    places = {seq: place for seq, *place in rows}
     wanted = [number for number in numbers if number in places][first : first + limit]
     hits: list[Found] = []
     for number in wanted:

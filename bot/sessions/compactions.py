@@ -17,7 +17,7 @@ from bot.messages import Whose
 from bot.sessions import store
 from bot.sessions.entries import GONE, Entry, NewEntry
 from bot.sessions.store import Session
-from bot.storage import Transaction, Value, fulltext
+from bot.storage import Transaction, Value, fulltext, marks, scalars
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def load(tx: Transaction, session_id: str) -> dict[str, Snapshot]:
 
 def names_of(tx: Transaction, keys: Sequence[str]) -> list[Name]:
     """The snapshots of these keys' sessions."""
-    return _names(tx, f"key IN ({','.join('?' * len(keys))})", keys)
+    return _names(tx, f"key IN ({marks(keys)})", keys)
 
 
 def _names(tx: Transaction, where: str, values: Sequence[Value]) -> list[Name]:
@@ -176,10 +176,10 @@ def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
     found: list[Name] = []
     known: dict[str, bool] = {}  # whether a text has them, by its digest
     for name in names if wanted else ():
-        for (digest,) in tx.execute(f"SELECT system FROM prefixes WHERE {_ONE}", name):
+        for digest in scalars(tx, f"SELECT system FROM prefixes WHERE {_ONE}", *name):
             if digest not in known:
-                rows = tx.execute("SELECT text FROM prefix_texts WHERE digest = ?", (digest,))
-                known[digest] = any(wanted in fulltext.folded(row[0]) for row in rows)
+                texts = scalars(tx, "SELECT text FROM prefix_texts WHERE digest = ?", digest)
+                known[digest] = any(wanted in fulltext.folded(text) for text in texts)
             if known[digest]:
                 found.append(name)
     return found
@@ -239,9 +239,9 @@ def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: i
         (session_id, view, *digests, sizes, now),
     )
     if is_new:
-        marks = ", ".join(["(?, ?)"] * len(by_digest))
+        rows = ", ".join(["(?, ?)"] * len(by_digest))
         tx.execute(
-            f"INSERT INTO prefix_texts(digest, text) VALUES {marks} ON CONFLICT(digest) DO NOTHING",
+            f"INSERT INTO prefix_texts(digest, text) VALUES {rows} ON CONFLICT(digest) DO NOTHING",
             [value for item in by_digest.items() for value in item],
         )
 

@@ -9,6 +9,7 @@ of the week after this one (weeks begin on Monday), "friday" and 周五 the next
 
 from __future__ import annotations
 
+from calendar import isleap, monthrange
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -16,7 +17,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from bot import i18n
-from bot.sessions import recurrence, time_phrases, zone_names
+from bot.sessions import recurrence, time_phrases, zones
 from bot.sessions.recurrence import Series, TooOften
 from bot.sessions.reminders import MAX_AHEAD, moment
 from bot.sessions.repeat_phrases import Repetition
@@ -103,7 +104,7 @@ def _once(phrase: Phrase, now: datetime) -> When | Problem:
 def shown(language: str, at: datetime) -> str:
     """A moment as people read it: day of the week, date, hour and minute, and time zone."""
     days = i18n.text(language, "reminder.days").split()
-    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zone_names.spoken(at.tzinfo)})"
+    return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zones.spoken(at.tzinfo)})"
 
 
 def _every(found: Repetition, rest: str, now: datetime) -> Every | Problem:
@@ -121,7 +122,8 @@ def _every(found: Repetition, rest: str, now: datetime) -> Every | Problem:
     elif over and rule.frequency != "DAILY":
         return Problem.WRONG
     if rule.is_elapsed:
-        start = now if found.clock is None else _next([now.date(), _tomorrow(now)], time, now)
+        days = [now.date(), now.date() + timedelta(days=1)]
+        start = now if found.clock is None else _next(days, time, now)
         begins = start.astimezone(UTC).replace(tzinfo=None)
         if found.clock is None:
             begins += timedelta(seconds=rule.seconds)
@@ -142,10 +144,6 @@ def _first(series: Series, now: datetime) -> datetime | None:
     zone = now.tzinfo if isinstance(now.tzinfo, ZoneInfo) else ZoneInfo("UTC")
     at = series.after(int(now.timestamp() * 1000), zone)
     return None if at is None else datetime.fromtimestamp(at / 1000, now.tzinfo)
-
-
-def _tomorrow(now: datetime) -> date:
-    return now.date() + timedelta(days=1)
 
 
 def _moment(phrase: Phrase, now: datetime) -> datetime:
@@ -172,17 +170,12 @@ def _after(span: Span, clock: Clock | None, now: datetime) -> datetime:
     if month // 12 > date.max.year:
         raise OverflowError
     first = date(month // 12, month % 12 + 1, 1)
-    day = min(now.day, _days_in(first)) - 1
+    day = min(now.day, monthrange(first.year, first.month)[1]) - 1
     wall = datetime.combine(first, now.time()) + timedelta(days=day + span.days)
     if clock is not None:
         return moment(datetime.combine(wall, datetime.min.time()) + _time(clock, ""), now)
     begun = moment(wall, now) if span.months or span.days else now
     return (begun.astimezone(UTC) + timedelta(seconds=span.seconds)).astimezone(now.tzinfo)
-
-
-def _days_in(first: date) -> int:
-    after = first.replace(day=28) + timedelta(days=4)
-    return (after - timedelta(days=after.day)).day
 
 
 def _next(days: list[date], time: timedelta, now: datetime) -> datetime:
@@ -214,11 +207,7 @@ def _dates(day: Day, today: date) -> list[date]:
         return [date(year, month, number)]
     date(2000, month, number)  # there is such a day in some years
     years = range(today.year, today.year + _LEAP + 1)
-    return [date(y, month, number) for y in years if (month, number) != (2, 29) or _is_leap(y)]
-
-
-def _is_leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return [date(y, month, number) for y in years if (month, number) != (2, 29) or isleap(y)]
 
 
 def _time(clock: Clock, of_day: Part) -> timedelta:

@@ -7,7 +7,7 @@ is what the database keeps and the mirror file holds, byte for byte.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
 import orjson
@@ -93,35 +93,17 @@ def number_of(id_: str) -> int:
 def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
     """The entry's line, without the line break."""
     message: dict[str, Any] = {"role": new.role, "text": new.text}
-    if new.content:
-        message["content"] = new.content
-    if new.source:
-        message["source"] = new.source
-    if new.below:
-        message["below"] = new.below
-    if 0 < new.said_at < at:
-        message["saidAt"] = new.said_at
-    if new.files:
-        message["files"] = new.files
-    if new.failed:
-        message["failed"] = new.failed
+    said_at = new.said_at if 0 < new.said_at < at else 0
+    more = {"content": new.content, "source": new.source, "below": new.below, "saidAt": said_at}
+    more |= {"files": new.files, "failed": new.failed}
+    message |= {name: value for name, value in more.items() if value}
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
 
 
 def to_append(entry: Entry) -> NewEntry:
     """An entry as it was before it stood in a transcript."""
-    return NewEntry(
-        entry.kind,
-        entry.role,
-        entry.text,
-        entry.content,
-        entry.source,
-        entry.below,
-        entry.said_at,
-        entry.files,
-        entry.failed,
-    )
+    return NewEntry(**{each.name: getattr(entry, each.name) for each in fields(NewEntry)})
 
 
 def parse(line: str | bytes) -> Entry:
@@ -155,18 +137,6 @@ def parse(line: str | bytes) -> Entry:
 def header_line(facts: Mapping[str, str | int | None]) -> str:
     """The first line of a session's file, without the line break: what the session began as."""
     return orjson.dumps({"type": "session", "version": FORMAT_VERSION, **facts}).decode()
-
-
-def parse_header(line: str | bytes) -> dict[str, Any] | None:
-    """The facts of a session's first line, or None when it is none."""
-    try:
-        record: object = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(record, dict):
-        return None
-    header = cast("dict[str, Any]", record)
-    return header if header.get("type") == "session" else None
 
 
 def veil(entry: Entry, blocks: set[int]) -> Entry:

@@ -22,8 +22,8 @@ from bot.identity import MessageOrigin
 from bot.sessions import belongings, compactions, entries, speakers, store, uploads
 from bot.sessions.belongings import Belongings
 from bot.sessions.entries import GONE, Entry
-from bot.storage import Transaction, fulltext
-from bot.storage.meta import keep
+from bot.storage import Transaction, fulltext, scalars
+from bot.storage.meta import drop, drop_under, keep, under
 from bot.storage.tables import TABLES, Owner
 
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
@@ -61,8 +61,7 @@ def preview(
     tx: Transaction, found: Belongings, *, on_server: bool = False
 ) -> tuple[dict[str, int], int]:
     """How many rows of each table would go, and how many messages of theirs are in rooms."""
-    accounts = [name for name in found.names if ":" in name]
-    said = sum(len(speakers.said_by(tx, id_, accounts)) for id_, _ in speakers.rooms(tx))
+    said = sum(len(speakers.said_by(tx, id_, found.accounts)) for id_, _ in speakers.rooms(tx))
     return belongings.counts(tx, found, on_server=on_server), said
 
 
@@ -89,17 +88,16 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
     _leave_rooms(tx, found, now)
     kept = [f"{kind}{space}" for space in found.spaces for kind in (ASKED, NIGHT)]
     for key in (*belongings.channel_keys(tx, found), *kept):
-        tx.execute("DELETE FROM meta WHERE key = ?", (key,))
+        drop(tx, key)
     for table, (where, values) in belongings.conditions(found, on_server=on_server).items():
         if table == "entries":
-            for (seq,) in tx.execute(f"SELECT seq FROM entries WHERE {where}", values):
-                tx.forget_text(int(seq))
+            for seq in scalars(tx, f"SELECT seq FROM entries WHERE {where}", *values):
+                tx.forget_text(seq)
         tx.execute(f"DELETE FROM {table} WHERE {where}", values)
     compactions.drop_unused(tx)
     _leave_inbox(tx, found)
     for session_id in found.sessions:
-        begins = f"{WAITING}{session_id}."
-        tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(begins), begins))
+        drop_under(tx, f"{WAITING}{session_id}.")
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
@@ -125,10 +123,7 @@ def put_mark(tx: Transaction, mark: Mark) -> None:
 
 def marks(tx: Transaction) -> list[Mark]:
     """Everybody who was erased."""
-    rows = tx.execute(
-        "SELECT value FROM meta WHERE substr(key, 1, ?) = ? ORDER BY key", (len(ERASED), ERASED)
-    )
-    return [mark_of(orjson.loads(row[0])) for row in rows]
+    return [mark_of(orjson.loads(said)) for said in under(tx, ERASED).values()]
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
@@ -158,8 +153,7 @@ def _everybody(tx: Transaction) -> Iterator[str]:
     for table in TABLES:
         for owner in table.owner if not table.engine else ():
             if name := _NAMED.get(owner):
-                rows = tx.execute(f"SELECT DISTINCT {name} FROM {table.name}")
-                yield from (str(row[0]) for row in rows)
+                yield from scalars(tx, f"SELECT DISTINCT {name} FROM {table.name}")
     yield from speakers.accounts(tx)
 
 
@@ -180,12 +174,11 @@ def _is_theirs(found: Belongings, packed: str) -> bool:
 
 def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> None:
     """Put a mark in the place of what somebody said in rooms, was answered, and is quoted with."""
-    accounts = [name for name in found.names if ":" in name]
     by_key: dict[str, list[str]] = {}
     for session_id, key in speakers.rooms(tx):
         by_key.setdefault(key, []).append(session_id)
     for key, ids in by_key.items():
-        said = {id_: speakers.said_by(tx, id_, accounts) for id_ in ids}
+        said = {id_: speakers.said_by(tx, id_, found.accounts) for id_ in ids}
         if not any(said.values()):
             continue
         wanted = _Wanted.of(entry for each in said.values() for _, entry in each)

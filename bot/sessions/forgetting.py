@@ -27,7 +27,7 @@ from bot.sessions import (
     uploads,
 )
 from bot.sessions.compactions import Name
-from bot.storage import Database, Transaction, fulltext, insist
+from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
 from bot.tool_results import LABELS
 
 SLICE = 200  # entries that are looked at, or hidden, together
@@ -135,8 +135,9 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     words, late = held.words, numbers_of(tx, held.keys, held.newest)
     mentions = [mention for some in _slices(late, SLICE) for mention in among(tx, some, words)]
     _hide(tx, mentions, now)
-    marks = ",".join("?" * len(late))
-    spoke = tx.execute(f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks})", late)
+    spoke = tx.execute(
+        f"SELECT DISTINCT session_id FROM entries WHERE seq IN ({marks(late)})", late
+    )
     names = [
         name
         for name in compactions.names_of(tx, held.keys)
@@ -175,7 +176,7 @@ def _everything(
     tx: Transaction, view: MemoryView
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
     keys = tuple(search.keys_of(tx, view))
-    newest = int(tx.execute("SELECT coalesce(max(seq), 0) FROM entries")[0][0])
+    newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
     names, ids = compactions.names_of(tx, keys), artifacts.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
@@ -199,13 +200,13 @@ def mentions(
     keys = search.keys_of(tx, view)
     if not within:
         return among(tx, numbers_of(tx, keys), words)
-    rows = tx.execute(
+    numbers = scalars(
+        tx,
         "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE entries.id IN ({','.join('?' * len(within))}) "
-        f"AND key IN ({','.join('?' * len(keys))})",
-        (*within, *keys),
+        f"WHERE entries.id IN ({marks(within)}) AND key IN ({marks(keys)})",
+        *(*within, *keys),
     )
-    return among(tx, [row[0] for row in rows], words)
+    return among(tx, numbers, words)
 
 
 def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
@@ -219,7 +220,7 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
         return []
     raw = orjson.dumps(wanted).decode()[1:-1]
     rows = tx.execute(
-        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({','.join('?' * len(numbers))}) "
+        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({marks(numbers)}) "
         "AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
         (*numbers, _like(raw)),
     )
@@ -230,7 +231,7 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
         entry = entries.parse(line)
         gone = tx.execute("SELECT 1 FROM forgotten WHERE seq = ?", (seq,))
         says = not gone and wanted in fulltext.folded(entry.text)
-        hidden = {row[0] for row in tx.execute("SELECT block FROM hidden WHERE seq = ?", (seq,))}
+        hidden = {*scalars(tx, "SELECT block FROM hidden WHERE seq = ?", seq)}
         blocks = tuple(
             number
             for number, block in enumerate(entry.content)
@@ -244,13 +245,12 @@ def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
 
 def numbers_of(tx: Transaction, keys: Sequence[str], after: int = 0) -> list[int]:
     """The number of every entry of some keys' conversations, or of those after one."""
-    marks = ",".join("?" * len(keys))
-    rows = tx.execute(
+    return scalars(
+        tx,
         "SELECT seq FROM entries JOIN sessions ON sessions.id = session_id "
-        f"WHERE key IN ({marks}) AND seq > ? ORDER BY seq",
-        (*keys, after),
+        f"WHERE key IN ({marks(keys)}) AND seq > ? ORDER BY seq",
+        *(*keys, after),
     )
-    return [row[0] for row in rows]
 
 
 def forget_in(
@@ -264,10 +264,7 @@ def forget_in(
 
 def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
     """Let no search find these entries and no request show them; the transcripts stay."""
-    rows = tx.execute(
-        f"SELECT seq, session_id, line FROM entries WHERE id IN ({','.join('?' * len(ids))})",
-        tuple(ids),
-    )
+    rows = tx.execute(f"SELECT seq, session_id, line FROM entries WHERE id IN ({marks(ids)})", ids)
     held = [
         Mention(seq, session_id, tuple(range(len(entries.parse(line).content))), says=True)
         for seq, session_id, line in rows
@@ -277,8 +274,8 @@ def forget_all(tx: Transaction, ids: Sequence[str], now: int) -> None:
 
 def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
-        found = tx.execute("SELECT line FROM entries WHERE seq = ?", (mention.seq,))
-        for (line,) in found:  # none when its month was dropped since it was looked for
+        found = scalars(tx, "SELECT line FROM entries WHERE seq = ?", mention.seq)
+        for line in found:  # none when its month was dropped since it was looked for
             removals.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:

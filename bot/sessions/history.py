@@ -13,8 +13,8 @@ from bot.channel import Address, HistoryItem
 from bot.sessions import browsing, entries, inbox
 from bot.sessions.entries import Entry
 from bot.sessions.uploads import refs_of
-from bot.storage import Row, Transaction
-from bot.storage.addressed import HERE, place
+from bot.storage import Row, Transaction, scalar, scalars
+from bot.storage.records import HERE, place
 
 _END = 2**62  # beyond the number of every entry
 FEWEST_LOOKED_AT = 50  # conversations among which the newest lines are looked for
@@ -29,7 +29,9 @@ def history_of(
     unless it is the first of all. What has no answer yet comes last. Nobody saw how a task was
     carried out: what came of it stands in the conversation itself.
     """
-    edge = _number(tx, before) if before else _END
+    # Before one that is not there, nothing stands.
+    number = "SELECT seq FROM entries WHERE id = ?"
+    edge = (scalar(tx, number, before) or 0) if before else _END
     rows = _newest(tx, address, edge, limit)
     items = _items(tx, rows)
     while rows and not items:  # nothing but what tools did
@@ -93,17 +95,9 @@ def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Ro
     return rows
 
 
-def _number(tx: Transaction, entry_id: str) -> int:
-    """Where an entry stands; before one that is not there, nothing does."""
-    rows = tx.execute("SELECT seq FROM entries WHERE id = ?", (entry_id,))
-    return int(rows[0][0]) if rows else 0
-
-
 def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:
-    rows = tx.execute(
-        f"SELECT body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id", place(address)
-    )
-    for (body,) in rows:
+    waiting = f"SELECT body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id"
+    for body in scalars(tx, waiting, *place(address)):
         inbound = inbox.read_back(body)
         if inbound is not None:
             files = refs_of(inbound)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import orjson
 from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
 from bot.clock import DAY_MS
 from bot.identity import Conversation
-from bot.storage import Row, Transaction
+from bot.storage import Row, Transaction, scalar, scalars
 from bot.unicode import well_formed
 
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
@@ -71,24 +71,15 @@ def store(
 
     A command is being answered already; no lane takes it up unless the program is started again.
     """
-    rows = tx.execute(
+    state, node = ("command", tx.node) if is_command else ("waiting", "")
+    return scalar(
+        tx,
         "INSERT INTO inbox(channel, account, chat, thread, message_id, state, key, body, "
         "received_at, node) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT(channel, account, chat, thread, message_id) DO NOTHING RETURNING id",
-        (
-            inbound.channel,
-            inbound.account,
-            inbound.chat,
-            inbound.thread,
-            inbound.message_id,
-            "command" if is_command else "waiting",
-            key,
-            body,
-            now,
-            tx.node if is_command else "",
-        ),
+        *(inbound.channel, inbound.account, inbound.chat, inbound.thread, inbound.message_id),
+        *(state, key, body, now, node),
     )
-    return int(rows[0][0]) if rows else None
 
 
 def bind(tx: Transaction, row: int, session_id: str, inbound: Inbound | None = None) -> None:
@@ -118,25 +109,20 @@ def reclaim(tx: Transaction) -> int:
     Returns the id of the newest message there is.
     """
     tx.execute("UPDATE inbox SET state = 'waiting' WHERE state = 'command'")
-    return int(tx.execute("SELECT coalesce(max(id), 0) FROM inbox")[0][0])
+    return scalar(tx, "SELECT coalesce(max(id), 0) FROM inbox")
 
 
 def reclaim_of(tx: Transaction, node: str) -> list[str]:
     """Let lanes take up the commands that a node was answering which is gone: their keys."""
-    rows = tx.execute(
-        "UPDATE inbox SET state = 'waiting' WHERE state = 'command' AND node = ? RETURNING key",
-        (node,),
-    )
-    return [str(row[0]) for row in rows]
+    commands = "state = 'command' AND node = ?"
+    return scalars(tx, f"UPDATE inbox SET state = 'waiting' WHERE {commands} RETURNING key", node)
 
 
 def hand_over(tx: Transaction, row: int) -> bool:
     """Let a lane take up one command; False when that was done, or it is answered."""
+    command = "id = ? AND state = 'command'"
     return bool(
-        tx.execute(
-            "UPDATE inbox SET state = 'waiting' WHERE id = ? AND state = 'command' RETURNING id",
-            (row,),
-        )
+        tx.execute(f"UPDATE inbox SET state = 'waiting' WHERE {command} RETURNING id", (row,))
     )
 
 
@@ -151,8 +137,7 @@ def endanger_first(tx: Transaction, key: str) -> None:
 
 def tried(tx: Transaction, row: int) -> int:
     """A turn failed because of this message; how many did by now."""
-    found = tx.execute("UPDATE inbox SET tries = tries + 1 WHERE id = ? RETURNING tries", (row,))
-    return int(found[0][0]) if found else 0
+    return scalar(tx, "UPDATE inbox SET tries = tries + 1 WHERE id = ? RETURNING tries", row) or 0
 
 
 def endanger(tx: Transaction, rows: Sequence[int]) -> None:
@@ -169,12 +154,12 @@ def clear(tx: Transaction, rows: Sequence[int]) -> None:
 
 def set_aside(tx: Transaction, row: int, error: str, now: int) -> int:
     """Give up a message, keeping that it came and by what its turn failed; when it came."""
-    found = tx.execute(
+    return scalar(
+        tx,
         "UPDATE inbox SET state = 'aside', body = '', error = ?, done_at = ? WHERE id = ? "
         "RETURNING received_at",
-        (error, now, row),
+        *(error, now, row),
     )
-    return int(found[0][0])
 
 
 def aside(tx: Transaction, since: int) -> list[SetAside]:
@@ -222,14 +207,12 @@ def is_waiting(tx: Transaction, row: int) -> bool:
 
 def waiting_count(tx: Transaction, key: str) -> int:
     """How many messages of a key have no answer yet."""
-    return int(
-        tx.execute("SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key,))[0][0]
-    )
+    return scalar(tx, "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", key)
 
 
 def waiting_keys(tx: Transaction) -> list[str]:
     """Every key with a message that has no answer yet."""
-    return [row[0] for row in tx.execute("SELECT DISTINCT key FROM inbox WHERE state = 'waiting'")]
+    return scalars(tx, "SELECT DISTINCT key FROM inbox WHERE state = 'waiting'")
 
 
 def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
@@ -239,7 +222,7 @@ def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
         "WHERE channel = ? AND account = ? AND message_id NOT LIKE 'press-%' GROUP BY chat)",
         (channel, account),
     )
-    return {row[0]: row[1] for row in rows}
+    return dict(rows)
 
 
 def last_received(tx: Transaction) -> dict[tuple[str, str], int]:
@@ -286,16 +269,71 @@ def _queued(row: Row, resolve: Callable[[Inbound], Conversation]) -> QueuedMessa
     id_, key, session_id, tries, deaths, body, channel, account, chat, thread, message_id = row
     inbound = read_back(body)
     if inbound is None:
-        inbound = Inbound(
-            channel=channel,
-            account=account,
-            chat=chat,
-            chat_type="group",  # so that nothing private is said there
-            sender="",
-            message_id=message_id,
-            text="",
-            sent_at=0,
-            thread=thread,
-        )
+        kind = "group"  # so that nothing private is said there
+        inbound = Inbound(channel, account, chat, kind, "", message_id, "", 0, thread=thread)
         tries = UNREADABLE
     return QueuedMessage(id_, key, session_id or "", inbound, resolve(inbound), tries, deaths)
+
+
+# --- counted --------------------------------------------------------------------------------------
+
+
+# Those that were for the bot and are done with, by when that was: `inbox_done` finds them.
+_THEN = "state <> 'waiting' AND done_at >= ? AND done_at < ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What came within some time, by channel, and how long answers took, in ms.
+
+    `middle` is the median and `slow` what nine of ten answers stayed within, from the moment a
+    message was stored to the one its answer was; None where nothing was answered.
+    """
+
+    channels: Mapping[str, int]
+    middle: int | None
+    slow: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits: messages for an answer, texts to be sent, reminders for their time."""
+
+    messages: int
+    texts: int
+    unsent: int
+    reminders: int
+
+
+def traffic(tx: Transaction, start: int, end: int) -> Traffic:
+    """What was done with from `start` to, not including, `end` (ms since the epoch)."""
+    channels = tx.execute(
+        f"SELECT channel, count(*) FROM inbox WHERE {_THEN} "
+        "AND state IN ('done', 'aside') GROUP BY channel ORDER BY channel",
+        (start, end),
+    )
+    spans = scalars(
+        tx,
+        "SELECT span FROM (SELECT done_at - received_at AS span, "
+        "row_number() OVER (ORDER BY done_at - received_at) AS place, count(*) OVER () AS of_all "
+        f"FROM inbox WHERE {_THEN} AND state = 'done') AS ended "
+        "WHERE place = (of_all + 1) / 2 OR place = (9 * of_all + 9) / 10 ORDER BY place",
+        *(start, end),
+    )
+    middle, slow = (spans[0], spans[-1]) if spans else (None, None)
+    return Traffic(dict(channels), middle, slow)
+
+
+def backlog(tx: Transaction) -> Waiting:
+    """What waits now."""
+    counts = [
+        scalar(tx, f"SELECT count(*) FROM {where}")
+        for where in (
+            "inbox WHERE state = 'waiting'",
+            "outbox WHERE state = 'waiting'",
+            "outbox WHERE state = 'parked' AND again = 1",
+            "reminders WHERE state = 'waiting'",
+            "repeats WHERE state = 'waiting'",
+        )
+    ]
+    return Waiting(counts[0], counts[1], counts[2], counts[3] + counts[4])

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
-from bot.storage import Row, Transaction, upsert
+from bot.storage import Transaction
+from bot.storage.records import Form, Records, place
 
 VALID_MS = 10 * 60_000
-
-_OFFER = "person, code, root_channel, root_sender, channel, account, chat, thread, key, language"
-_LINK = "channel, sender, root_channel, root_sender, account, chat, thread, language"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +34,23 @@ class Offer:
     language: str
 
 
+CODES: Final = Records("link_codes", Offer, "made_at", root=Form("root_channel root_sender"))
+LINKS: Final = Records(
+    "links",
+    Link,
+    "linked_at",
+    form=Form(
+        "channel sender root_channel root_sender account chat thread language",
+        lambda row: Link((row[0], row[1]), (row[2], row[3]), Address(row[0], *row[4:7]), row[7]),
+        lambda link: (*link.seat, *link.root, *place(link.address)[1:], link.language),
+    ),
+)
+
+
 def offer(tx: Transaction, made: Offer, now: int) -> None:
     """Keep a code; the one this person had asked for before is no good any more."""
     tx.execute("DELETE FROM link_codes WHERE made_at <= ?", (now - VALID_MS,))
-    place, root = made.address, made.root
-    row = {
-        "person": made.person,
-        "code": made.code,
-        "root_channel": root[0],
-        "root_sender": root[1],
-        "channel": place.channel,
-        "account": place.account,
-        "chat": place.chat,
-        "thread": place.thread,
-        "key": made.key,
-        "language": made.language,
-        "made_at": now,
-    }
-    upsert(tx, "link_codes", ("person",), row)
+    CODES.put(tx, made, now)
 
 
 def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
@@ -81,35 +79,21 @@ def join(tx: Transaction, link: Link, now: int) -> None:
     )
     tx.execute("DELETE FROM links WHERE channel = root_channel AND sender = root_sender")
     tx.execute("DELETE FROM link_codes WHERE root_channel = ? AND root_sender = ?", link.seat)
-    place = link.address
-    row = {
-        "channel": link.seat[0],
-        "sender": link.seat[1],
-        "root_channel": link.root[0],
-        "root_sender": link.root[1],
-        "account": place.account,
-        "chat": place.chat,
-        "thread": place.thread,
-        "language": link.language,
-        "linked_at": now,
-    }
-    upsert(tx, "links", ("channel", "sender"), row)
+    LINKS.put(tx, link, now)
     tx.publish("books")
 
 
 def part(tx: Transaction, seat: Seat) -> Link | None:
     """Let a seat be itself again; None when it was not linked."""
-    rows = tx.execute(f"DELETE FROM links WHERE channel = ? AND sender = ? RETURNING {_LINK}", seat)
-    if not rows:
-        return None
-    tx.publish("books")
-    return _link(rows[0])
+    for gone in LINKS.delete(tx, "channel = ? AND sender = ?", *seat):
+        tx.publish("books")
+        return gone
+    return None
 
 
 def everything(tx: Transaction) -> list[Link]:
     """Every link, the oldest first."""
-    rows = tx.execute(f"SELECT {_LINK} FROM links ORDER BY linked_at, channel, sender")
-    return [_link(row) for row in rows]
+    return LINKS.where(tx, order="linked_at, channel, sender")
 
 
 def seats_of(tx: Transaction, seat: Seat) -> set[Seat]:
@@ -125,19 +109,4 @@ def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
 
 
 def _valid(tx: Transaction, now: int) -> list[Offer]:
-    rows = tx.execute(
-        f"SELECT {_OFFER} FROM link_codes WHERE abs(? - made_at) < ?", (now, VALID_MS)
-    )
-    return [_offer(row) for row in rows]
-
-
-def _offer(row: Row) -> Offer:
-    person, code, root_channel, root_sender, channel, account, chat, thread, key, language = row
-    address = Address(channel, account, chat, thread)
-    return Offer(person, code, (root_channel, root_sender), address, key, language)
-
-
-def _link(row: Row) -> Link:
-    channel, sender, root_channel, root_sender, account, chat, thread, language = row
-    address = Address(channel, account, chat, thread)
-    return Link((channel, sender), (root_channel, root_sender), address, language)
+    return CODES.where(tx, "abs(? - made_at) < ?", now, VALID_MS)

@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
-from typing import Literal
-
-import orjson
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from bot.channel import PAGE_OWNER
 from bot.clock import DAY_MS
-from bot.identity import MessageOrigin, Seat
-from bot.storage import Row, Transaction, upsert
+from bot.identity import ORIGIN, MessageOrigin, Seat
+from bot.storage import Transaction, marks
+from bot.storage.records import Form, Records
 
 LINK_MS = 10 * 60_000  # how long a link is good that somebody asked for in a chat …
 INVITATION_MS = DAY_MS  # … and one that the owner passes on to somebody
@@ -34,9 +33,6 @@ MayTalk = Callable[[MessageOrigin], bool]  # True when whoever writes from there
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _KEY = re.compile(r"[0-9a-f]{64}")
-_PERSON = "name, channel, sender, origin, password, made_at, out_at"
-_LOGIN = "id, person, origin, browser, made_at, seen_at"
-_LINK = "asker, person, origin, language, made_at, valid_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +82,11 @@ class LoginLink:
     valid_ms: int
 
 
+PEOPLE: Final = Records("page_people", PagePerson, seat=Form("channel sender"), origin=ORIGIN)
+LINKS: Final = Records("page_links", LoginLink, "digest", origin=ORIGIN)
+LOGINS: Final = Records("page_logins", Login, "digest", origin=ORIGIN)
+
+
 def new_key() -> str:
     """A secret of 256 bits, for a link or a cookie; no character of it means anything elsewhere."""
     return secrets.token_hex(32)
@@ -106,22 +107,17 @@ def is_name(text: str) -> bool:
 
 def person(tx: Transaction, name: str) -> PagePerson | None:
     """The page person of this name."""
-    rows = tx.execute(f"SELECT {_PERSON} FROM page_people WHERE name = ?", (name,))
-    return _person(rows[0]) if rows else None
+    return PEOPLE.get(tx, name)
 
 
 def person_from(tx: Transaction, seat: Seat) -> PagePerson | None:
     """The page person that somebody at a seat became with /web."""
-    rows = tx.execute(
-        f"SELECT {_PERSON} FROM page_people WHERE channel = ? AND sender = ? ORDER BY made_at",
-        seat,
-    )
-    return _person(rows[0]) if rows else None
+    return PEOPLE.first(tx, "channel = ? AND sender = ?", *seat, order="made_at")
 
 
 def people(tx: Transaction) -> list[PagePerson]:
     """Everybody who was ever let in, by name."""
-    return [_person(row) for row in tx.execute(f"SELECT {_PERSON} FROM page_people ORDER BY name")]
+    return PEOPLE.where(tx, order="name")
 
 
 def add(tx: Transaction, name: str, now: int, origin: MessageOrigin | None, seat: Seat) -> bool:
@@ -130,20 +126,12 @@ def add(tx: Transaction, name: str, now: int, origin: MessageOrigin | None, seat
     Without an origin (and an empty seat) they keep the one they had.
     """
     known = person(tx, name)
-    if known is None and tx.execute("SELECT count(*) FROM page_people")[0][0] >= MAX_PEOPLE:
+    if known is None and PEOPLE.count(tx, "TRUE") >= MAX_PEOPLE:
         return False
-    if known is not None and origin is None:
+    known = known or PagePerson(name, seat, origin, "", now, 0)
+    if origin is None:
         seat, origin = known.seat, known.origin
-    row = {
-        "name": name,
-        "channel": seat[0],
-        "sender": seat[1],
-        "origin": _packed(origin),
-        "password": known.password if known is not None else "",
-        "made_at": known.made_at if known is not None else now,
-        "out_at": 0,
-    }
-    upsert(tx, "page_people", ("name",), row)
+    PEOPLE.put(tx, replace(known, seat=seat, origin=origin, out_at=0))
     return True
 
 
@@ -170,16 +158,7 @@ def set_password(tx: Transaction, name: str, hashed: str) -> None:
 def offer(tx: Transaction, key: str, made: LoginLink) -> None:
     """Keep a link; the one its asker had before is no good any more."""
     _drop_links(tx, made.made_at)
-    row = {
-        "asker": made.asker,
-        "digest": _digest(key),
-        "person": made.person,
-        "origin": _packed(made.origin),
-        "language": made.language,
-        "made_at": made.made_at,
-        "valid_ms": made.valid_ms,
-    }
-    upsert(tx, "page_links", ("asker",), row)
+    LINKS.put(tx, made, _digest(key))
     tx.execute(
         "DELETE FROM page_links WHERE asker NOT IN "
         "(SELECT asker FROM page_links ORDER BY made_at DESC, asker LIMIT ?)",
@@ -207,14 +186,12 @@ def invite(
 
 def offered(tx: Transaction, key: str, now: int) -> LoginLink | None:
     """What a link is for, while it is good."""
-    rows = tx.execute(f"SELECT {_LINK} FROM page_links WHERE digest = ?", (_digest(key),))
-    return _link(rows[0], now) if rows else None
+    return _good(LINKS.where(tx, "digest = ?", _digest(key)), now)
 
 
 def use(tx: Transaction, key: str, now: int) -> LoginLink | None:
     """Use a link up; None when it is no good, or was used before."""
-    rows = tx.execute(f"DELETE FROM page_links WHERE digest = ? RETURNING {_LINK}", (_digest(key),))
-    return _link(rows[0], now) if rows else None
+    return _good(LINKS.delete(tx, "digest = ?", _digest(key)), now)
 
 
 # --- logins ---------------------------------------------------------------------------------------
@@ -234,41 +211,26 @@ def begin(
     for each in old:
         end(tx, name, each)
     id_ = secrets.token_hex(8)
-    row = {
-        "digest": _digest(cookie),
-        "id": id_,
-        "person": name,
-        "origin": _packed(origin),
-        "browser": browser,
-        "made_at": now,
-        "seen_at": now,
-    }
-    upsert(tx, "page_logins", ("digest",), row)
+    LOGINS.put(tx, Login(id_, name, origin, browser, now, now), _digest(cookie))
     return id_
 
 
 def login(tx: Transaction, cookie: str, now: int) -> Login | None:
     """The login that a cookie is of."""
-    rows = tx.execute(f"SELECT {_LOGIN} FROM page_logins WHERE digest = ?", (_digest(cookie),))
-    found = _login(rows[0]) if rows else None
+    found = LOGINS.get(tx, _digest(cookie))
     return found if found is not None and _holds(found, now) else None
 
 
 def logins(tx: Transaction, name: str, now: int) -> list[Login]:
     """The logins of a person, the one last seen first."""
-    rows = tx.execute(
-        f"SELECT {_LOGIN} FROM page_logins WHERE person = ? "
-        "ORDER BY seen_at DESC, made_at DESC, id",
-        (name,),
-    )
-    return [found for row in rows if _holds(found := _login(row), now)]
+    found = LOGINS.where(tx, "person = ?", name, order="seen_at DESC, made_at DESC, id")
+    return [each for each in found if _holds(each, now)]
 
 
 def among(tx: Transaction, ids: Collection[str], now: int) -> list[Login]:
     """Those of these logins that still hold."""
-    marks = ",".join("?" * len(ids))
-    rows = tx.execute(f"SELECT {_LOGIN} FROM page_logins WHERE id IN ({marks})", tuple(ids))
-    return [found for row in rows if _holds(found := _login(row), now)]
+    found = LOGINS.where(tx, f"id IN ({marks(ids)})", *ids)
+    return [each for each in found if _holds(each, now)]
 
 
 def seen(tx: Transaction, id_: str, now: int) -> None:
@@ -295,10 +257,8 @@ def end_from(tx: Transaction, seat: Seat) -> None:
     The other nodes are told.
     """
     for table in ("page_links", "page_logins"):
-        rows = tx.execute(f"SELECT digest, origin FROM {table} WHERE origin <> ''")
-        for digest, packed in rows:
-            origin = _unpacked(packed)
-            if origin is not None and origin.seat == seat:
+        for digest, held in tx.execute(f"SELECT digest, origin FROM {table} WHERE origin <> ''"):
+            if ORIGIN.read((held,)).seat == seat:
                 tx.execute(f"DELETE FROM {table} WHERE digest = ?", (digest,))
     tx.publish("books")
 
@@ -331,26 +291,5 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _packed(origin: MessageOrigin | None) -> str:
-    return orjson.dumps(asdict(origin)).decode() if origin is not None else ""
-
-
-def _unpacked(origin: str) -> MessageOrigin | None:
-    return MessageOrigin(**orjson.loads(origin)) if origin else None
-
-
-def _person(row: Row) -> PagePerson:
-    name, channel, sender, origin, *rest = row
-    return PagePerson(name, (channel, sender), _unpacked(origin), *rest)
-
-
-def _login(row: Row) -> Login:
-    id_, name, origin, *rest = row
-    return Login(id_, name, _unpacked(origin), *rest)
-
-
-def _link(row: Row, now: int) -> LoginLink | None:
-    asker, name, origin, language, made_at, valid = row
-    if abs(now - made_at) >= valid:
-        return None
-    return LoginLink(asker, name, _unpacked(origin), language, made_at, valid)
+def _good(found: Sequence[LoginLink], now: int) -> LoginLink | None:
+    return next((each for each in found if abs(now - each.made_at) < each.valid_ms), None)

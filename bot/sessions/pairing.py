@@ -11,22 +11,19 @@ them again and again.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Final
 
 from bot import codes
 from bot.channel import Address, Inbound
 from bot.identity import Seat
-from bot.storage import Transaction, upsert
+from bot.storage import Transaction
+from bot.storage.records import Records
 
 VALID_MS = 60 * 60_000
 MAX_PENDING = 100  # for a channel's account
 MAX_CODES = 3  # for one person, until they are silent for VALID_MS
 
-_COLUMNS = (
-    "channel, account, sender, state, code, name, locale, chat, thread, asked_at, approved_at"
-)
-_BLOCK = "channel, sender, name, locale, account, chat, thread, blocked_at"
 _OPEN = "state <> 'approved'"  # as the index on those has it
 
 
@@ -82,6 +79,10 @@ class Block:
     def seat(self) -> Seat:
         """Who this is on their platform."""
         return (self.channel, self.sender)
+
+
+PAIRINGS: Final = Records("pairing", Pairing)
+BLOCKS: Final = Records("blocks", Block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +195,13 @@ def revoke(tx: Transaction, channel: str, sender: str) -> int:
 
 def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
     """Give somebody who asked, or was let in, no answer from now on; None for anybody else."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM pairing WHERE channel = ? AND sender = ? "
-        "ORDER BY approved_at IS NULL, asked_at DESC, account LIMIT 1",
-        seat,
-    )
-    if not rows:
+    latest = "approved_at IS NULL, asked_at DESC, account LIMIT 1"
+    asked = PAIRINGS.first(tx, "channel = ? AND sender = ?", *seat, order=latest)
+    if asked is None:
         return None
-    asked = Pairing(*rows[0])
     revoke(tx, *seat)
     found = Block(*seat, asked.name, asked.locale, asked.account, asked.chat, asked.thread, now)
-    upsert(tx, "blocks", ("channel", "sender"), asdict(found))
+    BLOCKS.put(tx, found)
     tx.publish("books")
     return found
 
@@ -216,46 +213,26 @@ def is_blocked(tx: Transaction, seat: Seat) -> bool:
 
 def let_in_again(tx: Transaction, seat: Seat, now: int) -> Pairing | None:
     """Let in somebody who was blocked, as if a code of theirs were approved; None if nobody is."""
-    found = _take(tx, seat)
+    found = unblock(tx, seat)
     if found is None:
         return None
-    row: dict[str, Any] = {
-        "channel": found.channel,
-        "account": found.account,
-        "sender": found.sender,
-        "state": "approved",
-        "code": "",
-        "name": found.name,
-        "locale": found.locale,
-        "chat": found.chat,
-        "thread": found.thread,
-        "asked_at": now,
-        "approved_at": now,
-    }
-    upsert(tx, "pairing", ("channel", "account", "sender"), row)
-    tx.publish("books")
-    return Pairing(**row)
+    chat = (found.name, found.locale, found.chat, found.thread)
+    asked = Pairing(found.channel, found.account, found.sender, "approved", "", *chat, now, now)
+    PAIRINGS.put(tx, asked)
+    return asked
 
 
 def unblock(tx: Transaction, seat: Seat) -> Block | None:
     """Let somebody ask again, as a stranger does; None when they are not blocked."""
-    return _take(tx, seat)
+    for found in BLOCKS.delete(tx, "channel = ? AND sender = ?", *seat):
+        tx.publish("books")
+        return found
+    return None
 
 
 def blocked(tx: Transaction) -> list[Block]:
     """Everyone who is blocked, the latest first."""
-    rows = tx.execute(f"SELECT {_BLOCK} FROM blocks ORDER BY blocked_at DESC, channel, sender")
-    return [Block(*row) for row in rows]
-
-
-def _take(tx: Transaction, seat: Seat) -> Block | None:
-    rows = tx.execute(
-        f"DELETE FROM blocks WHERE channel = ? AND sender = ? RETURNING {_BLOCK}", seat
-    )
-    if not rows:
-        return None
-    tx.publish("books")
-    return Block(*rows[0])
+    return BLOCKS.where(tx, order="blocked_at DESC, channel, sender")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -263,19 +240,13 @@ def _take(tx: Transaction, seat: Seat) -> Block | None:
 
 def pending(tx: Transaction, now: int) -> list[Pairing]:
     """Everyone whose code can still be approved, the newest first."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM pairing WHERE {_OPEN} AND state = 'pending' "
-        "ORDER BY asked_at DESC, sender"
-    )
-    return [found for row in rows if _valid((found := Pairing(*row)).asked_at, now)]
+    found = PAIRINGS.where(tx, f"{_OPEN} AND state = 'pending'", order="asked_at DESC, sender")
+    return [each for each in found if _valid(each.asked_at, now)]
 
 
 def approved(tx: Transaction) -> list[Pairing]:
     """Everyone who was let in, oldest first."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM pairing WHERE state = 'approved' ORDER BY asked_at, sender"
-    )
-    return [Pairing(*row) for row in rows]
+    return PAIRINGS.where(tx, "state = 'approved'", order="asked_at, sender")
 
 
 def _valid(asked_at: int, now: int) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from bot.channel import Address
 from bot.identity import MessageOrigin
-from bot.storage import Row, Transaction
+from bot.storage import Transaction, scalar
+from bot.storage.records import Form, Records
 from bot.unicode import well_formed
 
 MadeBy = Literal["person", "agent"]
@@ -20,10 +21,6 @@ MAX_WAITING = 100  # reminders of one person
 MAX_TEXT = 1_000  # characters
 MAX_AHEAD = timedelta(days=5 * 365 + 1)
 SAME_MS = 60_000  # the same words at the same time, give or take this, are the same reminder
-
-_COLUMNS = (
-    "id, key, person, channel, account, chat, thread, language, made_by, text, due_at, created_at"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,11 @@ class Reminder:
     created_at: int
 
 
+_UNKEPT = Form("", lambda _: None, lambda _: ())
+REMINDERS: Final = Records("reminders", Reminder, "state", is_numbered=True, origin=_UNKEPT)
+_WAITING = "state = 'waiting'"
+
+
 def add(
     tx: Transaction,
     target: ReplyTarget,
@@ -67,71 +69,38 @@ def add(
     What is asked for twice (a turn that was run again after a crash) is kept once.
     """
     text = well_formed(text)
-    same = tx.execute(
-        f"SELECT {_COLUMNS} FROM reminders "
-        "WHERE key = ? AND state = 'waiting' AND text = ? AND due_at BETWEEN ? AND ?",
-        (target.key, text, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
+    same = REMINDERS.first(
+        tx,
+        f"key = ? AND {_WAITING} AND text = ? AND due_at BETWEEN ? AND ?",
+        *(target.key, text, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
     )
-    if same:
-        return _reminder(same[0])
-    waiting = tx.execute(
-        "SELECT count(*) FROM reminders WHERE person = ? AND state = 'waiting'", (target.person,)
-    )
-    if waiting[0][0] >= MAX_WAITING:
+    if same is not None:
+        return same
+    if REMINDERS.count(tx, f"person = ? AND {_WAITING}", target.person) >= MAX_WAITING:
         return None
-    place = target.address
-    rows = tx.execute(
-        "INSERT INTO reminders(key, person, channel, account, chat, thread, language, made_by, "
-        "text, due_at, created_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') "
-        f"RETURNING {_COLUMNS}",
-        (
-            target.key,
-            target.person,
-            place.channel,
-            place.account,
-            place.chat,
-            place.thread,
-            target.language,
-            made_by,
-            text,
-            due_at,
-            now,
-        ),
-    )
-    return _reminder(rows[0])
+    return REMINDERS.add(tx, Reminder(0, target, made_by, text, due_at, now), "waiting")
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
     """What should have been sent by now, in order."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM reminders WHERE state = 'waiting' AND due_at <= ? "
-        "ORDER BY due_at, id LIMIT ?",
-        (now, limit),
+    return REMINDERS.where(
+        tx, f"{_WAITING} AND due_at <= ?", now, limit, order="due_at, id LIMIT ?"
     )
-    return [_reminder(row) for row in rows]
 
 
 def next_due(tx: Transaction) -> int | None:
     """When the next one is due, in ms since the epoch; None when none waits."""
-    rows = tx.execute("SELECT min(due_at) FROM reminders WHERE state = 'waiting'")
-    return rows[0][0]
+    return scalar(tx, f"SELECT min(due_at) FROM reminders WHERE {_WAITING}")
 
 
 def of_key(tx: Transaction, key: str) -> list[Reminder]:
     """What waits in a conversation, in order: their numbers are their places here, from 1."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM reminders WHERE key = ? AND state = 'waiting' ORDER BY due_at, id",
-        (key,),
-    )
-    return [_reminder(row) for row in rows]
+    return REMINDERS.where(tx, f"key = ? AND {_WAITING}", key, order="due_at, id")
 
 
 def of_everybody(tx: Transaction) -> list[Reminder]:
     """What waits in all conversations, in order."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM reminders WHERE state = 'waiting' ORDER BY due_at, id"
-    )
-    return [_reminder(row) for row in rows]
+    return REMINDERS.where(tx, _WAITING, order="due_at, id")
 
 
 def mark(
@@ -163,9 +132,3 @@ def moment(wall: datetime, now: datetime) -> datetime:
     if comes_twice and first.timestamp() <= now.timestamp() < second.timestamp():
         return second
     return first
-
-
-def _reminder(row: Row) -> Reminder:
-    id_, key, person, channel, account, chat, thread, language, made_by, *rest = row
-    target = ReplyTarget(key, person, Address(channel, account, chat, thread), language)
-    return Reminder(id_, target, made_by, *rest)

@@ -13,7 +13,7 @@ from typing import Any
 
 from bot.sessions import erasing
 from bot.sessions.erasing import Mark
-from bot.storage import Transaction
+from bot.storage import Transaction, scalars
 
 _WORDS = -1  # in the place of a block: no search finds the words of the entry
 
@@ -57,8 +57,8 @@ def apply(tx: Transaction, removals: Removals, now: int) -> tuple[int, list[Mark
         blocks[entry].add(block)
     count = 0
     for entry, gone in blocks.items():
-        for (seq,) in tx.execute("SELECT seq FROM entries WHERE id = ?", (entry,)):
-            hide(tx, int(seq), gone - {_WORDS}, now, says=_WORDS in gone)
+        for seq in scalars(tx, "SELECT seq FROM entries WHERE id = ?", entry):
+            hide(tx, seq, gone - {_WORDS}, now, says=_WORDS in gone)
             count += 1
     known = {mark.salt for mark in erasing.marks(tx)}
     new = [mark for mark in removals.erased if mark.salt not in known]

@@ -8,31 +8,24 @@ each comes once, on however many nodes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, cast, get_args
 from zoneinfo import ZoneInfo
 
-import orjson
-
-from bot.channel import Address
 from bot.clock import DAY_MS
-from bot.identity import MessageOrigin
+from bot.identity import ORIGIN, MessageOrigin
 from bot.sessions import recurrence, reminders
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
-from bot.storage import Row, Transaction, fulltext
+from bot.storage import Transaction, fulltext, marks, scalar, scalars
+from bot.storage.records import Records, packed
 from bot.unicode import well_formed
 
 MAX_REPEATS = 30  # of one person
 MAX_TASKS = 10  # among them
 MAX_FAILURES = 3  # in a row, after which a task is paused
 KEPT_RUNS = 10  # of each
-
-_COLUMNS = (
-    "id, key, person, channel, account, chat, thread, language, origin, made_by, text, rule, "
-    "begins, zone, due_at, created_at, kind, state, failures"
-)
 
 Kind = Literal["text", "task"]
 Planned = Literal["reminders", "repeats"]  # the tables of what comes once, and again and again
@@ -51,7 +44,6 @@ class Repeat:
 
     id: int
     target: ReplyTarget
-    origin: MessageOrigin
     made_by: MadeBy
     text: str
     series: Series
@@ -61,6 +53,11 @@ class Repeat:
     kind: Kind = "text"
     state: State = "waiting"
     failures: int = 0
+
+    @property
+    def origin(self) -> MessageOrigin:
+        """Where it was asked for, by which is worked out what counts each time."""
+        return cast("MessageOrigin", self.target.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,17 @@ class Run:
     missed: int
     came: Came
     error: str = ""
+
+
+REPEATS: Final = Records(
+    "repeats",
+    Repeat,
+    is_numbered=True,
+    origin=ORIGIN,
+    rule=packed("rule", recurrence.parse, str),
+    begins=packed("begins", datetime.fromisoformat, datetime.isoformat),
+)
+_KEPT = "state IN ('waiting', 'paused')"
 
 
 class ZoneOf(Protocol):
@@ -107,51 +115,29 @@ def add(
     text, due_at = well_formed(text), series.after(now, zone)
     if due_at is None or target.origin is None:
         raise ValueError("no time is to come")
-    same = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state = 'waiting' AND text = ? "
-        "AND rule = ? AND due_at = ? AND kind = ?",
-        (target.key, text, str(series.rule), due_at, kind),
+    same = REPEATS.first(
+        tx,
+        "key = ? AND state = 'waiting' AND text = ? AND rule = ? AND due_at = ? AND kind = ?",
+        *(target.key, text, str(series.rule), due_at, kind),
     )
-    if same:
-        return _repeat(same[0])
-    kept = tx.execute(
-        "SELECT kind FROM repeats WHERE person = ? AND state IN ('waiting', 'paused')",
-        (target.person,),
-    )
+    if same is not None:
+        return same
+    kept = tx.execute(f"SELECT kind FROM repeats WHERE person = ? AND {_KEPT}", (target.person,))
     tasks = sum(row[0] == "task" for row in kept)
     if len(kept) >= MAX_REPEATS or (kind == "task" and tasks >= MAX_TASKS):
         return None
-    place = target.address
-    values = (
-        *(target.key, target.person, place.channel, place.account, place.chat, place.thread),
-        *(target.language, orjson.dumps(asdict(target.origin)).decode(), made_by, text),
-        *(str(series.rule), series.begins.isoformat(), str(zone), due_at, now, kind),
-    )
-    rows = tx.execute(
-        "INSERT INTO repeats(key, person, channel, account, chat, thread, language, origin, "
-        "made_by, text, rule, begins, zone, due_at, created_at, kind, state) "
-        f"VALUES ({', '.join('?' * len(values))}, 'waiting') RETURNING {_COLUMNS}",
-        values,
-    )
-    return _repeat(rows[0])
+    return REPEATS.add(tx, Repeat(0, target, made_by, text, series, str(zone), due_at, now, kind))
 
 
 def due(tx: Transaction, now: int, limit: int, kind: Kind = "text") -> list[Repeat]:
     """Those of a kind whose time has come, in order."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at <= ? AND kind = ? "
-        "ORDER BY due_at, id LIMIT ?",
-        (now, kind, limit),
-    )
-    return [_repeat(row) for row in rows]
+    ready = "state = 'waiting' AND due_at <= ? AND kind = ?"
+    return REPEATS.where(tx, ready, now, kind, limit, order="due_at, id LIMIT ?")
 
 
 def next_due(tx: Transaction, kind: Kind = "text") -> int | None:
     """When the next one of a kind is due, in ms since the epoch; None when none waits."""
-    rows = tx.execute(
-        "SELECT min(due_at) FROM repeats WHERE state = 'waiting' AND kind = ?", (kind,)
-    )
-    return rows[0][0]
+    return scalar(tx, "SELECT min(due_at) FROM repeats WHERE state = 'waiting' AND kind = ?", kind)
 
 
 def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
@@ -159,8 +145,7 @@ def move_on(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | 
 
     What comes after a time that has come is stored with it, or it comes twice.
     """
-    rows = tx.execute("SELECT max(due_at) FROM repeat_runs WHERE repeat = ?", (repeat.id,))
-    last = rows[0][0] or 0
+    last = scalar(tx, "SELECT max(due_at) FROM repeat_runs WHERE repeat = ?", repeat.id) or 0
     # A clock that was set back a little repeats nothing; one that was far ahead holds nothing up.
     since = last if now < last <= now + DAY_MS else now
     due_at = repeat.series.after(since, zone)
@@ -219,8 +204,7 @@ def end_run(
     failures = found.failures + 1 if state == "failed" else 0
     after = "paused" if failures >= MAX_FAILURES and found.state == "waiting" else found.state
     tx.execute(
-        "UPDATE repeats SET failures = ?, state = ? "
-        "WHERE id = ? AND state IN ('waiting', 'paused')",
+        f"UPDATE repeats SET failures = ?, state = ? WHERE id = ? AND {_KEPT}",
         (failures, after, repeat.id),
     )
     return replace(found, failures=failures, state=after)
@@ -238,8 +222,7 @@ def left_running(tx: Transaction, before: int) -> list[Repeat]:
 
 def get(tx: Transaction, id_: int) -> Repeat | None:
     """One of them, whatever became of it."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM repeats WHERE id = ?", (id_,))
-    return _repeat(rows[0]) if rows else None
+    return REPEATS.get(tx, id_)
 
 
 def resume(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
@@ -269,13 +252,9 @@ def retime(tx: Transaction, zone_of: ZoneOf, now: int, people: Collection[str] =
     Of these people only, if any are named. It also takes back what a clock that was far ahead had
     put off.
     """
-    names = ", ".join("?" * len(people))
-    whose = f" AND person IN ({names})" if people else ""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE state = 'waiting' AND due_at > ?{whose} ORDER BY id",
-        (now, *people),
-    )
-    for repeat in map(_repeat, rows):
+    whose = f" AND person IN ({marks(people)})" if people else ""
+    ahead = f"state = 'waiting' AND due_at > ?{whose}"
+    for repeat in REPEATS.where(tx, ahead, now, *people, order="id"):
         zone = zone_of(repeat)
         coming = repeat.series.after(now, zone)
         if str(zone) != repeat.zone or coming is None or coming < repeat.due_at:
@@ -285,8 +264,8 @@ def retime(tx: Transaction, zone_of: ZoneOf, now: int, people: Collection[str] =
 def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
     """It comes no more; False when it did not any more."""
     gone = tx.execute(
-        "UPDATE repeats SET state = 'cancelled', done_at = ? "
-        "WHERE id = ? AND state IN ('waiting', 'paused') RETURNING id",
+        f"UPDATE repeats SET state = 'cancelled', done_at = ? WHERE id = ? AND {_KEPT} "
+        "RETURNING id",
         (now, repeat.id),
     )
     return bool(gone)
@@ -297,12 +276,8 @@ def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
 
     What comes once is among it; what is paused stands at the end.
     """
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE key = ? AND state IN ('waiting', 'paused') "
-        "ORDER BY due_at, id",
-        (key,),
-    )
-    found = [*reminders.of_key(tx, key), *map(_repeat, rows)]
+    coming = REPEATS.where(tx, f"key = ? AND {_KEPT}", key, order="due_at, id")
+    found = [*reminders.of_key(tx, key), *coming]
     return sorted(found, key=lambda each: (is_paused(each), each.due_at))
 
 
@@ -312,9 +287,8 @@ def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Plan
     found: list[tuple[Planned, int]] = []
     for table in get_args(Planned):
         rows = tx.execute(
-            f"SELECT id, text FROM {table} WHERE key IN ({','.join('?' * len(keys))}) "
-            "AND text <> '' ORDER BY id",
-            tuple(keys),
+            f"SELECT id, text FROM {table} WHERE key IN ({marks(keys)}) AND text <> '' ORDER BY id",
+            keys,
         )
         found += [(table, id_) for id_, said in rows if wanted and wanted in fulltext.folded(said)]
     return found
@@ -335,27 +309,15 @@ def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
 
 def of_everybody(tx: Transaction) -> list[Repeat]:
     """What waits or is paused in all conversations, in order."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM repeats WHERE state IN ('waiting', 'paused') ORDER BY due_at, id"
-    )
-    return [*map(_repeat, rows)]
+    return REPEATS.where(tx, _KEPT, order="due_at, id")
 
 
 def paused(tx: Transaction) -> list[int]:
     """The numbers of all tasks that failed too often to go on by themselves."""
-    rows = tx.execute("SELECT id FROM repeats WHERE kind = 'task' AND state = 'paused' ORDER BY id")
-    return [int(row[0]) for row in rows]
+    task = "kind = 'task' AND state = 'paused'"
+    return scalars(tx, f"SELECT id FROM repeats WHERE {task} ORDER BY id")
 
 
 def is_paused(each: Reminder | Repeat) -> bool:
     """True for a task that failed too often to go on by itself."""
     return isinstance(each, Repeat) and each.state == "paused"
-
-
-def _repeat(row: Row) -> Repeat:
-    id_, key, person, channel, account, chat, thread, language, origin, made_by, *rest = row
-    text, rule, begins, *times = rest
-    asked = MessageOrigin(**orjson.loads(origin))
-    target = ReplyTarget(key, person, Address(channel, account, chat, thread), language, asked)
-    series = Series(recurrence.parse(rule), datetime.fromisoformat(begins))
-    return Repeat(id_, target, asked, made_by, text, series, *times)

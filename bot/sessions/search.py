@@ -9,7 +9,7 @@ from typing import Any
 from bot.identity.view import MemoryView
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry, Role
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, marks, scalars
 
 _NEAR = 12  # entries in which the message before or after is looked for: tools have some too
 
@@ -124,23 +124,18 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
 
 def forgotten(tx: Transaction, session_id: str, *, since: int = 0) -> set[str]:
     """The ids of a session's entries that were forgotten."""
-    rows = tx.execute(
-        "SELECT id FROM entries JOIN forgotten ON forgotten.seq = entries.seq "
-        "WHERE session_id = ? AND entries.seq >= ?",
-        (session_id, since),
-    )
-    return {row[0] for row in rows}
+    gone = "SELECT id FROM entries JOIN forgotten ON forgotten.seq = entries.seq"
+    return {*scalars(tx, f"{gone} WHERE session_id = ? AND entries.seq >= ?", session_id, since)}
 
 
 def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
     """The session keys of every conversation that shares a view's memory."""
-    people, keys = (",".join("?" * len(values)) for values in (view.people, view.keys))
-    rows = tx.execute(
+    return scalars(
+        tx,
         "SELECT DISTINCT key FROM sessions WHERE (chat_type = 'direct' AND person IN "
-        f"({people})) OR key IN ({keys}) ORDER BY key",
-        (*view.people, *view.keys),
+        f"({marks(view.people)})) OR key IN ({marks(view.keys)}) ORDER BY key",
+        *(*view.people, *view.keys),
     )
-    return [row[0] for row in rows]
 
 
 def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
@@ -149,10 +144,10 @@ def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
     The place is empty when nothing in it was new; None when none was ever saved.
     """
     keys = keys_of(tx, view)
-    marks = ",".join("?" * len(keys))
     rows = tx.execute(
         "SELECT memory_flush_at, saved FROM sessions "
-        f"WHERE key IN ({marks}) AND memory_flush_at > 0 ORDER BY memory_flush_at DESC LIMIT 1",
+        f"WHERE key IN ({marks(keys)}) AND memory_flush_at > 0 "
+        "ORDER BY memory_flush_at DESC LIMIT 1",
         keys,
     )
     return (int(rows[0][0]), str(rows[0][1])) if rows else None

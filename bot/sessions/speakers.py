@@ -42,10 +42,9 @@ def tag_of(account: str) -> str:
 
 def rooms(tx: Transaction) -> list[tuple[str, str]]:
     """The conversations of rooms, by key in the order in which they began: (id, key)."""
-    found = tx.execute(
+    return tx.execute(
         "SELECT id, key FROM sessions WHERE chat_type <> 'direct' ORDER BY key, started_at, id"
     )
-    return [(str(id_), str(key)) for id_, key in found]
 
 
 def read(tx: Transaction, session_id: str) -> Iterator[tuple[int, Entry]]:

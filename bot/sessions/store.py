@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
-from bot.storage import Transaction, upsert
+from bot.storage import Transaction, scalar, scalars, upsert
+from bot.storage.records import Records
 
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
 StartedBy = Literal["first", "new", "daily", "idle", "task", "import"]
@@ -24,17 +25,8 @@ EndedBy = Literal["", "daily", "idle", "left"]
 
 # What a session's mirror begins with: everything about it that never changes.
 HEADER_NAMES = (
-    "id",
-    "key",
-    "person",
-    "channel",
-    "account",
-    "chat",
-    "thread",
-    "chat_type",
-    "previous",
-    "started_at",
-    "started_by",
+    *("id", "key", "person", "channel", "account", "chat", "thread", "chat_type"),
+    *("previous", "started_at", "started_by"),
 )
 
 
@@ -104,17 +96,7 @@ class Session:
     @property
     def origin(self) -> MessageOrigin:
         """Who wrote in it last, and where: for whom things are done with no message at hand."""
-        return MessageOrigin(
-            self.channel,
-            self.account,
-            self.chat,
-            self.chat_type,
-            self.sender,
-            self.thread,
-            self.parent,
-            self.server,
-            self.locale,
-        )
+        return MessageOrigin.of(self)
 
     @property
     def is_flushed(self) -> bool:
@@ -123,7 +105,7 @@ class Session:
 
 
 _NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
-_COLUMNS = ", ".join(_NAMES)
+SESSIONS: Final = Records("sessions", Session)
 _QUALIFIED = ", ".join(f"sessions.{name}" for name in _NAMES)
 _CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version", "first_seq"} | {
     "context_tokens",
@@ -186,8 +168,7 @@ def taken_up(tx: Transaction, key: str) -> tuple[Session, int] | None:
 
 def get(tx: Transaction, session_id: str) -> Session | None:
     """A session by its id."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions WHERE id = ?", (session_id,))
-    return Session(*rows[0]) if rows else None
+    return SESSIONS.get(tx, session_id)
 
 
 def latest_direct(tx: Transaction, person: str) -> Session | None:
@@ -197,27 +178,19 @@ def latest_direct(tx: Transaction, person: str) -> Session | None:
 
 def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
     """Somebody's direct conversations, those first in which they wrote last."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM sessions WHERE chat_type = 'direct' AND person = ? "
-        "AND started_by <> 'import' ORDER BY last_user_at DESC, id DESC LIMIT ?",
-        (person, limit),
-    )
-    return [Session(*row) for row in rows]
+    theirs = "chat_type = 'direct' AND person = ? AND started_by <> 'import'"
+    return SESSIONS.where(tx, theirs, person, limit, order="last_user_at DESC, id DESC LIMIT ?")
 
 
 def people(tx: Transaction) -> list[str]:
     """Everybody who has a direct conversation."""
-    rows = tx.execute(
-        "SELECT DISTINCT person FROM sessions WHERE chat_type = 'direct' "
-        "AND started_by <> 'import' ORDER BY person"
-    )
-    return [str(row[0]) for row in rows]
+    direct = "chat_type = 'direct' AND started_by <> 'import'"
+    return scalars(tx, f"SELECT DISTINCT person FROM sessions WHERE {direct} ORDER BY person")
 
 
 def version(tx: Transaction, session_id: str) -> int | None:
     """The `Session.version` of a session, or None when it is not there."""
-    rows = tx.execute("SELECT version FROM sessions WHERE id = ?", (session_id,))
-    return int(rows[0][0]) if rows else None
+    return scalar(tx, "SELECT version FROM sessions WHERE id = ?", session_id)
 
 
 def is_untouched(tx: Transaction, session: Session) -> bool:
@@ -241,13 +214,7 @@ def start(
     notices = previous.notices if previous is not None else ""
     session = Session(
         id=new_id(now),
-        key=place.key,
-        person=place.person,
-        channel=place.channel,
-        account=place.account,
-        chat=place.chat,
-        thread=place.thread,
-        chat_type=place.chat_type,
+        **asdict(place),
         model=model,
         previous=previous.id if previous is not None else None,
         started_at=now,
@@ -255,7 +222,6 @@ def start(
         started_by=by,
         notices="" if notices == "later" else notices,  # that was for this conversation
         usage=previous.usage if previous is not None else "",
-        sender=place.sender,
     )
     return insert(tx, session)
 
@@ -270,9 +236,7 @@ def insert(tx: Transaction, session: Session) -> tuple[Session, Appended]:
     is_imported = session.started_by == "import"
     if is_imported:
         session = replace(session, ended_by="left", ended_at=session.last_user_at)
-    values = tuple(getattr(session, name) for name in _NAMES)
-    marks = ",".join("?" * len(values))
-    tx.execute(f"INSERT INTO sessions({_COLUMNS}) VALUES ({marks})", values)
+    SESSIONS.add(tx, session)
     if not is_imported:
         point(tx, session.key, session.id, session.started_at)
     return session, Appended(session.id, 0, header)
@@ -302,7 +266,7 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
 
 def taken_up_at(tx: Transaction, key: str) -> int:
     """When a key's current session began, or was gone back to, in ms since the epoch."""
-    return int(tx.execute("SELECT updated_at FROM conversations WHERE key = ?", (key,))[0][0])
+    return scalar(tx, "SELECT updated_at FROM conversations WHERE key = ?", key)
 
 
 def heard(tx: Transaction, session_id: str, now: int) -> None:
@@ -327,8 +291,7 @@ def silent(tx: Transaction, cut: Cut) -> list[Silent]:
 
 def open_models(tx: Transaction) -> list[str]:
     """The models that open sessions chose, by name; empty for the default one."""
-    rows = tx.execute("SELECT DISTINCT model FROM sessions WHERE turns > 0 AND ended_by = ''")
-    return [row[0] for row in rows]
+    return scalars(tx, "SELECT DISTINCT model FROM sessions WHERE turns > 0 AND ended_by = ''")
 
 
 def filling(tx: Transaction, model: str, used: int, level: int, since: int) -> list[Session]:
@@ -336,13 +299,13 @@ def filling(tx: Transaction, model: str, used: int, level: int, since: int) -> l
 
     Only those whose person wrote since a moment (ms since the epoch) and did not turn notices off.
     """
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM sessions WHERE turns > 0 AND ended_by = '' AND model = ? "
+    return SESSIONS.where(
+        tx,
+        "turns > 0 AND ended_by = '' AND model = ? "
         "AND context_tokens >= ? AND told < ? AND last_user_at >= ? AND notices IN ('', 'on') "
         "AND id IN (SELECT session_id FROM conversations WHERE key = sessions.key)",
-        (model, used, level, since),
+        *(model, used, level, since),
     )
-    return [Session(*row) for row in rows]
 
 
 def append(
@@ -389,20 +352,9 @@ def append(
         "first_seq = CASE WHEN ? > 0 THEN ? ELSE first_seq END, "
         "version = version + 1 WHERE id = ?",
         (
-            parent,
-            count,
-            offset + len(data),
-            now if spoken else 0,
-            now,
-            add.input_tokens,
-            add.cached_tokens,
-            add.output_tokens,
-            add.context_tokens,
-            add.context_tokens,
-            add.turns,
-            first_seq,
-            first_seq,
-            session_id,
+            *(parent, count, offset + len(data), now if spoken else 0, now),
+            *(add.input_tokens, add.cached_tokens, add.output_tokens),
+            *(add.context_tokens, add.context_tokens, add.turns, first_seq, first_seq, session_id),
         ),
     )
     return Appended(session_id, offset, data, tuple(lines))
@@ -451,7 +403,8 @@ def change(tx: Transaction, session_id: str, **columns: str | int | None) -> Ses
         raise ValueError(f"not to be changed: {', '.join(sorted(unknown))}")
     names = ", ".join(f"{name} = ?" for name in columns)
     rows = tx.execute(
-        f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ? RETURNING {_COLUMNS}",
+        f"UPDATE sessions SET {names}, version = version + 1 WHERE id = ? "
+        f"RETURNING {SESSIONS.columns}",
         (*columns.values(), session_id),
     )
     return Session(*rows[0]) if rows else None
@@ -466,17 +419,16 @@ def messages(
     the statement holds keeps the server from looking at the months before.
     """
     if first:
-        rows = tx.execute("SELECT seq FROM entries WHERE id = ? AND seq >= ?", (first, since))
-        start = int(rows[0][0]) if rows else since
+        start = scalar(tx, "SELECT seq FROM entries WHERE id = ? AND seq >= ?", first, since)
     else:
-        start = since
-    rows = tx.execute(
+        start = None
+    lines = scalars(
+        tx,
         "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' "
         "AND seq >= ? ORDER BY seq DESC LIMIT ?",
-        (session_id, start, limit),
+        *(session_id, since if start is None else start, limit),
     )
-    found = [entries.parse(row[0]) for row in reversed(rows)]
-    return veiled(tx, session_id, found, since=since)
+    return veiled(tx, session_id, list(map(entries.parse, reversed(lines))), since=since)
 
 
 def veiled(
@@ -496,19 +448,19 @@ def veiled(
 
 def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
     """How much of a session the model must not see: it grows with each forgetting that is new."""
-    rows = tx.execute(
+    return scalar(
+        tx,
         "SELECT (SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
         "WHERE session_id = ? AND entries.seq >= ?) + (SELECT count(*) FROM forgotten JOIN entries "
         "ON entries.seq = forgotten.seq WHERE session_id = ? AND entries.seq >= ?)",
-        (session_id, since, session_id, since),
+        *(session_id, since, session_id, since),
     )
-    return int(rows[0][0])
 
 
 def entry(tx: Transaction, id_: str, *, since: int = 0) -> entries.Entry | None:
     """An entry by its id."""
-    rows = tx.execute("SELECT line FROM entries WHERE id = ? AND seq >= ?", (id_, since))
-    return entries.parse(rows[0][0]) if rows else None
+    line = scalar(tx, "SELECT line FROM entries WHERE id = ? AND seq >= ?", id_, since)
+    return entries.parse(line) if line is not None else None
 
 
 def lines(tx: Transaction, session_id: str) -> list[str]:
@@ -520,8 +472,8 @@ def lines(tx: Transaction, session_id: str) -> list[str]:
     session = get(tx, session_id)
     if session is None:
         raise LookupError(session_id)
-    rows = tx.execute("SELECT line FROM entries WHERE session_id = ? ORDER BY seq", (session_id,))
-    return [header_of(session), *(row[0] for row in rows)]
+    said = "SELECT line FROM entries WHERE session_id = ? ORDER BY seq"
+    return [header_of(session), *scalars(tx, said, session_id)]
 
 
 def mirror_sizes(tx: Transaction, after: str = "", limit: int = -1) -> dict[str, int]:
@@ -534,16 +486,13 @@ def mirror_sizes(tx: Transaction, after: str = "", limit: int = -1) -> dict[str,
         + (f" LIMIT {limit}" if limit >= 0 else ""),
         (after,),
     )
-    return {str(row[0]): int(row[1]) for row in rows}
+    return dict(rows)
 
 
 def shortened(tx: Transaction) -> list[str]:
     """The ids of sessions whose older entries are no longer there."""
-    rows = tx.execute(
-        "SELECT id FROM sessions WHERE entry_count > "
-        "(SELECT count(*) FROM entries WHERE session_id = sessions.id)"
-    )
-    return [row[0] for row in rows]
+    there = "SELECT count(*) FROM entries WHERE session_id = sessions.id"
+    return scalars(tx, f"SELECT id FROM sessions WHERE entry_count > ({there})")
 
 
 def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
@@ -564,13 +513,12 @@ def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Ent
 
 def all_sessions(tx: Transaction) -> list[Session]:
     """Every session, newest first."""
-    rows = tx.execute(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at DESC, id DESC")
-    return [Session(*row) for row in rows]
+    return SESSIONS.where(tx, order="started_at DESC, id DESC")
 
 
 def pointers(tx: Transaction) -> dict[str, str]:
     """The current session's id of every key."""
-    return {row[0]: row[1] for row in tx.execute("SELECT key, session_id FROM conversations")}
+    return dict(tx.execute("SELECT key, session_id FROM conversations"))
 
 
 def new_id(now: int) -> str:

@@ -65,27 +65,10 @@ def found_in(place: Path) -> list[Found]:
         ]
 
 
-def all_found(folder: Path) -> list[Found]:
-    """The files of sessions, wherever they are."""
-    return [each for place in places(folder) for each in found_in(place)]
-
-
 def everything(folder: Path) -> Iterator[Path]:
     """All files there are, also those that were set aside."""
     for place in places(folder):
         yield from (path for path in place.iterdir() if not path.is_dir() or path.is_symlink())
-
-
-def distribute(folder: Path) -> None:
-    """Bring files that all lie in the folder itself, as a backup has them, to their places.
-
-    Raises:
-        OSError: the disk does not take it; doing it again goes on.
-    """
-    for path in [path for path in folder.iterdir() if path.is_file()]:
-        place = folder / place_of(path.name.partition(SUFFIX)[0])
-        place.mkdir(mode=0o700, exist_ok=True)
-        path.rename(place / path.name)
 
 
 def set_aside(path: Path) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from bot.channel import MOST_UPLOAD, MOST_UPLOAD_PART, UPLOAD_MARK, Address, Inbound, Media
 from bot.clock import DAY_MS
-from bot.storage import Transaction, fulltext
-from bot.storage.addressed import HERE, place
+from bot.storage import Transaction, fulltext, marks, scalars
+from bot.storage.records import HERE, place
 
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring
 MOST_FILES: Final = 100  # of one address
@@ -31,12 +31,8 @@ def put(
 
     The same part again changes nothing.
     """
-    sizes: dict[str, int] = {
-        str(ref): int(size)
-        for ref, size in tx.execute(
-            f"SELECT ref, sum(bytes) FROM uploads WHERE {HERE} GROUP BY ref", place(address)
-        )
-    }
+    held_there = f"SELECT ref, sum(bytes) FROM uploads WHERE {HERE} GROUP BY ref"
+    sizes: dict[str, int] = dict(tx.execute(held_there, place(address)))
     if tx.execute(
         f"SELECT 1 FROM uploads WHERE {HERE} AND ref = ? AND part = ?",
         (*place(address), media.ref, part),
@@ -68,22 +64,15 @@ def whole(tx: Transaction, address: Address) -> dict[str, Media]:
         f"WHERE {HERE} GROUP BY ref HAVING sum(bytes) = min(size)",
         place(address),
     )
-    found: dict[str, Media] = {}
-    for row in rows:
-        kind: Any = row[1]  # as it was put there
-        found[str(row[0])] = Media(kind, str(row[2]), str(row[3]), int(row[4]), str(row[0]))
-    return found
+    return {row[0]: Media(row[1], row[2], row[3], row[4], row[0]) for row in rows}
 
 
 def read(tx: Transaction, address: Address, ref: str) -> bytes | None:
     """A file of an address; None when it is not there, or not whole."""
     if ref not in whole(tx, address):
         return None
-    rows = tx.execute(
-        f"SELECT data FROM uploads WHERE {HERE} AND ref = ? ORDER BY part",
-        (*place(address), ref),
-    )
-    return b"".join(b64decode(data) for (data,) in rows)
+    parts = f"SELECT data FROM uploads WHERE {HERE} AND ref = ? ORDER BY part"
+    return b"".join(map(b64decode, scalars(tx, parts, *place(address), ref)))
 
 
 def drop(tx: Transaction, address: Address, ref: str) -> None:
@@ -127,7 +116,7 @@ def _addresses(tx: Transaction, column: str, values: Sequence[str]) -> list[Addr
     """Where the sessions are whose `column` (id or key) has one of these values."""
     rows = tx.execute(
         "SELECT DISTINCT channel, account, chat, thread FROM sessions "
-        f"WHERE {column} IN ({','.join('?' * len(values))})",
-        tuple(values),
+        f"WHERE {column} IN ({marks(values)})",
+        values,
     )
     return [Address(*row) for row in rows]

@@ -7,7 +7,7 @@ together with whatever else is waiting, and resumes the caller only when it is o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -123,6 +123,22 @@ def upsert(tx: Transaction, table: str, key: Sequence[str], row: Mapping[str, Va
         f"ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}",
         tuple(row.values()),
     )
+
+
+def scalar(tx: Transaction, sql: str, *values: Value) -> Any:
+    """The first value of the first row that a statement returns; None where there is no row."""
+    rows = tx.execute(sql, values)
+    return rows[0][0] if rows else None
+
+
+def scalars(tx: Transaction, sql: str, *values: Value) -> list[Any]:
+    """The first value of every row that a statement returns."""
+    return [row[0] for row in tx.execute(sql, values)]
+
+
+def marks(values: Sized) -> str:
+    """A mark for each of these values, to stand in a statement between brackets."""
+    return ",".join("?" * len(values))
 
 
 async def insist(database: Database, work: Callable[[Transaction], T]) -> T:

@@ -81,10 +81,6 @@ class BackupState:
     tested: Record = Record()
     other_disk: str = ""
 
-    def age_ms(self, now: int) -> int | None:
-        """How old the newest backup is; None where there is none."""
-        return max(0, now - self.made.at) if self.made.at else None
-
     def troubles(self, config: BackupConfig, now: int) -> tuple[Trouble, ...]:
         """What is wrong, the most urgent first; nothing where no backups are asked for."""
         if config.folder is None:

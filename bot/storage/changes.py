@@ -328,19 +328,11 @@ class ChangeLog:
         Raises:
             OSError: the disk does not take it.
         """
-        folder = database.parent / files.BACKUPS
-        folder.mkdir(exist_ok=True, mode=0o700)
-        path = folder / f"{database.stem}-{base.seq:015d}{SUFFIX}"
+        path = database.parent / files.BACKUPS / f"{database.stem}-{base.seq:015d}{SUFFIX}"
         facts = {"id": base.id, "base": base.seq, "mark": base.mark, "removed": removed}
         head = orjson.dumps({"type": "changes", "version": FORMAT, **facts})
         if not path.exists():
-            beside = path.with_suffix(".begun")
-            with open(beside, "wb", opener=files.opener) as file:
-                file.write(head + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            files.sync_folder(folder)
+            files.put(path, head + b"\n")
         return cls(files.opener(str(path), os.O_WRONLY | os.O_APPEND), path)
 
     @property
@@ -440,8 +432,10 @@ def _change(data: bytes, at: int) -> tuple[Change | None, int]:
         return None, at
     magic, seq, before, mark, size = _RECORD.unpack_from(data, at)
     start = at + _RECORD.size
+    if magic != _MAGIC or size > len(data) - start:
+        return None, at
     content = data[start : start + size]
-    if magic != _MAGIC or len(content) != size or _mark(seq, before, content) != mark:
+    if _mark(seq, before, content) != mark:
         return None, at
     return Change(seq, before, mark, content), start + size
 

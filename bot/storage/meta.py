@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.clock import Clock
 from bot.errors import StorageError
 from bot.invocation import confidant
-from bot.storage import Database, Transaction, upsert
+from bot.storage import Database, Transaction, scalar, upsert
 
 MOVE = "move:"  # what the keys begin with that say how far a move into this database is
 MOVED_FROM = f"{MOVE}from"  # where everything here comes from
@@ -25,13 +25,7 @@ class MetaStore:
 
     async def under(self, prefix: str) -> dict[str, str]:
         """The texts of all keys that begin like this, by what follows in the key."""
-        size = len(prefix)
-        rows = await self._database.read(
-            lambda tx: tx.execute(
-                "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (size, prefix)
-            )
-        )
-        return {str(key)[size:]: str(value) for key, value in rows}
+        return await self._database.read(lambda tx: under(tx, prefix))
 
     async def forget(self, key: str) -> None:
         """Keep nothing under a key.
@@ -39,7 +33,7 @@ class MetaStore:
         Raises:
             StorageError: it could not be stored.
         """
-        await self._database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = ?", (key,)))
+        await self._database.write(lambda tx: drop(tx, key))
 
     async def set(self, key: str, text: str) -> None:
         """Keep a text.
@@ -53,8 +47,24 @@ class MetaStore:
 
 def text_of(tx: Transaction, key: str) -> str | None:
     """The text of a key, if there is one."""
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (key,))
-    return str(rows[0][0]) if rows else None
+    return scalar(tx, "SELECT value FROM meta WHERE key = ?", key)
+
+
+def under(tx: Transaction, prefix: str) -> dict[str, str]:
+    """The texts of all keys with a prefix, by what follows it, in the order of the keys."""
+    size, begins = len(prefix), "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?"
+    rows = tx.execute(f"{begins} ORDER BY key", (size, prefix))
+    return {key[size:]: text for key, text in rows}
+
+
+def drop(tx: Transaction, key: str) -> None:
+    """Keep nothing under a key."""
+    tx.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
+def drop_under(tx: Transaction, prefix: str) -> None:
+    """Keep nothing under the keys with a prefix."""
+    tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
 
 
 def keep(tx: Transaction, key: str, text: str, now: int) -> None:
@@ -68,8 +78,7 @@ def must_be_whole(tx: Transaction) -> None:
     Raises:
         StorageError: a move was begun and is not complete.
     """
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (MOVED_FROM,))
-    if rows and rows[0][0] != MOVED:
+    if text_of(tx, MOVED_FROM) not in {None, MOVED}:
         raise StorageError(
             "A move into this database is not complete, so nothing runs on it yet. Do the same "
             f"`{confidant('move')}`, or `{confidant('restore')}`, again: it goes on where it ended."

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bot.clock import DAY_MS, moment
-from bot.storage import Transaction
+from bot.storage import Transaction, scalar, scalars
 
 ROOM: Final = 1 << 40  # numbers in a month; every number of 680 years is exact in JSON too
 AHEAD: Final = 1  # months that are made before they begin
@@ -201,8 +201,7 @@ class Dropped:
 def stored(tx: Transaction) -> Stored:
     """What there is, in a database of either engine."""
     days = tx.execute(f"SELECT at / {DAY_MS} AS day, min(seq) FROM entries GROUP BY 1")
-    highest = tx.execute("SELECT coalesce(max(seq), 0) FROM entries")[0][0]
-    return Stored(tuple((int(day), int(number)) for day, number in days), int(highest))
+    return Stored(tuple(days), scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries"))
 
 
 def first_numbers(found: Stored, now: int) -> list[tuple[str, int]]:
@@ -230,7 +229,7 @@ def lay_out(tx: Transaction, found: Stored) -> None:
     Raises:
         StorageError: something is stored already.
     """
-    now = int(tx.execute("SELECT (extract(epoch FROM now()) * 1000)::bigint")[0][0])
+    now = scalar(tx, "SELECT (extract(epoch FROM now()) * 1000)::bigint")
     begins = first_numbers(found, now)
     tx.execute(
         "SELECT entries_lay_out(CAST(? AS text[]), CAST(? AS bigint[]), ?)",
@@ -248,13 +247,12 @@ def see_to(tx: Transaction) -> list[str]:
     Raises:
         StorageError: the tables are in use, or their owner may not make any.
     """
-    rows = tx.execute("SELECT entries_next_months(?)", (AHEAD,))
-    return [str(row[0]) for row in rows]
+    return scalars(tx, "SELECT entries_next_months(?)", AHEAD)
 
 
 def due(tx: Transaction, kept: int) -> list[str]:
     """The months older than so many whole ones before this; 0 keeps all."""
-    return [str(row[0]) for row in tx.execute("SELECT entries_due_months(?)", (kept,))]
+    return scalars(tx, "SELECT entries_due_months(?)", kept)
 
 
 def drop(tx: Transaction, kept: int) -> Dropped | None:
@@ -278,8 +276,7 @@ def listed(tx: Transaction) -> list[Month]:
 
 def last_dropped(tx: Transaction) -> str:
     """The newest month that was dropped; empty while none was."""
-    rows = tx.execute("SELECT max(month) FROM entry_months WHERE dropped_at IS NOT NULL")
-    return str(rows[0][0] or "")
+    return scalar(tx, "SELECT max(month) FROM entry_months WHERE dropped_at IS NOT NULL") or ""
 
 
 def end_of(month: str) -> int:

@@ -16,8 +16,65 @@ from psycopg import errors as pg
 
 from bot import __version__, errors
 from bot.invocation import confidant
-from bot.storage import memory_tables, months, schema
+from bot.storage import months, scalar, scalars, schema
+from bot.storage.meta import keep, text_of
 from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
+
+# Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;
+# `version` grows with each change.
+_NOTES = (
+    """CREATE TABLE IF NOT EXISTS notes(
+        path TEXT PRIMARY KEY, space TEXT NOT NULL, version BIGINT NOT NULL, text TEXT NOT NULL,
+        size BIGINT NOT NULL, made_at BIGINT NOT NULL, changed_at BIGINT NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS notes_changed ON notes(changed_at)",
+    # What was forgotten of late, by space: whoever began to read before must not write it. The
+    # words are cleared once nobody can be at work who has read them; the last number stays.
+    """CREATE TABLE IF NOT EXISTS forgettings(
+        space TEXT NOT NULL, number BIGINT NOT NULL, words TEXT NOT NULL, at BIGINT NOT NULL,
+        PRIMARY KEY(space, number))""",
+    "CREATE INDEX IF NOT EXISTS forgettings_at ON forgettings(at) WHERE words <> ''",
+)
+
+# A generation is one whole set of rows; searches read the live one. A partition belongs to one
+# generation, and everything else to a partition. `words` begins with a mark of its partition, so
+# that one lookup in its index finds the words of that partition only.
+_INDEX = (
+    """CREATE TABLE IF NOT EXISTS memory_generations(
+        id {serial}, is_live BIGINT NOT NULL, chunker BIGINT NOT NULL, provider TEXT NOT NULL,
+        model TEXT NOT NULL, endpoint TEXT NOT NULL, dims BIGINT NOT NULL)""",
+    """CREATE UNIQUE INDEX IF NOT EXISTS memory_generations_live ON memory_generations(is_live)
+        WHERE is_live = 1""",
+    """CREATE TABLE IF NOT EXISTS memory_partitions(
+        id {serial}, generation BIGINT NOT NULL, name TEXT NOT NULL, chunks BIGINT NOT NULL,
+        length BIGINT NOT NULL, UNIQUE(generation, name))""",
+    """CREATE TABLE IF NOT EXISTS memory_sources(
+        id {serial}, kind TEXT NOT NULL, partition BIGINT NOT NULL, name TEXT NOT NULL,
+        space TEXT NOT NULL, path TEXT NOT NULL, hash BYTEA NOT NULL, mtime BIGINT NOT NULL,
+        size BIGINT NOT NULL, inode BIGINT NOT NULL, at BIGINT NOT NULL, problem TEXT NOT NULL,
+        text TEXT, UNIQUE(partition, kind, name))""",
+    "CREATE INDEX IF NOT EXISTS memory_sources_name ON memory_sources(name)",
+    """CREATE TABLE IF NOT EXISTS memory_chunks(
+        id {serial}, source BIGINT NOT NULL, partition BIGINT NOT NULL, start_line BIGINT NOT NULL,
+        end_line BIGINT NOT NULL, day BIGINT, length BIGINT NOT NULL, vectors BYTEA,
+        heading TEXT NOT NULL, body TEXT NOT NULL, words tsvector NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS memory_chunks_source ON memory_chunks(source)",
+    "CREATE INDEX IF NOT EXISTS memory_chunks_partition ON memory_chunks(partition)",
+    "CREATE INDEX IF NOT EXISTS memory_chunks_words ON memory_chunks USING gin(words)",
+    """CREATE INDEX IF NOT EXISTS memory_chunks_bare ON memory_chunks(partition, id)
+        WHERE vectors IS NULL""",
+    # The signs of a chunk's vectors, in narrow rows: a search looks through all of a partition's.
+    """CREATE TABLE IF NOT EXISTS memory_signs(
+        chunk BIGINT PRIMARY KEY, partition BIGINT NOT NULL, signs BIT VARYING NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS memory_signs_partition ON memory_signs(partition)",
+    """CREATE TABLE IF NOT EXISTS memory_embeddings(
+        identity BYTEA NOT NULL, hash BYTEA NOT NULL, dims BIGINT NOT NULL, used BIGINT NOT NULL,
+        vector BYTEA NOT NULL, PRIMARY KEY(hash, identity))""",
+    "CREATE INDEX IF NOT EXISTS memory_embeddings_used ON memory_embeddings(used)",
+    "CREATE INDEX IF NOT EXISTS memory_chunks_day ON memory_chunks(partition, day)",
+)
+
+STATEMENTS = (*_NOTES, *_INDEX)
+
 
 OLDEST = 150_000  # PostgreSQL 15
 _LOCK: Final = 0x636F6E6669  # one program migrates, the others wait
@@ -45,7 +102,7 @@ _FULLTEXT = (
 _PARTS: Final = {
     "fulltext": _FULLTEXT,
     "months": months.FUNCTIONS,
-    "memory": memory_tables.STATEMENTS,
+    "memory": STATEMENTS,
 }
 
 log = structlog.get_logger(__name__)
@@ -60,7 +117,7 @@ def migrate(tx: PostgresTransaction) -> None:
     """
     check_server(tx)
     tx.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-    if not tx.execute("SELECT to_regclass('writers') IS NOT NULL")[0][0]:
+    if not scalar(tx, "SELECT to_regclass('writers') IS NOT NULL"):
         for statement in _VERSIONS:
             _make(tx, statement)
     current = version(tx)
@@ -80,8 +137,7 @@ def migrate(tx: PostgresTransaction) -> None:
 
 
 def _step(tx: PostgresTransaction, current: int) -> None:
-    rows = tx.execute("SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
-    compatible_from = int(rows[0][0])
+    compatible_from = scalar(tx, "SELECT coalesce(max(compatible_from), 0) FROM schema_versions")
     for number, step in schema.steps(current):
         for statement in step:
             _make(tx, _spelled(statement))
@@ -105,7 +161,7 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
             that this one cannot use them.
     """
     check_server(tx)
-    there = bool(tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0])
+    there = scalar(tx, "SELECT to_regclass('schema_versions') IS NOT NULL")
     wanted = {**_PARTS, **parts}.items()
     is_made = there and version(tx) >= schema.VERSION
     if not is_made or any(_missing(tx, name, statements) for name, statements in wanted):
@@ -120,11 +176,11 @@ def check_made(tx: PostgresTransaction, **parts: Sequence[str]) -> None:
 def _by_month(tx: PostgresTransaction) -> None:
     """Have what is said in a partition a month."""
     # The functions keep this path, so that nobody's own tables take the place of these.
-    path = str(tx.execute("SELECT current_setting('search_path')")[0][0])
+    path = scalar(tx, "SELECT current_setting('search_path')")
     tx.execute(
         "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
     )
-    is_new = tx.execute("SELECT to_regclass('entry_months') IS NULL")[0][0]
+    is_new = scalar(tx, "SELECT to_regclass('entry_months') IS NULL")
     if is_new:
         for statement in months.TABLES:
             _make(tx, _spelled(statement))
@@ -151,8 +207,7 @@ def once(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> None:
 
 def _missing(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> dict[str, str]:
     """Those of the statements for a part that were not run yet, by their digests."""
-    rows = tx.execute("SELECT digest FROM schema_parts WHERE name = ?", (name,))
-    done = {str(row[0]) for row in rows}
+    done = {*scalars(tx, "SELECT digest FROM schema_parts WHERE name = ?", name)}
     digests = {blake2b(each.encode(), digest_size=16).hexdigest(): each for each in statements}
     return {digest: each for digest, each in digests.items() if digest not in done}
 
@@ -192,8 +247,7 @@ def belongs(tx: PostgresTransaction, cluster: str, now: int) -> None:
         StorageError: they are another's, and two bots must not share them.
     """
     if check_cluster(tx, cluster) != cluster:
-        row = ("cluster", cluster, now)
-        tx.execute("INSERT INTO meta(key, value, updated_at) VALUES (?, ?, ?)", row)
+        keep(tx, "cluster", cluster, now)
 
 
 def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
@@ -202,8 +256,7 @@ def check_cluster(tx: PostgresTransaction, cluster: str) -> str:
     Raises:
         StorageError: it is another name.
     """
-    rows = tx.execute("SELECT value FROM meta WHERE key = 'cluster'")
-    found = str(rows[0][0]) if rows else ""
+    found = text_of(tx, "cluster") or ""
     if found and found != cluster:
         said = f'[storage] cluster is "{cluster}"' if cluster else "[storage] cluster is not set"
         raise errors.StorageError(
@@ -219,7 +272,7 @@ def check_making(tx: PostgresTransaction) -> None:
     Raises:
         StorageError: it may not.
     """
-    if not tx.execute("SELECT has_schema_privilege(current_schema(), 'CREATE')")[0][0]:
+    if not scalar(tx, "SELECT has_schema_privilege(current_schema(), 'CREATE')"):
         raise _may_not_make(tx)
 
 

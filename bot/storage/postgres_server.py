@@ -9,9 +9,9 @@ from typing import TypeVar
 import psycopg
 
 from bot import errors
-from bot.storage import fulltext, postgres_direct, postgres_schema, schema
+from bot.storage import fulltext, postgres_schema, scalar, schema
 from bot.storage.postgres_link import OPTIONS, place_of, unusable
-from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
+from bot.storage.postgres_sql import Connection, PostgresTransaction, Signals, configure
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def examine(url: str, cluster: str, direct: str = "") -> Server:
     place = place_of(url)
     found = once(url, lambda tx: _look(tx, place, cluster))
     try:
-        postgres_direct.check(url, direct)
+        check(url, direct)
     except errors.StorageError as exc:
         return replace(found, problems=(*found.problems, str(exc)))
     return found
@@ -69,13 +69,13 @@ def once(url: str, work: Callable[[PostgresTransaction], T]) -> T:
 
 
 def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
-    version = str(tx.execute("SHOW server_version")[0][0]).split()[0]
-    size = int(tx.execute("SELECT pg_database_size(current_database())")[0][0])
+    version = scalar(tx, "SHOW server_version").split()[0]
+    size = scalar(tx, "SELECT pg_database_size(current_database())")
     problems: list[str] = []
     tables = 0
     try:
         postgres_schema.check_server(tx)
-        if tx.execute("SELECT to_regclass('schema_versions') IS NOT NULL")[0][0]:
+        if scalar(tx, "SELECT to_regclass('schema_versions') IS NOT NULL"):
             postgres_schema.check_rights(tx)
             tables = postgres_schema.version(tx)
             if tables:
@@ -85,3 +85,73 @@ def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
     except errors.StorageError as exc:
         problems.append(str(exc))
     return Server(place, version, size, tables, tuple(problems))
+
+
+# --- a connection of its own ----------------------------------------------------------------------
+
+
+TRIES = 5  # a busy pooler may give the same process twice by chance
+
+_VARIABLE = "CONFIDANT_STORAGE__DIRECT_URL"
+_SET = f"Set direct_url ({_VARIABLE}) to the same database at the server itself"
+_ELSE = "or let the pooler keep a process for a whole session (pool_mode = session)"
+_PID = b"SELECT pg_backend_pid()"
+# Whose start, because two servers may have databases of the same number.
+_DATABASE = b"""SELECT pg_postmaster_start_time(), oid FROM pg_database
+    WHERE datname = current_database()"""
+
+
+def check(url: str, direct: str) -> None:
+    """Make sure that a node can listen and hold locks; `direct` is empty where `url` serves both.
+
+    Raises:
+        StorageAway: a server cannot be reached.
+        StorageError: a pooler is in between, or the two are not the same database.
+    """
+    place = place_of(direct, "direct_url") if direct else place_of(url)
+    try:
+        with psycopg.connect(direct or url, **OPTIONS) as connection:
+            if _is_shared(connection, direct or url):
+                option, mends = ("direct_url", "") if direct else ("url", f", {_ELSE}")
+                raise errors.StorageError(
+                    f"[storage] {option} leads through a pooler ({place}) that keeps no process of "
+                    "the server for a session: a node could not listen there, nor hold a lock. "
+                    f"{_SET}{mends}."
+                )
+            if direct and _one(connection, _DATABASE) != _database_of(url):
+                raise errors.StorageError(
+                    f"[storage] direct_url ({place}) leads to another database than url "
+                    f"({place_of(url)}). {_SET}."
+                )
+    except psycopg.Error as exc:
+        raise unusable(exc, place) from exc
+
+
+def _database_of(url: str) -> tuple[object, ...]:
+    try:
+        with psycopg.connect(url, **OPTIONS) as connection:
+            return _one(connection, _DATABASE)
+    except psycopg.Error as exc:
+        raise unusable(exc, place_of(url)) from exc
+
+
+def _is_shared(connection: Connection, url: str) -> bool:
+    """True when other clients are given the process that serves this connection, between two uses.
+
+    Whoever is in between makes up a number for the process that a client is told, as it could be
+    any; so where that is right, nobody is.
+    """
+    (own,) = _one(connection, _PID)
+    if own == connection.info.backend_pid:
+        return False
+    for _ in range(TRIES):
+        with psycopg.connect(url, **OPTIONS) as other:
+            other.execute("BEGIN")
+            is_taken = _one(other, _PID) == (own,)
+            if is_taken or _one(connection, _PID) != (own,):
+                return True
+    return False
+
+
+def _one(connection: Connection, statement: bytes) -> tuple[object, ...]:
+    return connection.execute(statement).fetchone() or ()

@@ -15,7 +15,7 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 
 from bot import errors
-from bot.storage import Row, Value, fulltext, tsvector
+from bot.storage import Row, Value, fulltext, marks, tsvector
 
 NUL = "\U0010ffff"  # stands for the one character PostgreSQL keeps in no text; it is none itself
 MAX_FOUND = 20_000  # texts that are weighed for one search: the newest that match
@@ -124,8 +124,8 @@ class PostgresTransaction:
             return []
         sql = _SEARCH.format(
             terms=", ".join(["(CAST(? AS tsquery))"] * len(terms)),
-            keys=",".join("?" * len(keys)),
-            people=",".join("?" * len(people)),
+            keys=marks(keys),
+            people=marks(people),
             found=MAX_FOUND,
         )
         rows = self.execute(sql, (*terms, *keys, *people, " | ".join(terms), limit))

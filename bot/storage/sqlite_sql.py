@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from bot import errors
-from bot.storage import Row, Value, fulltext
+from bot.storage import Row, Value, fulltext, marks
 
 # After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
@@ -55,8 +55,8 @@ class SqliteTransaction:
             f"""SELECT rowid, bm25(entries_text) FROM entries_text
                 WHERE entries_text MATCH ? AND +rowid IN (
                     SELECT seq FROM sessions CROSS JOIN entries ON session_id = sessions.id
-                    WHERE key IN ({_marks(keys)})
-                        OR (chat_type = 'direct' AND person IN ({_marks(people)})))
+                    WHERE key IN ({marks(keys)})
+                        OR (chat_type = 'direct' AND person IN ({marks(people)})))
                 ORDER BY bm25(entries_text), rowid DESC LIMIT ?""",
             (match, *keys, *people, limit),
         )
@@ -72,10 +72,6 @@ class SqliteTransaction:
 
     def publish(self, topic: str, name: str = "", body: str = "") -> None:
         """Nobody else is there to hear it."""
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ",".join("?" * len(values))
 
 
 def mapped(exc: apsw.Error) -> errors.StorageError:

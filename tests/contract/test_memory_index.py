@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -305,9 +305,7 @@ class Kept:
     async def numbers(self) -> dict[str, int]:
         return {}
 
-    async def changed(
-        self, space: str, path: str, text: str, _since: Mapping[str, int], kind: str
-    ) -> None:
+    async def changed(self, space: str, path: str, text: str, _since: object, kind: str) -> None:
         self.texts.append((space, path, text, kind))
 
 

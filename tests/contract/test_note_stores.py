@@ -20,6 +20,7 @@ from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
 from bot.memory.notes import Notes, Place, Replaced
 from bot.memory.row_notes import RowNotes, space_of
 from bot.storage.postgres import PostgresDatabase
+from tests.contract.test_memory_index import Kept
 from tests.support import FakeClock
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
@@ -267,19 +268,6 @@ async def test_a_note_is_removed_while_it_is_what_was_read(store):
         return removed
 
     assert await asyncio.to_thread(work) == [False, True, False]
-
-
-class Kept:
-    """Takes what notes said before they were changed."""
-
-    def __init__(self) -> None:
-        self.texts: list[tuple[str, str, str, str]] = []
-
-    async def numbers(self) -> dict[str, int]:
-        return {}
-
-    async def changed(self, space: str, path: str, text: str, _since: object, kind: str) -> None:
-        self.texts.append((space, path, text, kind))
 
 
 async def test_what_a_note_said_before_something_in_it_was_replaced_is_kept(store):

@@ -6,15 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-import apsw
 import psycopg
 import pytest
 
 from bot.errors import StorageClosed, StorageError
 from bot.storage import Database, Transaction, postgres_readers
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.sqlite import SqliteDatabase
+from tests.fakes.brain import change
+from tests.support import beside
 
 Look = Callable[[str], list[tuple[object, ...]]]
 
@@ -45,19 +46,8 @@ async def bench(request, tmp_path):
         yield Bench(database, look)
         await database.close()
         return
-    path = tmp_path / "confidant.db"
-    database = await SqliteDatabase.open(path)
-
-    def once(sql: str) -> list[tuple[object, ...]]:
-        connection = apsw.Connection(str(path))
-        try:
-            connection.set_busy_timeout(5_000)
-            return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
-
-    yield Bench(database, once)
-    await database.close()
+    async with beside(tmp_path) as database:
+        yield Bench(database, partial(change, tmp_path))
 
 
 def put(key: str, order: int = 0) -> Callable[[Transaction], str]:

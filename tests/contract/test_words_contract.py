@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from bot.sessions import store
 from bot.storage import Database, Transaction
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
+from tests.support import beside
 
 KEYS = ("agent:main:web:dm:ada", "agent:main:web:dm:eve")
 PLACES = tuple(
@@ -21,14 +22,9 @@ PLACES = tuple(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def database(request, tmp_path):
-    if request.param == "postgres":
-        database: Database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
-    else:
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield database
-    await database.close()
+@pytest.fixture
+async def database(each_database: Database) -> Database:
+    return each_database
 
 
 def say(tx: Transaction, texts: Sequence[str], place: store.Place = PLACES[0]) -> list[int]:
@@ -55,55 +51,64 @@ async def found(database: Database, query: str, keys: Sequence[str] = KEYS[:1]) 
     return [entry for entry, _ in rows]
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("我昨天去了北京大学", "北京"),
-        ("我昨天去了北京大学", "京"),
-        ("我昨天去了北京大学", "大学在哪里"),
-        ("北，京", "北京"),
-        ("私は東京に住んでいます", "東京"),
-        ("カタカナのテスト", "テスト"),
-        ("한국어를 배워요", "한국"),
-        ("mixed 中文text together", "text"),
-        ("the café on the corner", "CAFE"),
-        ("the cafe\u0301 on the corner", "café"),
-        ("Straße", "straße"),
-        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
-        ("I was running late", "runs"),
-        ("this and that", "and"),  # a word that dictionaries leave out
-        ("order #12345", "12345"),
-        ("foo_bar baz", "foo_bar"),
-        ("rock 'n' roll", '"rock" AND "roll"'),
-        ("a\x00b", "b"),
-        ("lone \ud800 half", "half"),
-        ("it is C:\\path\\to", "path"),
-        ("x" * 1_000_000, "X" * 1_000_000),
-        ("é" * 3_000, "e" * 3_000),
-    ],
+SAID = (
+    ("我昨天去了北京大学", "北京"),
+    ("我昨天去了北京大学", "京"),
+    ("我昨天去了北京大学", "大学在哪里"),
+    ("北，京", "北京"),
+    ("私は東京に住んでいます", "東京"),
+    ("カタカナのテスト", "テスト"),
+    ("한국어를 배워요", "한국"),
+    ("mixed 中文 and English", "english"),
+    ("mixed 中文text together", "text"),
+    ("the café on the corner", "CAFE"),
+    ("the cafe\u0301 on the corner", "café"),
+    ("Straße", "straße"),
+    ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+    ("I was running late", "runs"),
+    ("this and that", "and"),  # a word that dictionaries leave out
+    ("see NEAR the river", "near"),
+    ("it's Ada's book", "ada"),
+    ("order #12345", "12345"),
+    ("foo_bar baz", "foo_bar"),
+    ("rock 'n' roll", '"rock" AND "roll"'),
+    ("a\x00b", "b"),
+    ("lone \ud800 half", "half"),
+    ("it is C:\\path\\to", "path"),
+    ("x" * 1_000_000, "X" * 1_000_000),
+    ("é" * 3_000, "e" * 3_000),
 )
-async def test_what_was_said_is_found(database, text, query):
-    numbers = await database.write(lambda tx: say(tx, ["something else", text]))
-    assert await found(database, query) == numbers[1:]
+NOT_SAID = (
+    ("北方的京城", "北京"),
+    ("bar foo", "foo_bar"),
+    ("hello", "😀"),
+    ("hello", ""),
+    ("hello", '"*^()'),
+    ("hello", "hell"),
+    ("hello", "'"),
+    ("hello", "' | 'hello"),
+    ("word" * 300, "word"),
+)
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [
-        ("北方的京城", "北京"),
-        ("bar foo", "foo_bar"),
-        ("hello", "😀"),
-        ("hello", ""),
-        ("hello", "hell"),
-        ("hello", "'"),
-        ("hello", "' | 'hello"),
-        ("word" * 300, "word"),
-    ],
-)
-async def test_what_was_not_said_is_not_found(database, text, query):
-    await database.write(lambda tx: say(tx, [text]))
-    hits = await database.read(lambda tx: tx.search_text(query, 50, KEYS[:1]))
-    assert hits == [] or query == "' | 'hello"
+async def place_of(database: Database, number: int, text: str) -> tuple[str, int]:
+    """Say a text in a conversation of its own: the key of that, and the number of the text."""
+    place = replace(PLACES[0], key=f"agent:main:web:dm:{number}")
+    _, seq = await database.write(lambda tx: say(tx, ["something else", text], place))
+    return place.key, seq
+
+
+async def test_what_was_said_is_found(database):
+    for number, (text, query) in enumerate(SAID):
+        key, seq = await place_of(database, number, text)
+        assert await found(database, query, [key]) == [seq], query[:30]
+
+
+async def test_what_was_not_said_is_not_found(database):
+    for number, (text, query) in enumerate(NOT_SAID):
+        key, _ = await place_of(database, number, text)
+        hits = await database.read(lambda tx, q=query, k=key: tx.search_text(q, 50, [k]))
+        assert hits == [] or query == "' | 'hello", query[:30]
 
 
 @pytest.mark.parametrize(
@@ -185,10 +190,9 @@ WORDS = st.text(max_size=40) | st.lists(
 @pytest.fixture
 async def pair(tmp_path, postgres_url):
     """The same database on both engines."""
-    one = await SqliteDatabase.open(tmp_path / "confidant.db")
-    other = await PostgresDatabase.open(postgres_url)
-    yield one, other
-    await one.close()
+    async with beside(tmp_path) as one:
+        other = await PostgresDatabase.open(postgres_url)
+        yield one, other
     await other.close()
 
 

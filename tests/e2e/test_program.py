@@ -35,6 +35,8 @@ class Program:
                 "PATH": os.environ["PATH"],
                 "CONFIDANT_STORAGE__DIR": str(self._folder / "data"),
                 "CONFIDANT_DASHBOARD__PORT": port,
+                "CONFIDANT_MEMORY__RECALL_TIMEOUT": "30",  # however busy the machine is
+                "CONFIDANT_MEMORY__SEARCH_TIMEOUT": "30",
             },
         )
         line = (await self._process.stdout.readline()).decode()

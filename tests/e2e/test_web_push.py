@@ -18,11 +18,10 @@ from bot.dashboard.pages import WayPages
 from bot.push import subscriptions
 from bot.push.encryption import BrowserKeys, sealed
 from bot.push.pusher import PUBLIC
-from bot.storage.sqlite import SqliteDatabase
 from tests.e2e.test_web_install import installed
 from tests.fakes.push_service import PushService
 from tests.integration.test_push import ADAS, Program
-from tests.support import PATIENCE
+from tests.support import PATIENCE, beside
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -91,13 +90,11 @@ CLICKS = """() => {
 @pytest_asyncio.fixture(loop_scope="session")
 async def program(tmp_path, monkeypatch):
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.5)
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    async with PushService().served() as service:
+    async with beside(tmp_path) as database, PushService().served() as service:
         program = Program(database, service)
         program.pages.append(WayPages("Heron"))
         async with program.served():
             yield program
-    await database.close()
 
 
 @asynccontextmanager
@@ -157,8 +154,7 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser,
 
 
 async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    async with PushService().served() as service:
+    async with beside(tmp_path) as database, PushService().served() as service:
         program = Program(database, service, PUBLIC)
         program.pages.append(WayPages("Heron"))
         async with program.served(), opened(browser, program, given=RECORDED) as (_, page):
@@ -174,7 +170,6 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
             await switch.click()
             await expect(page.locator("#away-state")).to_contain_text("nothing any more")
             assert await program.known() == []
-    await database.close()
 
 
 async def test_who_comes_after_somebody_else_ends_what_they_were_told(browser, program):

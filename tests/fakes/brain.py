@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +96,13 @@ def query(folder: Path, sql: str, *values: object) -> list[Any]:
         return list(connection.execute(sql, values))
     finally:
         connection.close()
+
+
+def change(folder: Path, sql: str, *values: object) -> list[Any]:
+    """Run a statement in the database of a folder, as another program would."""
+    with contextlib.closing(apsw.Connection(str(folder / "confidant.db"))) as connection:
+        connection.set_busy_timeout(5_000)
+        return list(connection.execute(sql, values))
 
 
 def current(folder: Path, key: str = "agent:main:memory:dm:ada") -> dict[str, Any]:

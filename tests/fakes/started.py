@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+import pytest_asyncio
 
 from bot import settings
 from bot.app import App, Parts
@@ -64,6 +66,13 @@ async def started(folder: Path, **variables: str) -> AsyncGenerator[Started]:
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(cookie_jar=jar, headers={"Accept": "text/html"}) as page:
             yield Started(app, folder / "data", app.address.url.rstrip("/"), page)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unchanged(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Started]:
+    """One for all tests of a module that change nothing."""
+    async with started(tmp_path_factory.mktemp("unchanged")) as program:
+        yield program
 
 
 def load(folder: Path, **variables: str) -> Loaded:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.tools import ToolContext
 from bot.agent.tools.asking import DecidedCall
@@ -283,11 +281,11 @@ async def test_an_answer_is_good_after_a_restart(tmp_path):
     assert oven.calls == [{"degrees": 180}]
 
 
-@pytest.mark.parametrize("typed", ["/allow x", "/allow %", "/allow ' OR 1=1 --", "/deny \u202e"])
-async def test_a_made_up_id_answers_nothing(tmp_path, typed):
+async def test_a_made_up_id_answers_nothing(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         await engine.ask("bake, please")
         await question(engine)
-        assert await engine.ask(typed) == CLOSED
+        for typed in ("/allow x", "/allow %", "/allow ' OR 1=1 --", "/deny \u202e"):
+            assert await engine.ask(typed) == CLOSED
     assert oven.calls == []

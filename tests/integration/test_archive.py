@@ -27,6 +27,7 @@ from bot.memory.memory import OWNER_VIEW
 from bot.portability import passphrase, restore
 from bot.storage import backup, schema
 from bot.storage.files import DataDirLock
+from tests.fakes.brain import change, query
 from tests.support import NOON, FakeClock, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
@@ -129,18 +130,10 @@ def of(folder: Path, part: str) -> dict[str, bytes]:
     }
 
 
-def rows(folder: Path, query: str) -> list[Any]:
-    connection = apsw.Connection(str(folder / "confidant.db"))
-    try:
-        return list(connection.execute(query))
-    finally:
-        connection.close()
-
-
 def history(folder: Path) -> list[str]:
     """What an operator finds by search and sees of every conversation."""
     said = [invoke(folder, "sessions", "list").output]
-    for (id_,) in rows(folder, "SELECT id FROM sessions ORDER BY id"):
+    for (id_,) in query(folder, "SELECT id FROM sessions ORDER BY id"):
         said.append(invoke(folder, "sessions", "show", id_).output)
     searches = ("Pinguin", "水母", "harbour")
     return [*said, *(invoke(folder, "memory", "search", words).output for words in searches)]
@@ -279,7 +272,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
         await engine.ask(f"my secret is {HIDDEN}", sender="bo")
         await engine.ask("hello")
         await engine.app.nights.keeper.skip(OWNER_VIEW, date(2026, 11, 21))
-    assert rows(home, OF_NIGHTS) == [("night:main",)]
+    assert query(home, OF_NIGHTS) == [("night:main",)]
     note = home / "workspace" / "people" / folder_name("memory:bo") / "memory" / "trip.md"
     note.parent.mkdir(parents=True)
     note.write_text(f"- the word is {HIDDEN}\n- the boat is blue\n")
@@ -294,7 +287,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     assert "Left as they are now: 1 note" in done.output
     assert note.read_text() == "- the boat is blue\n"
     assert (home / "workspace" / "MEMORY.md").read_text() != "since\n"
-    assert rows(home, OF_NIGHTS) == []  # it may tell of entries that were forgotten since
+    assert query(home, OF_NIGHTS) == []  # it may tell of entries that were forgotten since
     async with running(home) as engine:
         await engine.ask("what do you know?", sender="bo")
         seen = "".join(repr(m) for request in engine.model.requests for m in request.messages)
@@ -305,7 +298,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     again = await asyncio.to_thread(invoke, home, "backup", str(tmp_path / "y.backup"))
     assert again.exit_code == 0, again.exception
     await asyncio.to_thread(invoke, lost, "restore", str(tmp_path / "y.backup"))
-    assert rows(lost, "SELECT seq, block FROM hidden") == rows(
+    assert query(lost, "SELECT seq, block FROM hidden") == query(
         home, "SELECT seq, block FROM hidden"
     )
 
@@ -365,13 +358,13 @@ async def test_a_long_result_that_was_removed_since_does_not_come_back(tmp_path)
     async with running(home) as engine:
         await engine.ask("hello", sender="bo")
     insert = "INSERT INTO artifacts SELECT '{}', id, 'search', {}, 'words' FROM sessions"
-    rows(home, insert.format("old", 0))
-    rows(home, insert.format("new", 1 << 50))
+    change(home, insert.format("old", 0))
+    change(home, insert.format("new", 1 << 50))
     await done(home, "backup", str(tmp_path / "x"))
-    rows(home, "DELETE FROM artifacts")
+    change(home, "DELETE FROM artifacts")
     await done(home, "restore", str(tmp_path / "x"))
     # The conversation there has not come to the other one: that may be of another time.
-    assert rows(home, "SELECT id FROM artifacts") == [("new",)]
+    assert query(home, "SELECT id FROM artifacts") == [("new",)]
 
 
 # --- what is refused ----------------------------------------------------------------------------

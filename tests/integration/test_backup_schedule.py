@@ -25,7 +25,7 @@ from bot.portability.work import Stopped, in_thread
 from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import Engine, FakeClock, make_config, running, until
+from tests.support import Engine, FakeClock, beside, make_config, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -306,13 +306,12 @@ async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
             note = home / "workspace" / "memory" / "sailing.md"
             note.parent.mkdir(parents=True, exist_ok=True)
             note.write_text("".join(f"- day {each}\n" for each in range(day + 1)))
-        database = await SqliteDatabase.open(home / "confidant.db")
-        await Backups(
-            *(config, database, OneAtATime(), clock),
-            metrics=Metrics(),
-            settings=lambda: "[agent]\n",
-        ).look()
-        await database.close()
+        async with beside(home) as database:
+            await Backups(
+                *(config, database, OneAtATime(), clock),
+                metrics=Metrics(),
+                settings=lambda: "[agent]\n",
+            ).look()
         clock.advance(days=1)
     transcripts = kept_in(home)
     shutil.rmtree(home)
@@ -377,12 +376,11 @@ async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path):
     target = tmp_path / "usb"
     async with running(tmp_path / "home", serves=True, backup={"folder": target}) as engine:
         assert (await told(engine))["state"] == "ok"  # none was due yet
-        database = await SqliteDatabase.open(tmp_path / "home" / "confidant.db")
-        config, _ = make_config(tmp_path / "home", backup={"folder": target})
-        await Backups(
-            *(config, database, OneAtATime(), engine.clock), metrics=Metrics(), settings=str
-        ).look()
-        await database.close()
+        async with beside(tmp_path / "home") as database:
+            config, _ = make_config(tmp_path / "home", backup={"folder": target})
+            await Backups(
+                *(config, database, OneAtATime(), engine.clock), metrics=Metrics(), settings=str
+            ).look()
         found = await told(engine)
         assert found["state"] == "degraded"
         assert "failing" in found["detail"]

@@ -26,7 +26,6 @@ from bot.errors import ChannelError
 from bot.sessions import inbox
 from bot.sessions.transcript_files import everything
 from bot.settings import load
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import RecordingEngine
 from tests.fakes import commands, nextcloud
 from tests.fakes import completions_api as completions
@@ -37,7 +36,7 @@ from tests.fakes.nextcloud import API_PASSWORD, API_USER, RESPONSE, SECRET, Fake
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.terminal import environment as with_settings
-from tests.support import NOON, Engine, running
+from tests.support import NOON, Engine, beside, running
 
 pytestmark = pytest.mark.slow
 
@@ -118,44 +117,6 @@ async def test_whoever_is_approved_is_told_by_the_running_bot_and_may_talk(tmp_p
         again = await confidant(tmp_path, "pairing", "revoke", "memory", "bob")
         assert again.code == 1
         assert "was not let in by pairing" in again.err
-
-
-async def test_an_own_account_that_is_approved_with_me_is_the_owners_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.coordination.LOOK_SECONDS", 0.01)
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        engine.clock.now = _now()
-        (tmp_path / "data/workspace/MEMORY.md").write_text("- The boat is red\n")
-        code = await code_for(engine, "ada")
-        done = await confidant(tmp_path, "pairing", "approve", "memory", code, "--me")
-        assert (done.code, done.err) == (0, "")
-        assert "It is your own account from now on; /unlink" in done.out
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
-        assert "for the same person from now on" in engine.sent_to("ada")[1]
-        assert "my owner" in await engine.ask("/whoami")
-        assert "boat is red" in await engine.ask("/memory show MEMORY.md")
-        listed = (await confidant(tmp_path, "pairing", "list")).out
-        assert re.search(r"approved  memory:ada .*\(you\)", listed)
-        code = await code_for(engine, "bob")
-        other = await confidant(tmp_path, "pairing", "approve", "memory", code, "--not-me")
-        assert (other.code, "your own" in other.out) == (0, False)
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("bob")) == 2)
-        assert "known to me as `memory:bob`" in await engine.ask("/whoami", sender="bob")
-        assert "on their own again: 1" in await engine.ask("/unlink")
-        assert "known to me as `memory:ada`" in await engine.ask("/whoami")
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        assert "known to me as `memory:ada`" in await engine.ask("/whoami")
-
-
-async def test_whom_the_configuration_names_cannot_be_made_the_owners_by_an_approval(tmp_path):
-    async with running(tmp_path / "data", channels=CLOSED) as engine:
-        engine.clock.now = _now()
-        code = await code_for(engine, "ada")
-    (tmp_path / "confidant.toml").write_text('[session.identity_links]\nbob = ["memory:ada"]\n')
-    refused = await confidant(tmp_path, "pairing", "approve", "memory", code, "--me")
-    assert refused.code == 1
-    assert "Nothing was changed: approve it without --me" in refused.err
-    assert f"code {code}" in (await confidant(tmp_path, "pairing", "list")).out
-    assert (await confidant(tmp_path, "pairing", "approve", "memory", code)).code == 0
 
 
 @pytest.mark.parametrize(("typed", "is_me"), [("y\n", True), ("n\n", False), ("\n", False)])
@@ -479,22 +440,21 @@ async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
 
 async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
     data = tmp_path / "data"
-    database = await SqliteDatabase.open(data / "confidant.db")
-    variables = {"CONFIDANT_STORAGE__DIR": str(data)}
-    code, out, _ = await doctor(tmp_path, **variables)
-    assert code == 0
-    assert "✓ all were answered" in out
-    person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
+    async with beside(data) as database:
+        variables = {"CONFIDANT_STORAGE__DIR": str(data)}
+        code, out, _ = await doctor(tmp_path, **variables)
+        assert code == 0
+        assert "✓ all were answered" in out
+        person = Inbound("telegram", "default", "7", "direct", "7", "m1", "hello", NOON)
 
-    def work(tx):
-        row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
-        inbox.set_aside(tx, row, "ValueError", NOON)
-        for again in (True, False):
-            letter = outbox.add(tx, person.address, "secret words", NOON)
-            outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
+        def work(tx):
+            row = inbox.store(tx, person, inbox.storable(person)[1], "key", NOON)
+            inbox.set_aside(tx, row, "ValueError", NOON)
+            for again in (True, False):
+                letter = outbox.add(tx, person.address, "secret words", NOON)
+                outbox.park(tx, letter.id, "SendTransient", NOON, again=again)
 
-    await database.write(work)
-    await database.close()
+        await database.write(work)
     code, out, _ = await doctor(tmp_path, **variables)
     assert code == 0
     assert "! a message of 2026-11-2" in out

@@ -21,9 +21,8 @@ from bot.errors import ConfidantError, StorageError
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins, pairing
 from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.page_people import LINK, TOKEN, browser, browsers, key_in, serving
-from tests.support import Engine
+from tests.support import Engine, beside
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -108,31 +107,6 @@ async def test_a_link_is_good_for_ten_minutes_or_somebody_elses_for_a_day(tmp_pa
         assert (await one.who(), await two.who()) == (name, "")
 
 
-async def test_of_two_links_for_a_name_the_later_one_is_good(tmp_path):
-    async with running(tmp_path) as engine, browser(engine) as ada:
-        for name in ("ada", "owner"):
-            first, second = await link(tmp_path, name), await link(tmp_path, name)
-            other = await link(tmp_path, "bob")
-            assert (await ada.post("/enter", key=first))[0] == 410
-            assert await ada.post("/enter", key=second) == (303, "/")
-            assert await ada.who() == name
-            assert await ada.post("/enter", key=other) == (303, "/")
-
-
-async def test_a_name_nobody_had_is_somebodys_from_then_on_and_who_was_taken_out_is_in_again(
-    tmp_path,
-):
-    async with running(tmp_path) as engine, browsers(engine, 2) as (owner, ada):
-        await owner.log_in()
-        await ada.post("/enter", key=await link(tmp_path, "ada"))
-        assert "<strong>ada</strong>" in (await owner.get("/logins"))[1]
-        await owner.post("/logins/out", name="ada")
-        assert "taken out" in (await owner.get("/logins"))[1]
-        await ada.post("/enter", key=await link(tmp_path, "ada"))
-        assert await ada.who() == "ada"
-        assert "taken out" not in (await owner.get("/logins"))[1]
-
-
 async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_nowhere(tmp_path):
     data = tmp_path / "data"
     (tmp_path / "confidant.toml").write_text(
@@ -179,14 +153,13 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
 
     async with running(tmp_path):
         pass
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await database.write(block)
-    done = await login(tmp_path, name)
-    assert (done.exit_code, LINK.search(done.output)) == (1, None)
-    assert "may not talk to the bot now" in str(done.exception)
-    assert "confidant pairing list" in str(done.exception)
-    await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
-    await database.close()
+    async with beside(tmp_path) as database:
+        await database.write(block)
+        done = await login(tmp_path, name)
+        assert (done.exit_code, LINK.search(done.output)) == (1, None)
+        assert "may not talk to the bot now" in str(done.exception)
+        assert "confidant pairing list" in str(done.exception)
+        await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
     assert (await login(tmp_path, name)).exit_code == 0
 
 

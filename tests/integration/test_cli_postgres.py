@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import orjson
-import psycopg
 import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
@@ -29,6 +28,7 @@ from bot.storage.files import DATABASE_NAME
 from bot.storage.postgres import PostgresDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.fakes import commands
+from tests.integration.test_cluster_settings import look
 from tests.support import make_config
 
 pytestmark = pytest.mark.slow
@@ -37,12 +37,6 @@ PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "",
 
 PROGRAM = (sys.executable, "-c", "from bot.cli import main; main()")
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' ORDER BY relname"
-
-
-def look(url: str, sql: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql)  # pyright: ignore[reportArgumentType]
-        return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture

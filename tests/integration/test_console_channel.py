@@ -13,7 +13,7 @@ from typing import TextIO
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.console import Console, ConsoleConfig, locale_of, plugin
+from adapters.console import Console, locale_of
 from adapters.web.channel import Web
 from bot.channel import (
     Address,
@@ -84,13 +84,6 @@ async def piped(lines: str, engine: AnsweringEngine) -> str:
     await console.finished()
     await console.stop()
     return output.getvalue()
-
-
-def test_the_plugin_stays_off_by_itself():
-    assert plugin.name == "console"
-    assert ConsoleConfig().enabled is False
-    assert ConsoleConfig().dm_policy == "open"
-    assert isinstance(plugin.create(ConsoleConfig()), Console)
 
 
 @pytest.mark.parametrize(

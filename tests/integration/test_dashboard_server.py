@@ -172,12 +172,6 @@ async def test_stopping_frees_the_port():
 # --- without a token: this machine only -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8420", "localhost:8420", "[::1]:8420", "LocalHost"])
-async def test_loopback_names_are_answered(host):
-    async with running() as (url, client), client.get(url, headers={"Host": host}) as answer:
-        assert answer.status == 200
-
-
 @pytest.mark.parametrize("path", ["", "healthz", "readyz", "metrics", "nowhere"])
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8420", "127.0.0.1.evil.example", ""]
@@ -271,14 +265,6 @@ async def test_a_stale_token_does_not_make_a_monitor_fail():
         headers = {"Authorization": "Bearer old"}
         for _ in range(NETWORKS[0].free + 2):
             async with client.get(f"{url}healthz", headers=headers) as answer:
-                assert answer.status == 200
-
-
-async def test_the_token_opens_every_page():
-    async with running(TOKEN) as (url, client):
-        headers = {"Authorization": f"bearer {TOKEN}"}
-        for path in ("", "metrics"):
-            async with client.get(url + path, headers=headers) as answer:
                 assert answer.status == 200
 
 

@@ -271,13 +271,6 @@ async def test_a_failed_finish_is_tried_again_on_the_same_message(fake, channel)
     assert fake.texts("700007") == ["Hello"]
 
 
-async def test_a_draft_somebody_deleted_does_not_lose_the_reply(fake, channel):
-    await channel.draft(DM, "5", "Hel")
-    fake.messages["700007"].clear()
-    await post(channel, piece("Hello", draft="5"))
-    assert fake.texts("700007") == ["Hello"]
-
-
 async def test_a_notice_leaves_the_draft_alone(fake, channel):
     await channel.draft(DM, "5", "Hel")
     await post(channel, piece("By the way", "n1", kind="notice"))
@@ -479,15 +472,6 @@ async def test_an_answer_that_failed_is_tried_again_in_its_place(fake, engine, c
     assert shown.original["content"] == "Help"
 
 
-async def test_an_answer_whose_token_is_over_is_a_plain_message(fake, engine, channel):
-    shown = await fake.command("7", "help")
-    await arrived(engine)
-    await fake.wait_for(lambda: shown.callback is not None)
-    shown.made -= 16 * 60
-    await post(channel, Outbound(ENTRY, DM, "Help"))
-    assert fake.texts("700007") == ["Help"]
-
-
 async def test_after_a_restart_the_answer_is_a_plain_message(fake, engine):
     async with running(engine, settings(fake)):
         await fake.wait_online()
@@ -674,10 +658,3 @@ async def test_a_press_on_no_command_is_ended_without_a_word(fake, engine, chann
         shown = await fake.press("7", made, forged or "?")
         await fake.wait_for(lambda s=shown: s.callback == {"type": 6})
     assert not engine.received
-
-
-async def test_a_press_in_a_thread_knows_where_it_was(fake, engine, channel):
-    made = await with_buttons(fake, channel, Address("discord", "default", "601"))
-    await fake.press("7", made)
-    got = await arrived(engine)
-    assert (got.chat, got.chat_type, got.parent, got.server) == ("601", "thread", "501", "500")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-import apsw
 import pytest
 
 from bot import errors
@@ -16,8 +14,6 @@ from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.models.breaker import Breaker
 from bot.channel import Address, ModelChoice
 from bot.messages import Message, ToolUse
-from bot.sessions.mirror import Mirror
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel, calls
 from bot.upkeep.active_session import ActiveSessions
 from tests.fakes.brain import LONG, Brain, query
@@ -143,19 +139,6 @@ async def test_collect_answers_what_waited_together(tmp_path):
         assert [m.text for m in model.requests[-1].messages[-2:]] == ["second", "third"]
 
 
-async def test_more_than_the_cap_is_told_kept_and_answered_together(tmp_path):
-    model = ScriptedModel(script=lambda r: r.messages[-1].text, gate=asyncio.Event())
-    async with running(tmp_path, model=model, session={"queue": {"cap": 3}}) as engine:
-        for number in range(10):
-            await engine.say(f"n{number}")
-        await engine.channel.wait_until(lambda sent: len(sent) == 1)
-        assert "waiting" in engine.sent_to("ada")[0]
-        model.gate.set()
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "n9")
-        seen = [m.text for m in model.requests[-1].messages if m.role == "user"]
-        assert seen == [f"n{number}" for number in range(10)]
-
-
 async def test_a_model_that_fails_is_told_and_the_message_is_kept(tmp_path):
     model = ScriptedModel(script=lambda _: errors.ModelOverloaded())
     async with running(tmp_path, model=model) as engine:
@@ -255,10 +238,8 @@ async def code_of(engine, sender: str) -> str:
 
 
 def pending(engine) -> set[str]:
-    connection = apsw.Connection(str(engine.folder / "confidant.db"))
-    with contextlib.closing(connection):
-        rows = connection.execute("SELECT code FROM pairing WHERE state = 'pending'")
-        return {row[0] for row in rows}
+    rows = query(engine.folder, "SELECT code FROM pairing WHERE state = 'pending'")
+    return {row[0] for row in rows}
 
 
 async def test_a_pairing_code_typed_in_a_room_is_void_and_its_holder_is_told(tmp_path):
@@ -304,34 +285,6 @@ async def test_strangers_who_ask_and_ask_keep_no_newcomer_out_and_no_code_is_in_
     written = "".join((*capsys.readouterr(), caplog.text))
     assert "code.void" in written
     assert not [code for code in given if code in written]
-
-
-async def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path):
-    async with running(tmp_path):
-        with pytest.raises(errors.StorageBusy, match=r"process \d+"):
-            async with running(tmp_path):
-                pass
-
-
-async def test_the_mirror_has_every_entry_and_is_repaired_from_the_database(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("one")
-        await engine.ask("/new")
-        await engine.ask("two")
-    files = (tmp_path / "sessions").rglob("*.jsonl")
-    first, second = sorted(files, key=lambda path: path.stat().st_size)
-    before = [path.read_bytes() for path in (first, second)]
-    assert [len(data.splitlines()) for data in before] == [3, 5]
-    first.write_bytes(before[0][:-10] + b"torn")
-    second.unlink()
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    mirror = Mirror(database, tmp_path / "sessions")
-    await mirror.start()
-    assert await mirror.repair() == 2
-    await mirror.stop()
-    await database.close()
-    assert [path.read_bytes() for path in (first, second)] == before
-    assert first.with_suffix(".jsonl.kept-1").read_bytes().endswith(b"torn")
 
 
 async def test_a_second_new_begins_no_second_conversation(engine):
@@ -490,25 +443,6 @@ async def test_a_command_is_answered_once_while_its_full_lane_reads_on(tmp_path)
         assert model.asked == 1
 
 
-async def test_the_first_message_of_a_slow_new_is_answered_once(tmp_path):
-    model = SlowNames()
-    async with running(tmp_path, model=model, session={"queue": {"cap": 1}}) as engine:
-        for number in range(4):
-            await engine.say(f"n{number}")
-        command = asyncio.create_task(engine.say("/new hello there"))
-        await model.names_asked.wait()
-        assert model.gate is not None
-        model.gate.set()
-        await engine.channel.wait_until(lambda _: "You said: n3" in engine.sent_to("ada"))
-        model.names_ready.set()
-        await command
-        await engine.channel.wait_until(lambda _: "You said: hello there" in engine.sent_to("ada"))
-        await engine.ask("last")
-        texts = engine.sent_to("ada")
-        assert sum("New conversation" in text for text in texts) == 1
-        assert texts.count("You said: hello there") == 1
-
-
 async def test_a_command_cut_short_by_the_end_is_answered_after_a_restart(tmp_path):
     model = SlowNames()
     async with running(tmp_path, model=model) as engine:
@@ -566,27 +500,6 @@ async def test_what_a_model_says_that_cannot_be_stored_is_stored_as_near_as_can_
             if isinstance(block, ToolUse)
         ]
         assert uses == [ToolUse("call", "nothing", {"number": float(2**80), "text": "\ufffd"})]
-
-
-async def test_a_flood_from_many_people_at_once_is_answered_once_each_and_in_order(tmp_path):
-    async with running(tmp_path, session={"queue": {"cap": 2}}) as engine:
-        people = [f"p{n}" for n in range(10)]
-        says = [engine.say(f"m{n}", sender=person) for n in range(6) for person in people]
-        await asyncio.gather(*says)
-        await engine.channel.wait_until(
-            lambda _: all(engine.sent_to(person)[-1:] == ["You said: m5"] for person in people)
-        )
-        for person in people:
-            seen = [
-                message.text
-                for request in engine.model.requests
-                for message in request.messages[-2:]
-                if message.role == "user"
-            ]
-            assert seen
-            replies = [t for t in engine.sent_to(person) if t.startswith("You said")]
-            assert replies == sorted(replies)
-            assert len(replies) == len(set(replies))
 
 
 async def typed(engine: Engine, text: str) -> str:

@@ -22,11 +22,10 @@ from bot.storage import backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.files import ERASING, DataDirLock
 from bot.storage.meta import keep
-from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.storage.tables import MOVED
 from tests.fakes.persons import ADA, BO, OPEN_ROOMS, holding, live, space_of
-from tests.support import NOON, running
+from tests.support import NOON, beside, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -146,11 +145,10 @@ def test_what_still_holds_them_is_listed(folder: Path, tmp_path: Path) -> None:
 
 
 async def noted(folder: Path, state: BackupState) -> None:
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    await database.write(
-        lambda tx: keep(tx, backup_state.KEY, orjson.dumps(asdict(state)).decode(), NOON)
-    )
-    await database.close()
+    async with beside(folder) as database:
+        await database.write(
+            lambda tx: keep(tx, backup_state.KEY, orjson.dumps(asdict(state)).decode(), NOON)
+        )
 
 
 def test_an_older_backup_that_is_restored_does_not_bring_them_back(

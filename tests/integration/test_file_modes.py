@@ -14,7 +14,7 @@ import pytest
 from bot.sessions.mirror import Mirror
 from bot.storage import backup, files
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON, FakeClock, running, until
+from tests.support import NOON, FakeClock, beside, running, until
 
 EMBEDDER = {"embedder": {"provider": "multilingual"}}
 
@@ -101,12 +101,11 @@ async def test_a_transcript_is_written_again_as_a_private_file(tmp_path, monkeyp
         await engine.ask("hello")
     for path in (folder / "sessions").rglob("*.jsonl"):
         path.write_bytes(b"")
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    mirror = Mirror(database, folder / "sessions")
-    await mirror.start()
-    assert await mirror.repair() == 1
-    await mirror.stop()
-    await database.close()
+    async with beside(folder) as database:
+        mirror = Mirror(database, folder / "sessions")
+        await mirror.start()
+        assert await mirror.repair() == 1
+        await mirror.stop()
     assert seen == [0o600]
 
 

@@ -29,9 +29,8 @@ async def test_what_is_over_is_pruned_also_where_no_backups_are_made(tmp_path, m
     clock.advance(days=31)
     config = StorageConfig(backup_hours=hours)
     task = asyncio.create_task(housekeeping.keep_copies(config, database, clock))
-    async with asyncio.timeout(60):
-        await until(lambda: not query(tmp_path, "SELECT 1 FROM inbox"))
-        await until(lambda: bool(backup.newest_first(path, clock())) or not hours)
+    await until(lambda: not query(tmp_path, "SELECT 1 FROM inbox"))
+    await until(lambda: bool(backup.newest_first(path, clock())) or not hours)
     assert bool(backup.newest_first(path, clock())) is bool(hours)
     task.cancel()
     await database.close()

@@ -28,7 +28,7 @@ from bot.storage.files import DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes import exports
 from tests.fakes import openclaw as made
-from tests.support import running
+from tests.support import beside, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -226,8 +226,7 @@ async def test_nobody_else_finds_them_and_the_person_does(folder, tmp_path):
         await engine.ask("hello", sender="bo")
         found = await engine.ask("/status")
         assert "Quallenfischer" not in found
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
         for who, count in (("memory:ada", 1), ("memory:bo", 0), (OWNER, 0)):
             view = MemoryView("people/x", (), private=True, people=(who,))
             hits = await database.read(lambda tx, v=view: search.find(tx, v, "Quallenfischer", 9))
@@ -236,8 +235,6 @@ async def test_nobody_else_finds_them_and_the_person_does(folder, tmp_path):
         latest = await database.read(lambda tx: store.latest_direct(tx, "memory:ada"))
         assert latest is not None
         assert latest.channel == "memory"
-    finally:
-        await database.close()
 
 
 async def test_the_model_is_told_that_it_was_said_to_another_program(folder, tmp_path):
@@ -254,20 +251,14 @@ async def test_the_model_is_told_that_it_was_said_to_another_program(folder, tmp
 async def test_what_is_forgotten_stays_so_when_it_is_imported_again(folder, tmp_path):
     archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
     await asyncio.to_thread(imported, folder, "chatgpt", archive)
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
         gone = await database.write(
             lambda tx: forgetting.forget_in(tx, VIEW, "Quallenfischer", 1_800_000_000_000)
         )
         assert len(gone) == 1
-    finally:
-        await database.close()
     assert "nothing new" in await asyncio.to_thread(imported, folder, "chatgpt", archive)
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
         assert await database.read(lambda tx: search.find(tx, VIEW, "Quallenfischer", 9)) == []
-    finally:
-        await database.close()
 
 
 async def test_a_lost_database_gets_them_back_from_their_transcripts(folder, tmp_path):

@@ -31,7 +31,7 @@ from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import Config, McpConfig
 from bot.doctor import services
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import Message, ToolResult, ToolUse
 from bot.testing import ScriptedModel

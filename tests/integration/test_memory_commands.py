@@ -156,18 +156,6 @@ async def test_memory_says_of_words_and_of_meaning_whether_they_work_and_why_not
         assert [part for part in told if part not in answer] == []
 
 
-async def test_memory_says_what_the_embedder_says_when_it_fails(tmp_path, monkeypatch):
-    furnish(tmp_path)
-    embedder = HashEmbedder()
-    monkeypatch.setattr("bot.memory.memory.embed.make", lambda *_given: embedder)
-    sections = {"memory": {"embedder": {"provider": "multilingual"}}}
-    await index(tmp_path, **sections)
-    embedder.reason = "the server is gone"
-    async with running(tmp_path, **sections) as engine:
-        await engine.ask("/memory search peanuts")
-        assert "Finding by meaning: off (the server is gone)" in await engine.ask("/memory")
-
-
 async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(tmp_path):
     brain = Brain(flush=brains.writing("The boat is called Orinoco"))
     context = {"enable_memory_flush": True}
@@ -542,17 +530,6 @@ async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path, place):
         assert "Forgotten:" in await command("/memory forget yes", "ada")
 
 
-async def test_forgetting_needs_a_question_first_and_only_ones_own_answer(tmp_path):
-    furnish(tmp_path)
-    async with started(tmp_path) as engine:
-        assert "nothing to confirm" in await engine.ask("/memory forget yes")
-        await engine.ask("/memory forget peanuts")
-        assert "nothing to confirm" in await engine.ask("/memory forget yes", sender="eve")
-        assert "Forgotten:" in await engine.ask("/memory forget yes")
-        assert "nothing to confirm" in await engine.ask("/memory forget yes")
-        assert "Eve" in (tmp_path / "workspace" / EVE / "MEMORY.md").read_text()
-
-
 @pytest.mark.parametrize("no", ["no", "No", "取消"])
 async def test_no_takes_the_question_back(tmp_path, no):
     furnish(tmp_path)
@@ -673,15 +650,6 @@ async def test_the_page_needs_the_token_where_there_is_one(tmp_path):
             async with client.get(f"{url}?q=peanuts", headers=headers) as answer:
                 assert answer.status == status
                 assert ("owner" in await answer.text()) is (status == 200)
-
-
-@pytest.mark.slow
-async def test_the_command_line_finds_as_much_of_a_list_as_there_is_room_for(tmp_path):
-    for number in range(15):
-        write(tmp_path / "data", f"memory/boat{number}.md", f"- The boat number {number} is blue\n")
-    for more, most in (((), 12), (("--limit", "4"), 4)):
-        found = await confidant(tmp_path, "memory", "search", "which boats are blue", *more)
-        assert found.out.count("is blue") == most
 
 
 async def test_readiness_tells_of_trouble_without_names(tmp_path):

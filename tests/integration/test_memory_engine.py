@@ -128,13 +128,6 @@ async def test_a_reply_of_nothing_but_a_write_is_the_confirmation(tmp_path):
         assert await engine.ask("remember x") == f"✓ Stored in {TODAY}:3"
 
 
-async def test_the_transcript_says_what_the_person_was_told(tmp_path):
-    async with running(tmp_path, model=writing("✓ Yes.", text="Ada likes tea")) as engine:
-        await engine.ask("tea")
-    transcript = next((tmp_path / "sessions").rglob("*.jsonl")).read_text()
-    assert f'"text":"Yes.\\n\\n✓ Stored in {TODAY}:3"' in transcript
-
-
 # --- provenance, echoes, facts that age ----------------------------------------------------------
 
 
@@ -167,26 +160,6 @@ def _reply_to(text: str) -> Any:
     from bot.channel import ReplyTo
 
     return ReplyTo(message_id="x", text=text, sender_name="Eve")
-
-
-async def test_what_was_recalled_is_not_written_back(tmp_path):
-    def script(request: Request) -> Any:
-        results = [b for b in request.messages[-1].blocks if isinstance(b, ToolResult)]
-        if not results:
-            return calls("memory_search", query="what about tea")
-        if "Searched" in results[0].text:
-            return calls("memory_write", text="Grandmother drinks tea at five")
-        return results[0].text
-
-    searcher = WordSearcher(tmp_path / "workspace")
-    model = ScriptedModel()
-    async with running(tmp_path, model=model, searcher=searcher) as engine:
-        await engine.ask("hello")
-        write(tmp_path, f"{ADA}/memory/old.md", "- Grandmother drinks tea at five\n")
-        model.script = script
-        answer = await engine.ask("tell me of her habits")
-        assert answer == "already in memory/old.md line 1; nothing was written"
-        assert not (space_of(tmp_path) / TODAY).exists()
 
 
 async def test_a_fact_that_changed_replaces_the_old_one_which_moves_to_the_days_note(tmp_path):

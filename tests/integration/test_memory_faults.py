@@ -374,18 +374,6 @@ async def test_words_are_kept_when_the_querys_vector_fails(folder):
         await healthy(index)
 
 
-async def test_notes_indexed_while_the_embedder_failed_get_their_vectors_later(folder):
-    folder.write("memory/a.md", "peanuts are out")
-    embedder = HashEmbedder(reason="the server is gone")
-    async with folder.index(embedder) as index:
-        assert (await index.status()).vectors == 0
-        assert any("no vectors: the server is gone" in w for w in (await index.status()).degraded)
-        embedder.reason = ""
-        await healthy(index)
-        assert (await index.status()).vectors == 1
-        assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
-
-
 async def test_an_embedder_that_raises_anything_costs_no_words(folder):
     class Odd(HashEmbedder):
         async def embed(self, texts):
@@ -723,15 +711,6 @@ async def test_the_engine_answers_while_the_embedding_server_hangs_and_ends_in_t
                 assert await engine.ask("hello") == "You said: hello"
 
 
-async def test_the_engine_says_that_the_index_cannot_be_written(tmp_path):
-    furnish(tmp_path)
-    (tmp_path / "index").write_text("in the way")
-    async with served(tmp_path) as engine:
-        assert "allergic to peanuts" in await searched(engine)
-        for words in await told(engine):
-            assert "index" in words
-
-
 async def test_the_engine_names_a_note_that_is_too_long_to_its_owner_only(tmp_path):
     furnish(tmp_path)
     os.truncate(tmp_path / "workspace" / ADA / "memory" / "a.md", 50_000_000)
@@ -767,33 +746,6 @@ def _restless(monkeypatch):
 
 
 @pytest.mark.usefixtures("_restless")
-async def test_the_engine_says_that_the_disk_of_the_index_is_full_and_goes_on(tmp_path):
-    furnish(tmp_path)
-    with faulty_disk(tmp_path / "index") as disk:
-        async with served(tmp_path, is_indexed=True) as engine:
-            await recovery(engine)
-            disk.full = True
-            (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
-            await trouble(engine, "the disk is full")
-            assert await engine.ask("hello") == "You said: hello"
-            disk.full = False
-            await recovery(engine)
-            assert "oolong is in" in await engine.ask("/memory search oolong")
-
-
-@pytest.mark.usefixtures("_restless")
-async def test_the_engine_says_that_the_index_is_locked_and_goes_on(tmp_path):
-    furnish(tmp_path)
-    async with served(tmp_path, is_indexed=True) as engine:
-        await recovery(engine)
-        with locked(Folder(tmp_path).live):
-            (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
-            await trouble(engine, "another program has locked the index")
-        await recovery(engine)
-        assert "oolong is in" in await engine.ask("/memory search oolong")
-
-
-@pytest.mark.usefixtures("_restless")
 async def test_forgetting_says_that_the_index_follows_when_it_is_locked(tmp_path):
     furnish(tmp_path)
     async with served(tmp_path, is_indexed=True) as engine:
@@ -808,48 +760,3 @@ async def test_forgetting_says_that_the_index_follows_when_it_is_locked(tmp_path
                 pass
             while (await told(engine))[1]:
                 pass
-
-
-@pytest.mark.usefixtures("_restless")
-@pytest.mark.parametrize("what", [None, b"", b"garbage " * 5_000])
-async def test_the_engine_survives_an_index_that_is_gone_or_garbage(tmp_path, what):
-    furnish(tmp_path)
-    async with served(tmp_path, is_indexed=True) as engine:
-        await recovery(engine)
-        for file in (tmp_path / "index").glob("index.db*"):
-            if what is None:
-                file.unlink()
-            elif not file.name.endswith("-shm"):  # which every connection has in its memory
-                file.write_bytes(what)
-        await recovery(engine)
-        (tmp_path / "workspace" / ADA / "memory" / "b.md").write_text("oolong is in")
-        async with asyncio.timeout(60):
-            while "oolong is in" not in await engine.ask("/memory search oolong"):
-                pass
-        assert (await told(engine))[1] == ""
-
-
-@pytest.mark.usefixtures("_restless")
-async def test_the_engine_says_that_vectors_have_another_dimension_until_it_has_new_ones(tmp_path):
-    furnish(tmp_path)
-    async with (
-        embeddings_api.running() as api,
-        served(tmp_path, is_indexed=True, embedder=remote_to(api)) as engine,
-    ):
-        await recovery(engine)
-        assert "by words only" not in await searched(engine)
-        api.embedder.dims = 24
-        assert "by words only" in await searched(engine)
-        async with asyncio.timeout(60):
-            while "by words only" in await searched(engine):
-                pass
-        await recovery(engine)
-
-
-async def test_the_engine_tells_of_a_note_that_is_not_utf8(tmp_path):
-    furnish(tmp_path)
-    (tmp_path / "workspace" / ADA / "memory" / "latin.md").write_bytes(b"caf\xe9 \xff\n")
-    async with served(tmp_path, is_indexed=True) as engine:
-        for words in await told(engine):
-            assert "not UTF-8: some characters may be wrong" in words
-        assert "café" in await engine.ask("/memory search café")

@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 
 import apsw
 import pytest
-from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
 from bot.memory.embed import NoEmbedder
@@ -21,11 +20,11 @@ from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import live
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
+from tests.contract.test_memory_index import refusing
 from tests.fakes import embeddings_api
 from tests.support import FakeClock
 
 MAIN = ("main", "shared")
-PRIVATE = (*MAIN, "main#private")
 
 
 @asynccontextmanager
@@ -101,51 +100,6 @@ async def test_a_watched_file_is_indexed_by_itself(tmp_path, note, monkeypatch):
                 await asyncio.sleep(0.01)
 
 
-async def test_a_deleted_index_comes_back(tmp_path, note):
-    note("memory/a.md", "still here\n")
-    async with index_of(tmp_path):
-        pass
-    for file in (tmp_path / "index").rglob("*"):
-        if file.is_file():
-            file.unlink()
-    async with index_of(tmp_path) as index:
-        assert paths(await index.search("still", MAIN)) == ["memory/a.md"]
-
-
-async def test_a_truncated_index_is_built_again(tmp_path, note):
-    note("memory/a.md", "still here\n")
-    async with index_of(tmp_path):
-        pass
-    for file in (tmp_path / "index").rglob("*.db"):
-        file.write_bytes(b"not a database at all" * 50)
-    async with index_of(tmp_path) as index:
-        assert paths(await index.search("still", MAIN)) == ["memory/a.md"]
-
-
-async def test_without_sqlite_vec_vectors_are_compared_in_memory(tmp_path, note, monkeypatch):
-    note("memory/a.md", "My daughter is allergic to peanuts\n")
-
-    def missing(_connection) -> None:
-        raise ImportError("no sqlite-vec here")
-
-    memory = MemoryIndex.in_folder(
-        MemoryConfig(watch=False),
-        FolderNotes(tmp_path / "workspace"),
-        tmp_path / "index",
-        HashEmbedder(),
-        FakeClock(),
-        extension=missing,
-    )
-    await memory.start()
-    await memory.sync("test")
-    try:
-        assert not (await memory.probe_vectors()).ok
-        answer = await memory.search("which nuts can my child not eat", MAIN)
-        assert paths(answer) == ["memory/a.md"]
-    finally:
-        await memory.close()
-
-
 async def test_odd_files_are_told_and_stop_nothing(tmp_path, note):
     note("memory/good.md", "findable words\n")
     (tmp_path / "workspace" / "memory" / "latin.md").write_bytes(b"caf\xe9 latin words\n")
@@ -192,12 +146,6 @@ async def remote_index(tmp_path, api):
     async with index_of(tmp_path, embedder) as index:
         yield index
     await embedder.close()
-
-
-async def refusing(api, request):
-    if any("forbidden" in text for text in api.inputs[-1]):
-        return web.Response(status=400)
-    return await embeddings_api.vectors(api, request)
 
 
 async def test_one_text_that_is_refused_keeps_no_other_from_its_vector(tmp_path, note):

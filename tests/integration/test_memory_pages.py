@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from html import unescape
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from bot.channel.visitor import Visitor
 from bot.dashboard.browsers import Browsers
@@ -24,13 +26,14 @@ from bot.memory.index import MemoryIndex
 from bot.memory.search import Building, Status
 from bot.sessions.erasing import ASKED
 from bot.storage.meta import keep
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
-from tests.support import Engine, running
+from tests.support import Engine, beside, running
 
-ADA = f"people/{folder_name('web:ada')}"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_numbers = count()
 TWICE = (
     "- I like <i>tea</i> <!-- owner 2026-01-05 -->\n- I like <i>tea</i> <!-- owner 2026-02-05 -->\n"
 )
@@ -39,10 +42,20 @@ HOSTILE = "<script>alert(1)</script>"
 
 @dataclass
 class Browser:
-    """Somebody's browser."""
+    """Somebody's browser, and the folder of what they remember."""
 
     client: aiohttp.ClientSession
     url: str
+    folder: Path
+
+    def read(self, path: str) -> str:
+        with (self.folder / path).open(encoding="utf-8", newline="") as file:
+            return file.read()
+
+    def write(self, path: str, text: str) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8", newline="")
 
     async def get(self, where: str, /, **query: str) -> tuple[int, str]:
         """A page: its status and text."""
@@ -58,9 +71,9 @@ class Browser:
             first = answer.history[0] if answer.history else answer
             return first.status, str(answer.url.relative()), await answer.text()
 
-    async def form(self, path: str) -> dict[str, str]:
+    async def form(self, path: str, where: str = "memory/edit") -> dict[str, str]:
         """The fields of a note's form as they are sent when nothing is changed."""
-        page = await self.seen("memory/edit", path=path)
+        page = await self.seen(where, path=path)
         fields = dict(re.findall(r'name="(path|base|since)" value="([^"]*)"', page))
         (text,) = re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
         return {**fields, "text": unescape(text)}
@@ -77,41 +90,62 @@ class House:
     """A running engine with pages, and browsers for it."""
 
     engine: Engine
-    workspace: Path
-
-    def read(self, path: str) -> str:
-        with (self.workspace / path).open(encoding="utf-8", newline="") as file:
-            return file.read()
-
-    def write(self, path: str, text: str) -> None:
-        file = self.workspace / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8", newline="")
 
     @asynccontextmanager
     async def browser(self, name: str = "", language: str = "en") -> AsyncGenerator[Browser]:
         """The owner's, or that of somebody who was let in by this name."""
         assert self.engine.app.address is not None
         url = self.engine.app.address.url
+        workspace = self.engine.folder / "workspace"
+        folder = workspace / "people" / folder_name(f"web:{name}") if name else workspace
         cookies = {COOKIE: f"let-in-as-{name}"} if name else {}
         headers = {"Accept-Language": language, "Accept": "text/html", "Origin": url.rstrip("/")}
         jar = aiohttp.CookieJar(unsafe=True)
         async with aiohttp.ClientSession(
             cookies=cookies, cookie_jar=jar, headers=headers
         ) as client:
-            yield Browser(client, url)
+            yield Browser(client, url, folder)
 
 
 @asynccontextmanager
-async def house(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any
-) -> AsyncGenerator[House]:
+async def house(folder: Path, **sections: Any) -> AsyncGenerator[House]:
     async def find(_browsers: Browsers, cookie: str) -> Visitor | None:
         return await Chat().guest(cookie)
 
-    monkeypatch.setattr(Browsers, "find", find)
-    async with running(folder, serves=True, **sections) as engine:
-        yield House(engine, folder / "workspace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Browsers, "find", find)
+        async with running(folder, serves=True, **sections) as engine:
+            yield House(engine)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def it(tmp_path_factory):
+    """One program for all tests here, in which each is somebody nobody else is."""
+    session = {"owner": ("memory:ada",)}
+    async with house(tmp_path_factory.mktemp("house"), session=session) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def owner(it):
+    async with it.browser() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def me(it):
+    async with it.browser(f"me{next(_numbers)}") as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(it):
+    async with it.browser(f"other{next(_numbers)}") as found:
+        yield found
+
+
+def space_of(person: Browser) -> str:
+    return f"people/{person.folder.name}"
 
 
 NOTE = """# Trip
@@ -127,66 +161,59 @@ Some words before.
 """
 
 
-async def test_a_visitor_sees_their_own_files_and_what_is_shared(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write("memory/owners.md", "- mine\n")
-        it.write(f"{ADA}/memory/adas.md", "- hers\n")
-        it.write("people/bob/memory/bobs.md", "- his\n")
-        it.write("shared/how-to.md", "- for all\n")
-        async with it.browser() as owner, it.browser("ada") as ada:
-            shown = await owner.seen("memory")
-            hers = await ada.seen("memory")
-            assert "owners.md" in shown
-            assert "shared/how-to.md" in shown
-            assert "adas.md" not in shown
-            assert "bobs.md" not in shown
-            assert "adas.md" in hers
-            assert "owners.md" not in hers
-            assert "shared/how-to.md" in hers
-            for path in (
-                "people/bob/memory/bobs.md",
-                f"{ADA}/memory/adas.md",
-                "../confidant.db",
-                "/etc/passwd",
-                "memory/../MEMORY.md",
-                "AGENTS.md",
-                "shared",
-                "",
-                "memory/none.md",
-                "memory/a\0b.md",
-                "memory/" + "x" * 5_000 + ".md",
-            ):
-                assert (await owner.get("memory/file", path=path))[0] == 404
-                assert (await ada.get("memory/file", path=path))[0] == 404
-            assert (await ada.get("memory/file", path="memory/owners.md"))[0] == 404
+async def test_a_visitor_sees_their_own_files_and_what_is_shared(owner, me, other):
+    owner.write("memory/owners.md", "- mine\n")
+    me.write("memory/adas.md", "- hers\n")
+    other.write("memory/bobs.md", "- his\n")
+    owner.write("shared/how-to.md", "- for all\n")
+    shown = await owner.seen("memory")
+    hers = await me.seen("memory")
+    assert "owners.md" in shown
+    assert "shared/how-to.md" in shown
+    assert "adas.md" not in shown
+    assert "bobs.md" not in shown
+    assert "adas.md" in hers
+    assert "owners.md" not in hers
+    assert "shared/how-to.md" in hers
+    for path in (
+        f"{space_of(me)}/memory/adas.md",
+        f"{space_of(other)}/memory/bobs.md",
+        "../confidant.db",
+        "/etc/passwd",
+        "memory/../MEMORY.md",
+        "AGENTS.md",
+        "shared",
+        "",
+        "memory/none.md",
+        "memory/a\0b.md",
+        "memory/" + "x" * 5_000 + ".md",
+    ):
+        assert (await owner.get("memory/file", path=path))[0] == 404
+        assert (await me.get("memory/file", path=path))[0] == 404
+    assert (await me.get("memory/file", path="memory/owners.md"))[0] == 404
 
 
-async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write(f"{ADA}/memory/adas.md", "- hers\n")
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-        for space, name in (("main", "owners.md"), (ADA, "adas.md")):
+async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(it, owner, me):
+    me.write("memory/adas.md", "- hers\n")
+    async with beside(it.engine.folder) as database:
+        for space, name in (("main", "owners.md"), (space_of(me), "adas.md")):
             value = f'{{"at":1,"asked":4,"found":3,"missed":[["memory/{name}",7,2]]}}'
             await database.write(
                 lambda tx, key=f"{ASKED}{space}", value=value: keep(tx, key, value, 1)
             )
-        await database.close()
-        async with it.browser() as owner, it.browser("ada") as ada:
-            shown, hers = await owner.seen("memory"), await ada.seen("memory")
-            assert "3 of 4 notes found (75 %)" in shown
-            assert "memory/owners.md:7" in shown
-            assert "notes 75 % are found like that" in shown
-            assert "memory/adas.md:7" not in shown
-            assert "memory/adas.md:7" in hers
-            assert "owners.md:7" not in hers
-            assert "everybody else" not in hers
+    shown, hers = await owner.seen("memory"), await me.seen("memory")
+    assert "3 of 4 notes found (75 %)" in shown
+    assert "memory/owners.md:7" in shown
+    assert "notes 75 % are found like that" in shown
+    assert "memory/adas.md:7" not in shown
+    assert "memory/adas.md:7" in hers
+    assert "owners.md:7" not in hers
+    assert "everybody else" not in hers
 
 
-async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write("memory/2026-07-02.md", NOTE)
-        async with it.browser() as owner:
-            page = await owner.seen("memory/file", path="memory/2026-07-02.md")
+async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(me):
+    me.write("memory/2026-07-02.md", NOTE)
+    page = await me.seen("memory/file", path="memory/2026-07-02.md")
     assert all(f'id="L{number}"' in page for number in (1, 3, 5, 6, 7, 8, 9, 10))
     assert "<h2>Trip</h2>" in page
     for words in ("said by you", "concluded", "from elsewhere", "written by hand"):
@@ -196,17 +223,13 @@ async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(tmp_pat
     assert "&lt;!--" not in page
 
 
-async def test_hostile_names_and_words_are_only_words(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        name = 'memory/"><img src=x onerror=alert(1)>.md'
-        it.write(
-            name, f"# {HOSTILE}\n\n- {HOSTILE} [x](javascript:alert(1)) ![y](http://e/x.png)\n"
-        )
-        it.write("memory/odd.md", "<!-- " * 50_000 + "- a\n" + "```\n# no heading\n")
-        async with it.browser() as owner:
-            listed = await owner.seen("memory")
-            page = await owner.seen("memory/file", path=name)
-            await owner.seen("memory/file", path="memory/odd.md")
+async def test_hostile_names_and_words_are_only_words(me):
+    name = 'memory/"><img src=x onerror=alert(1)>.md'
+    me.write(name, f"# {HOSTILE}\n\n- {HOSTILE} [x](javascript:alert(1)) ![y](http://e/x.png)\n")
+    me.write("memory/odd.md", "<!-- " * 50_000 + "- a\n" + "```\n# no heading\n")
+    listed = await me.seen("memory")
+    page = await me.seen("memory/file", path=name)
+    await me.seen("memory/file", path="memory/odd.md")
     for text in (listed, page):
         assert "<script>alert" not in text
         assert "<img" not in text
@@ -214,13 +237,11 @@ async def test_hostile_names_and_words_are_only_words(tmp_path, monkeypatch):
         assert "style=" not in text
 
 
-async def test_a_long_note_is_shown_in_parts(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write("memory/long.md", "".join(f"- entry {n}\n" for n in range(1, 2_501)))
-        async with it.browser() as owner:
-            first = await owner.seen("memory/file", path="memory/long.md")
-            other = await owner.seen("memory/file", path="memory/long.md", line="1700")
-            odd = await owner.seen("memory/file", path="memory/long.md", line="99999999999")
+async def test_a_long_note_is_shown_in_parts(me):
+    me.write("memory/long.md", "".join(f"- entry {n}\n" for n in range(1, 2_501)))
+    first = await me.seen("memory/file", path="memory/long.md")
+    other = await me.seen("memory/file", path="memory/long.md", line="1700")
+    odd = await me.seen("memory/file", path="memory/long.md", line="99999999999")
     assert 'id="L1000"' in first
     assert 'id="L1001"' not in first
     assert 'line=1001#L1001"' in first
@@ -229,13 +250,12 @@ async def test_a_long_note_is_shown_in_parts(tmp_path, monkeypatch):
     assert 'id="L1"' in odd
 
 
-async def test_what_was_saved_this_week_is_listed_by_day(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write("memory/2026-11-20.md", "- 10:00 Buys <b>boats</b> <!-- owner -->\n- by hand\n")
-        it.write("MEMORY.md", "- Old <!-- agent 2026-01-01 -->\n- New <!-- agent 2026-11-21 -->\n")
-        async with it.browser() as owner, it.browser(language="zh") as chinese:
-            page = await owner.seen("memory")
-            translated = await chinese.seen("memory")
+async def test_what_was_saved_this_week_is_listed_by_day(me):
+    me.write("memory/2026-11-20.md", "- 10:00 Buys <b>boats</b> <!-- owner -->\n- by hand\n")
+    me.write("MEMORY.md", "- Old <!-- agent 2026-01-01 -->\n- New <!-- agent 2026-11-21 -->\n")
+    page = await me.seen("memory")
+    async with me.client.get(f"{me.url}memory", headers={"Accept-Language": "zh"}) as answer:
+        translated = await answer.text()
     assert "Buys &lt;b&gt;boats" in page
     assert page.index("Saturday 2026-11-21") < page.index("Friday 2026-11-20")
     assert ">New</a>" in page.replace("\n", "")
@@ -258,7 +278,7 @@ async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(tmp_
     monkeypatch.setattr(SpaceFiles, "names", names)
     memory = {"watch": True}
     async with (
-        house(tmp_path, monkeypatch, memory=memory) as it,
+        house(tmp_path, memory=memory) as it,
         it.browser() as owner,
         it.browser("ada") as ada,
     ):
@@ -270,166 +290,156 @@ async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(tmp_
         assert status == 303
         assert "soup on Mondays" in await owner.seen("memory")
         assert "soup" not in await ada.seen("memory")
-        it.write("memory/by-hand.md", "- bread\n")
+        owner.write("memory/by-hand.md", "- bread\n")
         while "by-hand.md" not in await owner.seen("memory"):
             pass
 
 
-async def test_an_edit_is_saved_and_can_be_taken_back(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", "\n- one & <two>\n")
-        form = await owner.form("memory/trip.md")
-        assert form["text"] == "\n- one & <two>\n"
-        status, where, page = await owner.post("memory/edit", **{**form, "text": "- three\r\n"})
-        assert status == 303
-        assert where.startswith("/memory/file?path=memory/trip.md&kept=")
-        assert it.read("memory/trip.md") == "- three\n"
-        assert 'role="status"' in page
-        back = dict(re.findall(r'name="(path|text|base)" value="([^"]*)"', page))
-        assert (await owner.post("memory/back", **back))[0] == 303
-        assert it.read("memory/trip.md") == "\n- one & <two>\n"
-        history = await owner.seen("memory/history", path="memory/trip.md")
-        assert "an edit" in history
-        assert "an earlier version" in history
-        version = re.findall(r"version=(\d+)", history)[-1]
-        shown = await owner.seen("memory/history", path="memory/trip.md", version=version)
-        assert "Both say the same" in shown
+async def test_an_edit_is_saved_and_can_be_taken_back(me):
+    me.write("memory/trip.md", "\n- one & <two>\n")
+    form = await me.form("memory/trip.md")
+    assert form["text"] == "\n- one & <two>\n"
+    status, where, page = await me.post("memory/edit", **{**form, "text": "- three\r\n"})
+    assert status == 303
+    assert where.startswith("/memory/file?path=memory/trip.md&kept=")
+    assert me.read("memory/trip.md") == "- three\n"
+    assert 'role="status"' in page
+    back = dict(re.findall(r'name="(path|text|base)" value="([^"]*)"', page))
+    assert (await me.post("memory/back", **back))[0] == 303
+    assert me.read("memory/trip.md") == "\n- one & <two>\n"
+    history = await me.seen("memory/history", path="memory/trip.md")
+    assert "an edit" in history
+    assert "an earlier version" in history
+    version = re.findall(r"version=(\d+)", history)[-1]
+    shown = await me.seen("memory/history", path="memory/trip.md", version=version)
+    assert "Both say the same" in shown
 
 
-async def test_line_ends_stay_as_they_are(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/dos.md", "- a\r\n- b\r\n")
-        form = await owner.form("memory/dos.md")
-        await owner.post("memory/edit", **{**form, "text": "- a\r\n- c\r\n"})
-        assert it.read("memory/dos.md") == "- a\r\n- c\r\n"
+async def test_line_ends_stay_as_they_are(me):
+    me.write("memory/dos.md", "- a\r\n- b\r\n")
+    form = await me.form("memory/dos.md")
+    await me.post("memory/edit", **{**form, "text": "- a\r\n- c\r\n"})
+    assert me.read("memory/dos.md") == "- a\r\n- c\r\n"
 
 
-async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", "- one\n")
-        form = await owner.form("memory/trip.md")
-        it.write("memory/trip.md", "- one\n- the bot's\n")
-        status, _, page = await owner.post("memory/edit", **{**form, "text": "- mine\n"})
-        assert status == 409
-        assert it.read("memory/trip.md") == "- one\n- the bot's\n"
-        assert "- mine\n</textarea>" in page
-        assert "<del>" in page
-        history = await owner.seen("memory/history", path="memory/trip.md")
-        assert "set aside" in history
-        (base,) = re.findall(r'name="base" value="([^"]*)"', page)
-        again = {**form, "text": "- mine\n", "base": base}
-        assert (await owner.post("memory/edit", **again))[0] == 303
-        assert it.read("memory/trip.md") == "- mine\n"
-        history = await owner.seen("memory/history", path="memory/trip.md")
-        assert history.count("version=") == 2
+async def test_what_was_changed_meanwhile_is_kept_beside_what_was_sent(me):
+    me.write("memory/trip.md", "- one\n")
+    form = await me.form("memory/trip.md")
+    me.write("memory/trip.md", "- one\n- the bot's\n")
+    status, _, page = await me.post("memory/edit", **{**form, "text": "- mine\n"})
+    assert status == 409
+    assert me.read("memory/trip.md") == "- one\n- the bot's\n"
+    assert "- mine\n</textarea>" in page
+    assert "<del>" in page
+    history = await me.seen("memory/history", path="memory/trip.md")
+    assert "set aside" in history
+    (base,) = re.findall(r'name="base" value="([^"]*)"', page)
+    again = {**form, "text": "- mine\n", "base": base}
+    assert (await me.post("memory/edit", **again))[0] == 303
+    assert me.read("memory/trip.md") == "- mine\n"
+    history = await me.seen("memory/history", path="memory/trip.md")
+    assert history.count("version=") == 2
 
 
-async def test_an_entry_is_added_as_said_by_whoever_adds_it(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
-        status, where, page = await owner.post("memory/add", path="", text="Buys -->\nboats")
-        assert (status, where.partition("&")[0]) == (303, "/memory/file?path=memory/2026-11-21.md")
-        assert "said by you" in page
-        assert it.read("memory/2026-11-21.md").endswith("Buys - -> <!-- owner -->\n  boats\n")
-        await owner.post("memory/add", path="MEMORY.md", text="Likes trains")
-        assert "- Likes trains <!-- owner 2026-11-21 -->" in it.read("MEMORY.md")
-        await ada.post("memory/add", path="", text="Hers alone")
-        assert "Hers alone" in it.read(f"{ADA}/memory/2026-11-21.md")
-        for text in ("", "  ", "x" * 5_000):
-            assert (await owner.post("memory/add", path="", text=text))[0] == 400
+async def test_an_entry_is_added_as_said_by_whoever_adds_it(me, other):
+    status, where, page = await me.post("memory/add", path="", text="Buys -->\nboats")
+    assert (status, where.partition("&")[0]) == (303, "/memory/file?path=memory/2026-11-21.md")
+    assert "said by you" in page
+    assert me.read("memory/2026-11-21.md").endswith("Buys - -> <!-- owner -->\n  boats\n")
+    await me.post("memory/add", path="MEMORY.md", text="Likes trains")
+    assert "- Likes trains <!-- owner 2026-11-21 -->" in me.read("MEMORY.md")
+    await other.post("memory/add", path="", text="Hers alone")
+    assert "Hers alone" in other.read("memory/2026-11-21.md")
+    for text in ("", "  ", "x" * 5_000):
+        assert (await me.post("memory/add", path="", text=text))[0] == 400
 
 
-async def test_nothing_is_written_where_a_visitor_may_not(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
-        it.write("shared/how-to.md", "- for all\n")
-        it.write("memory/owners.md", "- mine\n")
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*.md")}
-        names = ("shared/how-to.md", "../memory/owners.md", "AGENTS.md", "x.txt", "", "/x.md")
-        for path in names:
-            assert (await ada.get("memory/edit", path=path))[0] == 404
-            assert (await ada.get("memory/history", path=path))[0] == 404
-            sent = {"path": path, "text": "- hers\n", "base": "", "since": "0"}
-            assert (await ada.post("memory/edit", **sent))[0] == 404
-            if path:
-                assert (await ada.post("memory/add", **sent))[0] == 404
-            assert (await ada.post("memory/back", **{**sent, "text": "1"}))[0] == 404
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*.md")} == before
+async def test_nothing_is_written_where_a_visitor_may_not(owner, me):
+    owner.write("shared/how-to.md", "- for all\n")
+    owner.write("memory/owners.md", "- mine\n")
+    before = {path: path.read_bytes() for path in owner.folder.rglob("*.md")}
+    names = ("shared/how-to.md", "../memory/owners.md", "AGENTS.md", "x.txt", "", "/x.md")
+    for path in names:
+        assert (await me.get("memory/edit", path=path))[0] == 404
+        assert (await me.get("memory/history", path=path))[0] == 404
+        sent = {"path": path, "text": "- hers\n", "base": "", "since": "0"}
+        assert (await me.post("memory/edit", **sent))[0] == 404
+        if path:
+            assert (await me.post("memory/add", **sent))[0] == 404
+        assert (await me.post("memory/back", **{**sent, "text": "1"}))[0] == 404
+    assert {path: path.read_bytes() for path in owner.folder.rglob("*.md")} == before
 
 
-async def test_the_versions_of_anothers_note_are_not_there(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
-        it.write("memory/trip.md", "- secret\n")
-        form = await owner.form("memory/trip.md")
-        await owner.post("memory/edit", **{**form, "text": "- public\n"})
-        page = await owner.seen("memory/history", path="memory/trip.md")
-        (version,) = set(re.findall(r"version=(\d+)", page))
-        query = {"path": "memory/trip.md", "version": version}
-        assert "secret" in await owner.seen("memory/history", **query)
-        assert (await ada.get("memory/history", **query))[0] == 404
-        empty = await ada.form("memory/trip.md")
-        sent = {"path": "memory/trip.md", "text": version, "base": empty["base"]}
-        assert (await ada.post("memory/back", **sent))[0] == 404
+async def test_the_versions_of_anothers_note_are_not_there(me, other):
+    me.write("memory/trip.md", "- secret\n")
+    form = await me.form("memory/trip.md")
+    await me.post("memory/edit", **{**form, "text": "- public\n"})
+    page = await me.seen("memory/history", path="memory/trip.md")
+    (version,) = set(re.findall(r"version=(\d+)", page))
+    query = {"path": "memory/trip.md", "version": version}
+    assert "secret" in await me.seen("memory/history", **query)
+    assert (await other.get("memory/history", **query))[0] == 404
+    empty = await other.form("memory/trip.md")
+    sent = {"path": "memory/trip.md", "text": version, "base": empty["base"]}
+    assert (await other.post("memory/back", **sent))[0] == 404
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 1_000_001])
-async def test_what_is_no_note_is_refused(tmp_path, monkeypatch, text):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", "- one\n")
-        form = await owner.form("memory/trip.md")
-        status, _, page = await owner.post("memory/edit", **{**form, "text": text})
-        assert status == 409
-        assert "Not saved" in page
-        whole = {"Content-Type": "multipart/form-data; boundary=b"}
-        url, body = f"{owner.url}memory/edit", io.BytesIO(b"x" * 3_000_000)
-        async with owner.client.post(url, data=body, headers=whole) as answer:
-            assert answer.status == 413
-        assert it.read("memory/trip.md") == "- one\n"
+async def test_what_is_no_note_is_refused(me, text):
+    me.write("memory/trip.md", "- one\n")
+    form = await me.form("memory/trip.md")
+    status, _, page = await me.post("memory/edit", **{**form, "text": text})
+    assert status == 409
+    assert "Not saved" in page
+    whole = {"Content-Type": "multipart/form-data; boundary=b"}
+    url, body = f"{me.url}memory/edit", io.BytesIO(b"x" * 3_000_000)
+    async with me.client.post(url, data=body, headers=whole) as answer:
+        assert answer.status == 413
+    assert me.read("memory/trip.md") == "- one\n"
 
 
-async def test_a_note_that_cannot_be_written_back_is_not_opened(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        (it.workspace / "memory").mkdir(exist_ok=True)
-        (it.workspace / "memory" / "latin.md").write_bytes(b"- caf\xe9\n")
-        (it.workspace / "memory" / "huge.md").write_bytes(b"- x\n" * 300_000)
-        (it.workspace / "memory" / "linked.md").symlink_to(tmp_path / "confidant.db")
-        assert (await owner.get("memory/edit", path="memory/latin.md"))[0] == 409
-        assert (await owner.get("memory/edit", path="memory/huge.md"))[0] == 409
-        assert (await owner.get("memory/edit", path="memory/linked.md"))[0] == 404
-        assert "caf" in await owner.seen("memory/file", path="memory/latin.md")
-        assert 'id="L1000"' in await owner.seen("memory/file", path="memory/huge.md")
+async def test_a_note_that_cannot_be_written_back_is_not_opened(owner, me):
+    (me.folder / "memory").mkdir(parents=True)
+    (me.folder / "memory" / "latin.md").write_bytes(b"- caf\xe9\n")
+    (me.folder / "memory" / "huge.md").write_bytes(b"- x\n" * 300_000)
+    (me.folder / "memory" / "linked.md").symlink_to(owner.folder / "AGENTS.md")
+    assert (await me.get("memory/edit", path="memory/latin.md"))[0] == 409
+    assert (await me.get("memory/edit", path="memory/huge.md"))[0] == 409
+    assert (await me.get("memory/edit", path="memory/linked.md"))[0] == 404
+    assert "caf" in await me.seen("memory/file", path="memory/latin.md")
+    assert 'id="L1000"' in await me.seen("memory/file", path="memory/huge.md")
 
 
-async def test_a_change_by_hand_can_be_taken_back_and_forgotten(tmp_path, monkeypatch):
+async def test_a_change_by_hand_can_be_taken_back_and_forgotten(me):
     before = "# Trip\r\n\r\n- peanuts are off\r\n- trains\r\n"
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", before)
-        await looked_through(owner)
-        await found(owner, "trains")
-        it.write("memory/trip.md", "- airships\n")
-        await found(owner, "airships")
-        page = await owner.seen("memory/history", path="memory/trip.md")
-        assert "a change by hand" in page
-        (version,) = re.findall(r"version=(\d+)", page)
-        base = (await owner.form("memory/trip.md"))["base"]
-        fields = {"path": "memory/trip.md", "base": base, "text": version}
-        assert (await owner.post("memory/back", **fields))[0] == 303
-        assert it.read("memory/trip.md") == before.replace("\r\n", "\n")
-        await owner.post("memory/forgotten", words="peanuts")
-        shown = await owner.seen("memory/history", path="memory/trip.md", version=version)
-        assert "trains" in it.read("memory/trip.md")
-        assert "peanuts" not in shown
+    me.write("memory/trip.md", before)
+    await looked_through(me)
+    await found(me, "trains")
+    me.write("memory/trip.md", "- airships\n")
+    await found(me, "airships")
+    page = await me.seen("memory/history", path="memory/trip.md")
+    assert "a change by hand" in page
+    (version,) = re.findall(r"version=(\d+)", page)
+    base = (await me.form("memory/trip.md"))["base"]
+    fields = {"path": "memory/trip.md", "base": base, "text": version}
+    assert (await me.post("memory/back", **fields))[0] == 303
+    assert me.read("memory/trip.md") == before.replace("\r\n", "\n")
+    await me.post("memory/forgotten", words="peanuts")
+    shown = await me.seen("memory/history", path="memory/trip.md", version=version)
+    assert "trains" in me.read("memory/trip.md")
+    assert "peanuts" not in shown
 
 
-async def test_versions_are_bounded(tmp_path, monkeypatch):
+async def test_versions_are_bounded(me, monkeypatch):
     monkeypatch.setattr("bot.memory.versions.MOST", 3)
     monkeypatch.setattr("bot.memory.versions.MOST_BYTES", 1_000)
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        for path, size in (("memory/a.md", 2), ("memory/b.md", 400)):
-            it.write(path, "first\n")
-            for number in range(6):
-                form = await owner.form(path)
-                await owner.post("memory/edit", **{**form, "text": f"{number}" * size})
-        first = await owner.seen("memory/history", path="memory/a.md")
-        second = await owner.seen("memory/history", path="memory/b.md")
+    for path, size in (("memory/a.md", 2), ("memory/b.md", 400)):
+        me.write(path, "first\n")
+        for number in range(6):
+            form = await me.form(path)
+            await me.post("memory/edit", **{**form, "text": f"{number}" * size})
+    first = await me.seen("memory/history", path="memory/a.md")
+    second = await me.seen("memory/history", path="memory/b.md")
     assert len(set(re.findall(r"version=(\d+)", first))) == 0
     assert len(set(re.findall(r"version=(\d+)", second))) == 2
 
@@ -438,41 +448,36 @@ async def test_versions_are_bounded(tmp_path, monkeypatch):
     ("is_beside", "said"),
     [(True, "built anew: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
 )
-async def test_how_far_another_index_is_is_shown(tmp_path, monkeypatch, *, is_beside, said):
+async def test_how_far_another_index_is_is_shown(it, me, monkeypatch, *, is_beside, said):
     real = MemoryIndex.status
 
     async def status(index: MemoryIndex) -> Status:
         told = Building(3, 7, beside=is_beside, by_meaning=False)
         return replace(await real(index), building=told)
 
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        monkeypatch.setattr(MemoryIndex, "status", status)
-        page = await owner.seen("memory")
-        assert '<progress max="7" value="3"' in page
-        assert said in page
-        assert said in await it.engine.ask("/memory")
+    monkeypatch.setattr(MemoryIndex, "status", status)
+    page = await me.seen("memory")
+    assert '<progress max="7" value="3"' in page
+    assert said in page
+    assert said in await it.engine.ask("/memory")
 
 
 # --- what is shared with everyone -----------------------------------------------------------------
 
 
-async def shared_form(owner: Browser, path: str) -> dict[str, str]:
-    page = await owner.seen("memory/shared/edit", path=path)
-    fields = dict(re.findall(r'name="(path|base|since)" value="([^"]*)"', page))
-    (text,) = re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
-    return {**fields, "text": unescape(text)}
+SHARED = "memory/shared/edit"
 
 
 @pytest.mark.parametrize("kind", ["files", "rows"])
-async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, monkeypatch, request, kind):
+async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, request, kind):
     storage = {"url": request.getfixturevalue("postgres_url")} if kind == "rows" else {}
     path = "shared/guides/how-to.md"
     async with (
-        house(tmp_path, monkeypatch, storage=storage) as it,
+        house(tmp_path, storage=storage) as it,
         it.browser() as owner,
         it.browser("ada") as ada,
     ):
-        form = await shared_form(owner, path)
+        form = await owner.form(path, SHARED)
         assert form["text"] == ""
         new = {**form, "text": "# How to\n\n- bread in the pantry\n"}
         assert (await owner.post("memory/shared/edit", **new))[0] == 303
@@ -486,14 +491,14 @@ async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, monkeypat
         await found(owner, "soup")
         assert "soup on Mondays" in await it.engine.ask("/memory search soup Mondays")
 
-        old = await shared_form(owner, path)
+        old = await owner.form(path, SHARED)
         edited = {**old, "text": "- rice in the cellar\n"}
         assert (await owner.post("memory/shared/edit", **edited))[0] == 303
         status, _, page = await owner.post("memory/shared/edit", **{**old, "text": "- mine"})
         assert (status, "set aside" in page) == (409, True)
         assert (await owner.post("memory/shared/remove", path=path, base=old["base"]))[0] == 409
         assert "rice" in await ada.seen("memory/file", path=path)
-        base = (await shared_form(owner, path))["base"]
+        base = (await owner.form(path, SHARED))["base"]
         status, where, page = await owner.post("memory/shared/remove", path=path, base=base)
         assert (status, where.partition("?")[0]) == (303, "/memory/shared/history")
         assert "the file was removed" in page
@@ -507,107 +512,100 @@ async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, monkeypat
         assert "rice" in await ada.seen("memory/file", path=path)
 
 
-async def test_nobody_but_the_owner_changes_what_is_shared(tmp_path, monkeypatch):
+async def test_nobody_but_the_owner_changes_what_is_shared(owner, me):
     path = "shared/how-to.md"
-    async with house(tmp_path, monkeypatch) as it, it.browser("ada") as ada:
-        it.write(path, "- bread\n")
-        page = await ada.seen("memory/file", path=path)
-        assert "/memory/shared/" not in page + await ada.seen("memory")
-        async with it.browser() as owner:
-            assert "/memory/shared/edit" in await owner.seen("memory/file", path=path)
-            fields = await shared_form(owner, path)
-            for other in ("memory/day.md", "MEMORY.md", "shared/../memory/x.md", "shared", "x.md"):
-                assert (await owner.get("memory/shared/edit", path=other))[0] == 404
-                assert (await owner.post("memory/shared/add", path=other, text="x"))[0] == 404
-        for way in ("edit", "add", "back", "remove"):
-            for at in ("memory/shared", "memory") if way != "remove" else ("memory/shared",):
-                status, _, _ = await ada.post(f"{at}/{way}", **{**fields, "text": "1"})
-                assert status in {403, 404}, (at, way)
-        for way in ("edit", "history"):
-            assert (await ada.get(f"memory/shared/{way}", path=path))[0] == 403
-        assert it.read(path) == "- bread\n"
+    owner.write(path, "- bread\n")
+    page = await me.seen("memory/file", path=path)
+    assert "/memory/shared/" not in page + await me.seen("memory")
+    assert "/memory/shared/edit" in await owner.seen("memory/file", path=path)
+    fields = await owner.form(path, SHARED)
+    for other in ("memory/day.md", "MEMORY.md", "shared/../memory/x.md", "shared", "x.md"):
+        assert (await owner.get("memory/shared/edit", path=other))[0] == 404
+        assert (await owner.post("memory/shared/add", path=other, text="x"))[0] == 404
+    for way in ("edit", "add", "back", "remove"):
+        for at in ("memory/shared", "memory") if way != "remove" else ("memory/shared",):
+            status, _, _ = await me.post(f"{at}/{way}", **{**fields, "text": "1"})
+            assert status in {403, 404}, (at, way)
+    for way in ("edit", "history"):
+        assert (await me.get(f"memory/shared/{way}", path=path))[0] == 403
+    assert owner.read(path) == "- bread\n"
 
 
 # --- forgetting ----------------------------------------------------------------------------------
 
 
-def kept(folder: Path) -> str:
-    return str(query(folder, "SELECT text FROM note_versions"))
+def kept(it: House, person: Browser) -> str:
+    rows = query(it.engine.folder, "SELECT space, text FROM note_versions")
+    return str([text for space, text in rows if space == space_of(person)])
 
 
-async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", "- peanuts are off\n- trains\n- pea\n- nuts\n")
-        it.write("shared/how-to.md", "- peanuts for all\n")
-        form = await owner.form("memory/trip.md")
-        await owner.post("memory/edit", **{**form, "text": "- PEANUTS\n- boats\n"})
-        assert "peanuts" in kept(tmp_path)
-        status, where, page = await owner.post("memory/forget", words=" peanuts ")
-        assert (status, where) == (200, "/memory/forget")
-        assert "memory/trip.md:1" in page
-        assert "how-to" not in page
-        assert "1 earlier version of files" in page
-        assert "PEANUTS" in it.read("memory/trip.md")
-        status, where, page = await owner.post("memory/forgotten", words="peanuts")
-        assert status == 303
-        assert "peanuts" not in where
-        assert "1 entry removed, in 1 file" in page
-        assert it.read("memory/trip.md") == "- boats\n"
-        assert "peanuts" in it.read("shared/how-to.md")
-        assert "peanuts" not in kept(tmp_path)
-        assert "trains" in kept(tmp_path)
-        nowhere = await owner.post("memory/forget", words="peanuts")
-        assert nowhere[0] == 400
-        assert "Neither your files" in nowhere[2]
+async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(it, owner, me):
+    me.write("memory/trip.md", "- peanuts are off\n- trains\n- pea\n- nuts\n")
+    owner.write("shared/how-to.md", "- peanuts for all\n")
+    form = await me.form("memory/trip.md")
+    await me.post("memory/edit", **{**form, "text": "- PEANUTS\n- boats\n"})
+    assert "peanuts" in kept(it, me)
+    status, where, page = await me.post("memory/forget", words=" peanuts ")
+    assert (status, where) == (200, "/memory/forget")
+    assert "memory/trip.md:1" in page
+    assert "how-to" not in page
+    assert "1 earlier version of files" in page
+    assert "PEANUTS" in me.read("memory/trip.md")
+    status, where, page = await me.post("memory/forgotten", words="peanuts")
+    assert status == 303
+    assert "peanuts" not in where
+    assert "1 entry removed, in 1 file" in page
+    assert me.read("memory/trip.md") == "- boats\n"
+    assert "peanuts" in owner.read("shared/how-to.md")
+    assert "peanuts" not in kept(it, me)
+    assert "trains" in kept(it, me)
+    nowhere = await me.post("memory/forget", words="peanuts")
+    assert nowhere[0] == 400
+    assert "Neither your files" in nowhere[2]
 
 
 @pytest.mark.parametrize("how", ["page", "command"])
-async def test_a_form_from_before_brings_nothing_forgotten_back(tmp_path, monkeypatch, how):
-    owner_ids = {"owner": ("memory:ada",)}
-    async with house(tmp_path, monkeypatch, session=owner_ids) as it, it.browser() as owner:
-        it.write("memory/trip.md", "- peanuts are off\n- trains\n")
-        form = await owner.form("memory/trip.md")
-        await owner.post("memory/edit", **{**form, "text": "- peanuts\n"})
-        form = await owner.form("memory/trip.md")
-        if how == "page":
-            await owner.post("memory/forgotten", words="peanuts")
-        else:
-            asked = await it.engine.ask("/memory forget peanuts")
-            assert "1 earlier version" in asked
-            assert "earlier versions of files: 1" in await it.engine.ask("/memory forget yes")
-        assert "peanuts" not in kept(tmp_path)
-        status, _, page = await owner.post(
-            "memory/edit", **{**form, "text": "- peanuts\n- boats\n"}
-        )
-        assert status == 409
-        assert "neither saved nor kept" in page
-        assert "- boats\n</textarea>" in page
-        assert it.read("memory/trip.md") == ""
-        assert "peanuts" not in kept(tmp_path)
+async def test_a_form_from_before_brings_nothing_forgotten_back(it, owner, how):
+    path = f"memory/{how}.md"
+    owner.write(path, "- peanuts are off\n- trains\n")
+    form = await owner.form(path)
+    await owner.post("memory/edit", **{**form, "text": "- peanuts\n"})
+    form = await owner.form(path)
+    if how == "page":
+        await owner.post("memory/forgotten", words="peanuts")
+    else:
+        asked = await it.engine.ask("/memory forget peanuts")
+        assert "1 earlier version" in asked
+        assert "earlier versions of files: 1" in await it.engine.ask("/memory forget yes")
+    versions = "SELECT text FROM note_versions WHERE space = 'main'"
+    assert "peanuts" not in str(query(it.engine.folder, versions))
+    status, _, page = await owner.post("memory/edit", **{**form, "text": "- peanuts\n- boats\n"})
+    assert status == 409
+    assert "neither saved nor kept" in page
+    assert "- boats\n</textarea>" in page
+    assert owner.read(path) == ""
+    assert "peanuts" not in str(query(it.engine.folder, versions))
 
 
-async def test_words_that_run_over_two_entries_take_the_version_with_them(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("memory/trip.md", "secret\nplan\n")
-        form = await owner.form("memory/trip.md")
-        await owner.post("memory/edit", **{**form, "text": "boats\n"})
-        await owner.post("memory/forgotten", words="secret plan")
-        assert kept(tmp_path) == "[]"
+async def test_words_that_run_over_two_entries_take_the_version_with_them(it, me):
+    me.write("memory/trip.md", "secret\nplan\n")
+    form = await me.form("memory/trip.md")
+    await me.post("memory/edit", **{**form, "text": "boats\n"})
+    await me.post("memory/forgotten", words="secret plan")
+    assert kept(it, me) == "[]"
 
 
-async def test_what_another_forgets_leaves_ones_own(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner, it.browser("ada") as ada:
-        it.write("memory/trip.md", "- peanuts\n")
-        it.write(f"{ADA}/memory/trip.md", "- peanuts\n")
-        for who in (owner, ada):
-            form = await who.form("memory/trip.md")
-            await who.post("memory/edit", **{**form, "text": "- peanuts and boats\n"})
-        await ada.post("memory/forgotten", words="peanuts")
-        assert it.read(f"{ADA}/memory/trip.md") == ""
-        assert it.read("memory/trip.md") == "- peanuts and boats\n"
-        assert query(tmp_path, "SELECT space, text FROM note_versions WHERE text <> ''") == [
-            ("main", "- peanuts\n")
-        ]
+async def test_what_another_forgets_leaves_ones_own(it, me, other):
+    me.write("memory/trip.md", "- peanuts\n")
+    other.write("memory/trip.md", "- peanuts\n")
+    for who in (me, other):
+        form = await who.form("memory/trip.md")
+        await who.post("memory/edit", **{**form, "text": "- peanuts and boats\n"})
+    await other.post("memory/forgotten", words="peanuts")
+    assert other.read("memory/trip.md") == ""
+    assert me.read("memory/trip.md") == "- peanuts and boats\n"
+    assert "- peanuts" in kept(it, me)
+    assert "peanuts" not in kept(it, other)
 
 
 # --- searching -----------------------------------------------------------------------------------
@@ -627,19 +625,17 @@ async def found(browser: Browser, query: str, words: str = "") -> str:
     return page
 
 
-async def test_a_search_says_why_and_nothing_when_nothing_fits(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        it.write("memory/2026-11-20.md", "# Harbour\n\n- 10:00 The <b>boats</b> are blue\n")
-        it.write("memory/food.md", "# Food\n\n- risotto with mushrooms\n")
-        it.write("people/bob/memory/his.md", "- boats of Bob\n")
-        async with it.browser() as owner, it.browser("ada") as ada:
-            page = await found(owner, "boats")
-            heading = await found(owner, "harbour", "blue")
-            dated = await found(owner, "what of 2026-11-20 boats", "blue")
-            nothing = await owner.seen("memory/search", q="zeppelin")
-            hers = await ada.seen("memory/search", q="boats")
-            assert (await owner.get("memory/search", q="x" * 501))[0] == 400
-            assert "<ol" not in await owner.seen("memory/search", q="")
+async def test_a_search_says_why_and_nothing_when_nothing_fits(owner, me, other):
+    me.write("memory/2026-11-20.md", "# Harbour\n\n- 10:00 The <b>boats</b> are blue\n")
+    me.write("memory/food.md", "# Food\n\n- risotto with mushrooms\n")
+    owner.write("people/bob/memory/his.md", "- boats of Bob\n")
+    page = await found(me, "boats")
+    heading = await found(me, "harbour", "blue")
+    dated = await found(me, "what of 2026-11-20 boats", "blue")
+    nothing = await me.seen("memory/search", q="zeppelin")
+    hers = await other.seen("memory/search", q="boats")
+    assert (await me.get("memory/search", q="x" * 501))[0] == 400
+    assert "<ol" not in await me.seen("memory/search", q="")
     assert "found by words: boats" in page
     assert "&lt;b&gt;boats" in page
     assert 'href="/memory/file?path=memory%2F2026-11-20.md#L1"' in page
@@ -657,7 +653,7 @@ async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
 ):
     model = ScriptedModel(script=lambda _: "Zeppelins are airships, as I told you.")
     owner_ids = {"owner": ("memory:ada",)}
-    async with house(tmp_path, monkeypatch, model=model, session=owner_ids) as it:
+    async with house(tmp_path, model=model, session=owner_ids) as it:
         await it.engine.ask("I collect zeppelins")
         async with it.browser() as owner:
             page = ""
@@ -675,7 +671,7 @@ async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
     tmp_path, monkeypatch, postgres_url
 ):
     storage = {"url": postgres_url}
-    async with house(tmp_path, monkeypatch, storage=storage) as it, it.browser() as owner:
+    async with house(tmp_path, storage=storage) as it, it.browser() as owner:
         status, where, page = await owner.post("memory/add", path="", text="peanuts are off")
         assert status == 303
         assert "said by you" in page
@@ -701,44 +697,42 @@ async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
 # --- the night ------------------------------------------------------------------------------------
 
 
-async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it:
-        note = f"- I live in <b>Bonn</b> <!-- owner 2026-01-05 -->\n{TWICE}"
-        for space in ("", f"{ADA}/"):
-            it.write(f"{space}MEMORY.md", note)
-        view = MemoryView(ADA, (), private=True)
-        keeper = it.engine.app.nights.keeper
-        assert await keeper.look(view, date(2026, 7, 1), 10) is not None
-        async with it.browser() as owner, it.browser("ada") as ada:
-            assert "Nothing of yours was changed" in await owner.seen("memory/night")
-            assert 'href="/memory/night"' in await ada.seen("memory")
-            page = await ada.seen("memory/night")
-            assert "In the night of 2026-07-01" in page
-            assert "says the same, struck out" in page
-            shown = await ada.seen("memory/file", path="MEMORY.md")
-            assert "put together on 2026-07-01 with what says the same" in shown
-            history = await ada.seen("memory/history", path="MEMORY.md")
-            assert "a change of mine at night" in history
-            status, where, page = await ada.post("memory/night", x="")
-            assert (status, where) == (303, "/memory/night?back=2&left=0")
-            assert "Taken back: 2 entries of your notes stand as before." in page
-            assert "was taken back" in page
-            assert it.read(f"{ADA}/MEMORY.md") == note
-            # Once more it is nothing.
-            assert (await ada.post("memory/night", x=""))[1] == "/memory/night"
-            assert (await owner.post("memory/night", x=""))[1] == "/memory/night"
-        async with it.browser("ada", "zh") as ada:
-            assert "2026-07-01 夜里的整理已撤回" in await ada.seen("memory/night")
-            # What is asked is done, or left, by a button of its own.
-            old = "- Collects stamps <!-- agent 2019-01-05 -->\n"
-            it.write(f"{ADA}/MEMORY.md", old)
-            assert await keeper.look(view, date(2026, 7, 2), 10) is not None
-            page = await ada.seen("memory/night")
-            assert "这些也可以划掉吗" in page
-            assert "Collects stamps" in page
-            assert (await ada.post("memory/night", answer="yes", day="x"))[0] == 400
-            _, _, page = await ada.post("memory/night", answer="yes", day="2026-07-02")
-            assert "已放下，划掉" in page
-            assert "~~Collects stamps~~" in it.read(f"{ADA}/MEMORY.md")
-            await ada.post("memory/night", do="undo")
-            assert it.read(f"{ADA}/MEMORY.md") == old
+async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(it, owner, me):
+    note = f"- I live in <b>Bonn</b> <!-- owner 2026-01-05 -->\n{TWICE}"
+    for each in (owner, me):
+        each.write("MEMORY.md", note)
+    view = MemoryView(space_of(me), (), private=True)
+    keeper = it.engine.app.nights.keeper
+    assert await keeper.look(view, date(2026, 7, 1), 10) is not None
+    assert "Nothing of yours was changed" in await owner.seen("memory/night")
+    assert 'href="/memory/night"' in await me.seen("memory")
+    page = await me.seen("memory/night")
+    assert "In the night of 2026-07-01" in page
+    assert "says the same, struck out" in page
+    shown = await me.seen("memory/file", path="MEMORY.md")
+    assert "put together on 2026-07-01 with what says the same" in shown
+    history = await me.seen("memory/history", path="MEMORY.md")
+    assert "a change of mine at night" in history
+    status, where, page = await me.post("memory/night", x="")
+    assert (status, where) == (303, "/memory/night?back=2&left=0")
+    assert "Taken back: 2 entries of your notes stand as before." in page
+    assert "was taken back" in page
+    assert me.read("MEMORY.md") == note
+    # Once more it is nothing.
+    assert (await me.post("memory/night", x=""))[1] == "/memory/night"
+    assert (await owner.post("memory/night", x=""))[1] == "/memory/night"
+    me.client.headers["Accept-Language"] = "zh"
+    assert "2026-07-01 夜里的整理已撤回" in await me.seen("memory/night")
+    # What is asked is done, or left, by a button of its own.
+    old = "- Collects stamps <!-- agent 2019-01-05 -->\n"
+    me.write("MEMORY.md", old)
+    assert await keeper.look(view, date(2026, 7, 2), 10) is not None
+    page = await me.seen("memory/night")
+    assert "这些也可以划掉吗" in page
+    assert "Collects stamps" in page
+    assert (await me.post("memory/night", answer="yes", day="x"))[0] == 400
+    _, _, page = await me.post("memory/night", answer="yes", day="2026-07-02")
+    assert "已放下，划掉" in page
+    assert "~~Collects stamps~~" in me.read("MEMORY.md")
+    await me.post("memory/night", do="undo")
+    assert me.read("MEMORY.md") == old

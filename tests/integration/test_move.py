@@ -36,9 +36,9 @@ from bot.storage.files import DataDirLock
 from bot.storage.meta import must_be_whole
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_server import once
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
-from tests.support import NOON, Engine, FakeClock, running
+from tests.fakes.brain import change, query
+from tests.support import NOON, Engine, FakeClock, beside, running
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -78,8 +78,7 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         model.started.clear()
         await engine.say("is anybody there?", sender="bo")
         await model.started.wait()
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
 
         def more(tx: Transaction) -> None:
             place = Address("memory", "default", "ada")
@@ -90,8 +89,6 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 reminders.add(tx, each, f"tea {number}", NOON + YEARS + number, NOON)
 
         await database.write(more)
-    finally:
-        await database.close()
     for space in SPACES:
         note = folder / "workspace" / space / "memory" / "trip.md"
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -261,11 +258,9 @@ async def test_the_program_goes_on_where_it_was_and_answers_what_waits_once(
 async def test_what_is_moved_is_of_the_months_it_was_said_in_and_can_be_dropped(
     folder, tmp_path, postgres_url
 ):
-    connection = apsw.Connection(str(folder / "confidant.db"))
-    connection.execute("UPDATE entries SET at = 0 WHERE seq <= 4")
-    connection.execute("UPDATE entries SET at = 8000000000000000 WHERE seq = 5")
-    (count,) = connection.execute("SELECT count(*) FROM entries").fetchone() or ()
-    connection.close()
+    change(folder, "UPDATE entries SET at = 0 WHERE seq <= 4")
+    change(folder, "UPDATE entries SET at = 8000000000000000 WHERE seq = 5")
+    ((count,),) = query(folder, "SELECT count(*) FROM entries")
     await moved(old(folder), at(postgres_url))
     database = await PostgresDatabase.open(postgres_url)
     found = await database.read(months.listed)
@@ -451,9 +446,7 @@ async def test_a_folder_on_which_a_program_runs_is_refused(folder, tmp_path, pos
 
 
 async def test_a_folder_of_a_newer_version_is_refused(folder, postgres_url):
-    connection = apsw.Connection(str(folder / "confidant.db"))
-    connection.execute("INSERT INTO schema_versions VALUES (?, '', '')", (schema.VERSION + 1,))
-    connection.close()
+    change(folder, "INSERT INTO schema_versions VALUES (?, '', '')", schema.VERSION + 1)
     with pytest.raises(StorageError, match="a newer"):
         await moved(old(folder), at(postgres_url))
 

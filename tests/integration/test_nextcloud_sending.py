@@ -98,18 +98,6 @@ async def test_the_longest_piece_goes_through_and_a_longer_one_is_refused(fake, 
     assert len(fake.posted) == 1
 
 
-@pytest.mark.parametrize("text", ["", " \n", "\u200b\u2060"])
-async def test_nothing_to_show_is_refused_here(fake, channel, text):
-    with pytest.raises(SendRefused, match="nothing to show"):
-        await post(channel, piece(text))
-    assert fake.requests == []
-
-
-async def test_a_reply_to_what_is_gone_goes_out_without_it(fake, channel):
-    await post(channel, piece("hi", reply_to="999"))
-    assert (fake.posted[0].text, fake.posted[0].reply_to) == ("hi", 0)
-
-
 async def test_half_a_surrogate_pair_is_no_reason_to_lose_a_reply(fake, channel):
     await post(channel, piece("hi \ud83d"))
     assert fake.posted[0].text == "hi \ufffd"
@@ -146,14 +134,6 @@ async def test_what_is_no_room_is_never_called(fake, channel, chat):
     with pytest.raises(SendRefused):
         await post(channel, piece("hi", address=Address("nextcloud_talk", "default", chat)))
     assert fake.requests == []
-
-
-async def test_waiting_when_asked_to(fake, channel):
-    fake.fail_next("/message", Fault(429, {"Retry-After": "7"}))
-    with pytest.raises(SendLater) as caught:
-        await post(channel, piece("hi"))
-    assert caught.value.seconds == 7
-    await post(channel, piece("hi"))
 
 
 @pytest.mark.parametrize("fault", [Fault(500), Fault(503), Fault(504), Fault(drop=True)])
@@ -331,14 +311,6 @@ async def test_another_sdk_and_this_channel_are_accepted_alike(fake, channel, or
     assert theirs.reference == reference
     assert (theirs.text, theirs.reply_to, theirs.silent) == (ours.text, ours.reply_to, ours.silent)
     assert len(theirs.reference) == len(ours.reference) == 64
-
-
-async def test_both_are_refused_alike(fake, channel, oracle):
-    fake.bots[0].features &= ~RESPONSE
-    response, _ = await oracle.send_message("hi", 0, token=ROOM.chat)
-    assert response.status_code == 401
-    with pytest.raises(SendRefused):
-        await post(channel, piece("hi"))
 
 
 async def test_both_react_alike(fake, channel, oracle):
@@ -615,34 +587,6 @@ async def test_it_does_not_wait_for_ever(fake, engine, known):
     assert "nextcloud_talk.history.slow" in [log["event"] for log in logs]
 
 
-async def test_rooms_do_not_wait_for_each_other(fake, engine, known):
-    fake.kinds["other"] = 1
-    fake.bots[0].rooms.add("other")
-    fake.fail_next(CHAT, Fault(503), times=1000)
-    pace = replace(QUICK, longest=60.0, first=60.0, hold=60.0)
-    async with running(engine, known, pace=pace):
-        assert await fake.say("live", room="other") == [200]
-    assert texts(engine) == ["before", "live"]
-
-
-async def test_a_stop_lets_go_of_a_message_that_waits(fake, engine, known):
-    fake.write("missed")
-    fake.fail_next(CHAT, Fault(503), times=1000)
-    pace = replace(QUICK, longest=60.0, first=60.0, hold=60.0)
-    before = asyncio.all_tasks()
-    async with running(engine, known, pace=pace) as channel:
-        saying = asyncio.create_task(fake.say("live"))
-        await until(lambda: ("GET", f"{BASE}{TOKEN}") in fake.requests)
-        await until(lambda: channel._server._seen)
-        await channel.stop()
-        assert await saying == [503]
-    left = [t for t in asyncio.all_tasks() - before if "Supervisor" in repr(t.get_coro())]
-    assert not left
-    fake._faults.clear()
-    await read_all(fake, engine, known)
-    assert texts(engine) == ["before", "missed", "live"]
-
-
 @pytest.mark.parametrize("failures", [3, 7, 12])
 async def test_what_could_not_be_stored_is_read_once_that_works(fake, engine, config, failures):
     async with running(engine, config) as channel:
@@ -674,23 +618,6 @@ async def test_what_was_seen_last_is_asked_again_when_the_disk_fails(fake, known
     await read_all(fake, engine := Failing(), known)
     assert texts(engine) == ["missed"]
     assert {room for room, _ in fake.asked} == {TOKEN}
-
-
-async def test_a_fault_of_ours_does_not_silence_a_room(fake, known):
-    class Faulty(RecordingEngine):
-        async def last_seen(self, channel, account):
-            return {TOKEN: "1568"}
-
-        async def receive(self, inbound):
-            if inbound.text == "poison":
-                raise ValueError("private words")
-            await super().receive(inbound)
-
-    fake.write("poison")
-    fake.write("missed")
-    await read_all(fake, engine := Faulty(), known)
-    assert texts(engine) == ["missed"]
-    assert engine.drops == {"fault": 1}
 
 
 # --- a server in trouble -------------------------------------------------------------------------

@@ -75,23 +75,6 @@ def url(port):
     return f"http://127.0.0.1:{port}/nextcloud-talk"
 
 
-async def test_a_message_is_brought_and_stored(fake, engine, config):
-    async with running(engine, config):
-        assert await fake.say("hello") == [200]
-    assert [(i.chat, i.sender, i.text, i.chat_type) for i in engine.received] == [
-        ("n3xtc10ud", "ada", "hello", "group")
-    ]
-    assert engine.received[0].sent_at > 1_700_000_000_000
-    assert engine.health["nextcloud_talk", "default"] == (Health.UP, "")
-
-
-async def test_storing_is_tried_again_within_the_call(fake, engine, config):
-    engine.failures = 2
-    async with running(engine, config):
-        assert await fake.say("hello") == [200]
-    assert engine.attempts == 3
-
-
 async def test_what_cannot_be_stored_is_an_error_to_talk_and_may_come_again(
     fake, engine, config, url
 ):
@@ -379,12 +362,6 @@ async def answer_to_the_bot(fake, channel):
     assert await fake.say("yes", reply=reply_to(fake.records[-1])) == [200]
 
 
-async def test_talk_says_that_a_bot_is_one_wherever_it_names_it(fake, engine, config):
-    async with running(engine, config) as channel:
-        await answer_to_the_bot(fake, channel)
-    assert engine.received[-1].reply_to.sender_name == "Confidant (Bot)"
-
-
 @pytest.mark.parametrize("bot_name", ["Confidant", "Another"])
 async def test_a_reply_to_the_bot_is_one_by_the_address_it_was_installed_with(
     fake, engine, port, bot_name
@@ -523,18 +500,6 @@ async def test_a_message_that_comes_twice_and_a_lost_answer_give_one_reply(tmp_p
     assert "You said: and now?" in said[1]
 
 
-async def test_what_was_stored_is_answered_after_a_restart(tmp_path, fake):
-    port, model = free_port(), ScriptedModel()
-    fake.fail_next("/message", Fault(500), times=1000)
-    async with confidant(tmp_path, fake, port, model):
-        assert await fake.say("hello") == [200]
-        await model.started.wait()
-    fake._faults.clear()
-    async with confidant(tmp_path, fake, port, model):
-        await fake.wait_posted(1)
-    assert ["You said: hello" in posted.text for posted in fake.posted] == [True]
-
-
 async def test_what_is_said_in_a_room_nobody_listed_never_reaches_the_model(tmp_path, fake):
     fake.kinds["n3xtc10ud"] = 2
     model = ScriptedModel()
@@ -563,16 +528,6 @@ async def test_in_a_room_a_reply_to_the_bot_is_answered_also_after_a_restart(
         posted = await fake.wait_posted(2)
     assert "yes, at noon" in posted[-1].text
     assert len(model.requests) == 2
-
-
-async def test_a_poll_in_a_direct_chat_is_answered_as_what_it_is(tmp_path, fake):
-    model = ScriptedModel()
-    async with confidant(tmp_path, fake, free_port(), model):
-        poll = shared("talk-poll", "3", "Lunch at noon?")
-        assert await fake.say("{object}", parameters=poll, type="Activity") == [200]
-        await fake.wait_posted(1)
-    shown = "".join(block.text for block in model.requests[0].messages[-1].blocks)
-    assert "> [poll: Lunch at noon?]\n" in shown
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import ScriptedModel
 from tests.fakes.pair import pair
 from tests.integration.test_memory_engine import ADA, EVE, TODAY, recalled, space_of, write, writing
-from tests.integration.test_memory_pages import ADA as ADA_WEB
 from tests.integration.test_memory_pages import house, query
 from tests.support import NOON, Engine, FakeClock, running, until
 
@@ -583,19 +582,6 @@ async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(tmp_path, m
         assert rows(engine) == []
 
 
-async def test_a_kill_between_the_answer_and_the_note_of_its_use_loses_that_alone(tmp_path):
-    write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
-    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
-        await engine.ask("hello")
-        engine.app.memory.uses.drop(ADA)  # what a process that ends so takes along
-    async with running(tmp_path, model=saying("Window seats on trains.")) as engine:
-        assert rows(engine) == []
-        await engine.ask("and now?")
-    # An orderly end stores what waits.
-    async with running(tmp_path, model=saying("Good.")) as engine:
-        assert len(rows(engine)) == 1
-
-
 async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(tmp_path, monkeypatch):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     reading = asyncio.Event()
@@ -704,11 +690,11 @@ async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(
         assert note == f"{elsewhere}- 12:00 {text} <!-- owner -->\n"
 
 
-async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path, monkeypatch):
-    async with house(tmp_path, monkeypatch) as it, it.browser() as owner:
-        it.write("MEMORY.md", FACTS)
-        it.write(f"{ADA_WEB}/MEMORY.md", FACTS)
-        it.write("shared/rules.md", "- Quiet at night <!-- agent 2020-01-01 -->\n")
+async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path):
+    async with house(tmp_path) as it, it.browser() as owner, it.browser("ada") as ada:
+        for each in (owner, ada):
+            each.write("MEMORY.md", FACTS)
+        owner.write("shared/rules.md", "- Quiet at night <!-- agent 2020-01-01 -->\n")
         page = await owner.seen("memory/file", path="MEMORY.md")
         assert page.count("years old · faded") == 2
         assert "2 years old · confirmed 2026-11-01" in page
@@ -720,20 +706,19 @@ async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path, monkeypat
         assert "faded" in shared
         assert "/memory/confirm" not in shared
         claim = claims.digest("prefers window seats on trains")
-        async with it.browser("ada") as ada:
-            status, _, page = await ada.post("memory/confirm", path="MEMORY.md", claim="x")
-            assert status == 303
-            assert "nothing was noted" in page
+        status, _, page = await ada.post("memory/confirm", path="MEMORY.md", claim="x")
+        assert status == 303
+        assert "nothing was noted" in page
         for path, status in (("memory/none.md", 404), ("../x.md", 404), ("shared/rules.md", 404)):
             assert (await owner.post("memory/confirm", path=path, claim=claim))[0] == status
         assert (await owner.post("memory/confirm", path="x" * 100_000))[0] == 413
-        assert it.read("MEMORY.md") == FACTS
+        assert owner.read("MEMORY.md") == FACTS
         status, where, page = await owner.post("memory/confirm", path="MEMORY.md", claim=claim)
         assert (status, where) == (303, "/memory/file?path=MEMORY.md&confirmed=yes")
         assert "it is still true" in page
         assert "Still true: Prefers window" not in page
-        assert CONFIRMED in it.read("MEMORY.md")
-        assert it.read(f"{ADA_WEB}/MEMORY.md") == FACTS
+        assert CONFIRMED in owner.read("MEMORY.md")
+        assert ada.read("MEMORY.md") == FACTS
         async with it.browser(language="zh") as chinese:
             page = await chinese.seen("memory/file", path="MEMORY.md")
             assert "3 年前 · 已淡去" in page

@@ -33,7 +33,7 @@ from bot.messages import Message, Picture, Text, ToolUse
 from bot.settings import config_model
 from bot.testing import ScriptedModel
 from tests.fakes import postgres
-from tests.fakes.brain import query
+from tests.fakes.brain import change, query
 from tests.fakes.page_nodes import page_from_files, page_nodes
 from tests.fakes.page_people import Browser, browser
 from tests.fakes.push_service import PushService
@@ -114,10 +114,10 @@ async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path)
             assert "Europe/Oslo" in await engine.ask("/timezone", zone="Asia/Tokyo")
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/localtime", "UTC\0"])
-async def test_a_zone_that_is_none_changes_nothing(tmp_path, zone):
+async def test_a_zone_that_is_none_changes_nothing(tmp_path):
     async with running(tmp_path, **ANYWHERE) as engine:
-        assert "it is mine" in await engine.ask("/timezone", zone=zone)
+        for zone in ("Mars/Olympus", "../../etc/passwd", "/etc/localtime", "UTC\0"):
+            assert "it is mine" in await engine.ask("/timezone", zone=zone)
     assert query(tmp_path, "SELECT * FROM told_zones") == []
 
 
@@ -443,15 +443,6 @@ async def test_a_file_that_is_part_of_a_message_that_waits_is_not_dropped(chat, 
         assert (await client.get())[0] == 404
 
 
-def change(folder: Path, sql: str) -> None:
-    import apsw
-
-    connection = apsw.Connection(str(folder / "confidant.db"))
-    connection.set_busy_timeout(5_000)
-    connection.execute(sql)
-    connection.close()
-
-
 async def test_nobody_else_reads_sends_or_drops_a_file(chat, tmp_path):
     async with (
         chat.running(tmp_path),
@@ -474,24 +465,21 @@ async def test_nobody_else_reads_sends_or_drops_a_file(chat, tmp_path):
     assert chat.model.requests == []
 
 
-@pytest.mark.parametrize(
-    ("said", "status"),
-    [
-        ({"size": str(MOST_UPLOAD + 1)}, 413),
-        ({"size": "3"}, 413),
-        ({"size": "0"}, 400),
-        ({"size": "-1"}, 400),
-        ({"size": "x"}, 400),
-        ({"part": "-1"}, 400),
-        ({"part": "99"}, 400),
-        ({"part": "9" * 5000}, 400),
-        ({"id_": "short"}, 404),
-        ({"id_": "..%2f" * 4}, 404),
-    ],
-)
-async def test_what_is_no_file_is_refused(chat, tmp_path, said, status):
+async def test_what_is_no_file_is_refused(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client:
-        assert await client.put(png(), **said) == status
+        for said, status in (
+            ({"size": str(MOST_UPLOAD + 1)}, 413),
+            ({"size": "3"}, 413),
+            ({"size": "0"}, 400),
+            ({"size": "-1"}, 400),
+            ({"size": "x"}, 400),
+            ({"part": "-1"}, 400),
+            ({"part": "99"}, 400),
+            ({"part": "9" * 5000}, 400),
+            ({"id_": "short"}, 404),
+            ({"id_": "..%2f" * 4}, 404),
+        ):
+            assert await client.put(png(), **said) == status, said
         assert await client.put(b"") == 400
         over = b"x" * (MOST_UPLOAD_PART + 1)
         async with client.session.post(f"{chat.url}chat/files/{A}?part=0&size=9", data=over) as a:
@@ -517,15 +505,13 @@ async def test_one_person_cannot_fill_the_disk(chat, tmp_path, monkeypatch):
         assert await client.put(b"x" * 900, "d" * 32) == 204
 
 
-@pytest.mark.parametrize("files", [["nope"], [A, A], "x", [A] * 11, [1], ["../../etc/passwd"], [B]])
-async def test_a_message_with_files_that_are_none_is_refused_and_changes_nothing(
-    chat, tmp_path, files
-):
+async def test_a_message_with_files_that_are_none_is_refused_and_changes_nothing(chat, tmp_path):
     async with chat.running(tmp_path), chat.client() as client, chat.page() as page:
         assert await client.put(png()) == 204
-        await page.say(type="send", id="m1", text="x", files=files)
-        error = await page.until("error", id="m1")
-        assert error["key"] == ("files" if files == [B] else "malformed")
+        for files in (["nope"], [A, A], "x", [A] * 11, [1], ["../../etc/passwd"], [B]):
+            await page.say(type="send", id="m1", text="x", files=files)
+            error = await page.until("error", id="m1")
+            assert error["key"] == ("files" if files == [B] else "malformed"), files
     assert query(tmp_path, "SELECT count(*) FROM inbox") == [(0,)]
 
 

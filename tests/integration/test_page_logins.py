@@ -19,9 +19,8 @@ from bot.identity import MessageOrigin
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Login
 from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.page_people import FIREFOX, LINK, TOKEN, browser, browsers, key_in, serving
-from tests.support import Engine
+from tests.support import Engine, beside
 
 # --- links ----------------------------------------------------------------------------------------
 
@@ -223,15 +222,14 @@ async def test_a_link_from_a_chat_opens_ones_own_space_and_conversations(tmp_pat
             if path.is_file() and not path.name.startswith("confidant")  # the chat's own words
         )
         assert key.encode() not in kept
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-        rows = await database.read(
-            lambda tx: [
-                *tx.execute("SELECT * FROM page_links"),
-                *tx.execute("SELECT * FROM page_logins"),
-                *tx.execute("SELECT line FROM entries"),
-            ]
-        )
-        await database.close()
+        async with beside(tmp_path) as database:
+            rows = await database.read(
+                lambda tx: [
+                    *tx.execute("SELECT * FROM page_links"),
+                    *tx.execute("SELECT * FROM page_logins"),
+                    *tx.execute("SELECT line FROM entries"),
+                ]
+            )
         assert rows
         assert not {key, cookie.value} & {str(value) for row in rows for value in row}
         assert key not in str(rows)
@@ -480,10 +478,9 @@ async def test_a_look_is_good_for_seconds_and_until_something_is_ended(
 async def test_a_login_that_ends_while_it_is_looked_up_is_not_taken_for_good(tmp_path):
     async with serving(tmp_path) as engine, browser(engine) as owner:
         await owner.log_in()
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-        found = Browsers(database, engine.app.resolver, engine.clock)
-        await asyncio.gather(found.find(owner.cookie), found.look())
-        assert found.found_lately(owner.cookie) is None
-        assert await found.find(owner.cookie) == await found.find(owner.cookie) is not None
-        assert found.found_lately(owner.cookie) is not None
-        await database.close()
+        async with beside(tmp_path) as database:
+            found = Browsers(database, engine.app.resolver, engine.clock)
+            await asyncio.gather(found.find(owner.cookie), found.look())
+            assert found.found_lately(owner.cookie) is None
+            assert await found.find(owner.cookie) == await found.find(owner.cookie) is not None
+            assert found.found_lately(owner.cookie) is not None

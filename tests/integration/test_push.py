@@ -30,7 +30,7 @@ from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
 from tests.fakes.push_service import PushBrowser, PushService
 from tests.fakes.web_pages import Page, ready
 from tests.integration.test_page_logins import TOKEN, browsers
-from tests.support import NOON, Engine, FakeClock, make_config, post, until
+from tests.support import NOON, Engine, FakeClock, beside, make_config, post, until
 
 SECRET = "the harbour at *five*, and bring the blue folder"
 AT = Address("web", "default", "owner")
@@ -159,10 +159,12 @@ def at_once(monkeypatch):
 
 @pytest.fixture
 async def program(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    async with PushService().served() as service, Program(database, service).served() as program:
+    async with (
+        beside(tmp_path) as database,
+        PushService().served() as service,
+        Program(database, service).served() as program,
+    ):
         yield program
-    await database.close()
 
 
 @pytest.mark.parametrize("kind", ["reply", "reminder"])
@@ -292,15 +294,14 @@ async def test_what_a_service_will_never_take_is_sent_once(program, status):
 
 
 async def test_a_service_that_is_out_of_reach_holds_nothing_up(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    async with PushService().served() as service:
-        program = Program(database, service)
-    async with program.served():  # nobody listens there any more
-        await program.subscribe("one")
-        for number in range(3):
-            await program.say("hello", f"o{number}")
-        await until(lambda: len(program.engine.reached) == 3 and not program.pusher._tasks)
-    await database.close()
+    async with beside(tmp_path) as database:
+        async with PushService().served() as service:
+            program = Program(database, service)
+        async with program.served():  # nobody listens there any more
+            await program.subscribe("one")
+            for number in range(3):
+                await program.say("hello", f"o{number}")
+            await until(lambda: len(program.engine.reached) == 3 and not program.pusher._tasks)
 
 
 async def test_there_are_only_so_many_browsers_of_one_person(program):
@@ -344,21 +345,19 @@ REFUSED = [
 
 @pytest.mark.parametrize("endpoint", REFUSED)
 async def test_addresses_that_are_not_public_are_refused(tmp_path, endpoint):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    program = Program(database, PushService(), pushing.PUBLIC)
-    async with program.served(), program.client() as client:
-        body = PushBrowser(endpoint).subscription()
-        assert await subscribed(client, body) == 400
-        assert await program.known() == []
-        body = PushBrowser("https://push.example/1").subscription()
-        assert await subscribed(client, body) == 200
-    await database.close()
+    async with beside(tmp_path) as database:
+        program = Program(database, PushService(), pushing.PUBLIC)
+        async with program.served(), program.client() as client:
+            body = PushBrowser(endpoint).subscription()
+            assert await subscribed(client, body) == 400
+            assert await program.known() == []
+            body = PushBrowser("https://push.example/1").subscription()
+            assert await subscribed(client, body) == 200
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.7", "169.254.169.254", "::1"])
 async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path, address):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    async with PushService().served() as service:
+    async with beside(tmp_path) as database, PushService().served() as service:
         port = service.url.rpartition(":")[2]
         inside = Endpoints(schemes=frozenset({"http"}))  # every public address, and no other
         program = Program(database, service, inside)
@@ -370,7 +369,6 @@ async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path, address):
             await until(lambda: bool(program.lookups) and not program.pusher._tasks)
         assert program.lookups == ["push.example"]  # and it was not tried again
         assert service.pushed == []
-    await database.close()
 
 
 async def test_nobody_is_followed_elsewhere(program):
@@ -417,15 +415,13 @@ async def test_what_another_page_sends_is_refused(program):
 
 
 async def test_all_nodes_have_one_key_and_a_restart_keeps_it(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    one, two = (Pusher(database, FakeClock(), "Heron", KnownLogins().holding) for _ in range(2))
-    first, second = await asyncio.gather(one.signature(), two.signature())
-    assert first.public == second.public
-    await database.close()
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    later = Pusher(database, FakeClock(), "Heron", KnownLogins().holding)
-    assert (await later.signature()).public == first.public
-    await database.close()
+    async with beside(tmp_path) as database:
+        one, two = (Pusher(database, FakeClock(), "Heron", KnownLogins().holding) for _ in range(2))
+        first, second = await asyncio.gather(one.signature(), two.signature())
+        assert first.public == second.public
+    async with beside(tmp_path) as database:
+        later = Pusher(database, FakeClock(), "Heron", KnownLogins().holding)
+        assert (await later.signature()).public == first.public
 
 
 async def test_another_token_ends_what_was_asked_under_the_last(tmp_path):

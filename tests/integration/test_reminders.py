@@ -37,7 +37,7 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
 from tests.fakes.pair import pair
-from tests.support import NOON, Engine, FakeClock, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until
 from tests.unit.test_reminders import Bell
 from tests.unit.test_sweep import UTC
 
@@ -68,67 +68,32 @@ class Parts:
 
 
 async def test_the_real_scheduler_wakes_it_in_time(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    parts.reminders.start()
-    await parts.scheduler.start()
-    assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
-    parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
-    await parts.channel.wait_sent(1)
-    assert parts.channel.sent[0].text == "⏰ tea"
-    assert parts.channel.sent[0].kind == "reminder"
-    await parts.scheduler.close()
-    await parts.delivery.stop(1)
-    await database.close()
+    async with beside(tmp_path) as database:
+        parts = Parts(database, tmp_path, InMemoryChannel())
+        parts.delivery.open()
+        parts.reminders.start()
+        await parts.scheduler.start()
+        assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
+        parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
+        await parts.channel.wait_sent(1)
+        assert parts.channel.sent[0].text == "⏰ tea"
+        assert parts.channel.sent[0].kind == "reminder"
+        await parts.scheduler.close()
+        await parts.delivery.stop(1)
 
 
 async def test_what_another_process_stored_is_found_by_the_next_look(tmp_path, monkeypatch):
     monkeypatch.setattr("bot.gateway.reminders.LOOK_SECONDS", 0.01)
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    parts.reminders.start()
-    await parts.scheduler.start()
-    other = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await other.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON, NOON))
-    await other.close()
-    await parts.channel.wait_sent(1)
-    await parts.scheduler.close()
-    await parts.delivery.stop(1)
-    await database.close()
-
-
-async def test_a_crash_before_the_sending_is_followed_by_one_sending(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    channel = InMemoryChannel()
-    parts = Parts(database, tmp_path, channel)
-    await parts.reminders.schedule(TARGET, "tea", NOON + 1)
-    await parts.reminders.fire(NOON + 1)  # delivery is not open: the program ends before it sends
-    await parts.delivery.stop(0)
-    assert channel.sent == []
-    again = Parts(database, tmp_path, channel)
-    await again.reminders.fire(NOON + 2)
-    await again.delivery.look()
-    again.delivery.open()
-    await channel.wait_sent(1)
-    await again.reminders.fire(NOON + 3)
-    await again.delivery.stop(1)
-    assert [piece.text for piece in channel.sent] == ["⏰ tea"]
-    await database.close()
-
-
-async def test_a_reminder_for_a_channel_that_is_gone_is_parked(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    parts = Parts(database, tmp_path, InMemoryChannel())
-    parts.delivery.open()
-    gone = ReplyTarget(TARGET.key, TARGET.person, Address("pigeon", "default", "ada"), "en")
-    await parts.reminders.schedule(gone, "tea", NOON)
-    assert await parts.reminders.fire(NOON) == 1
-    await parts.delivery.stop(1)
-    rows = await database.read(lambda tx: tx.execute("SELECT state FROM outbox"))
-    assert rows == [("parked",)]
-    await database.close()
+    async with beside(tmp_path) as database:
+        parts = Parts(database, tmp_path, InMemoryChannel())
+        parts.delivery.open()
+        parts.reminders.start()
+        await parts.scheduler.start()
+        async with beside(tmp_path) as other:
+            await other.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON, NOON))
+        await parts.channel.wait_sent(1)
+        await parts.scheduler.close()
+        await parts.delivery.stop(1)
 
 
 # --- in the whole engine -------------------------------------------------------------------------
@@ -175,29 +140,6 @@ async def test_the_model_can_schedule(tmp_path):
         engine.clock.advance(minutes=10)
         await engine.app.reminders.wake()
         await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ Call Bob!")
-
-
-async def test_overnight_the_conversation_is_closed_and_the_next_message_begins_another(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        engine.clock.advance(hours=16)
-        assert await engine.app.sweeper.sweep(engine.clock()) == 1
-        assert await engine.app.sweeper.sweep(engine.clock()) == 0
-        assert "A new day" in await engine.ask("good morning")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
-        assert "Back in the conversation" in await engine.ask("/undo")
-        await engine.ask("again")
-        said = [m.text for m in engine.model.requests[-1].messages]
-        assert said == ["hello", "You said: hello", "again"]
-
-
-async def test_a_command_in_the_morning_does_not_keep_the_old_conversation(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        engine.clock.advance(hours=16)
-        await engine.ask("/status")
-        engine.clock.advance(minutes=5)
-        assert "A new day" in await engine.ask("good morning")
 
 
 async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):

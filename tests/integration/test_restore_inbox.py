@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,22 +13,10 @@ from bot.sessions import entries
 from bot.storage import backup
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
+from tests.integration.test_restore_changes import by_hand, damaged
 from tests.support import NOON, running, until
 
 DATABASE = "confidant.db"
-
-
-def damaged(folder: Path, copy: Path) -> None:
-    """The database breaks; the program finds the backup itself."""
-    with (folder / DATABASE).open("r+b") as file:
-        file.write(os.urandom(100))
-
-
-def by_hand(folder: Path, copy: Path) -> None:
-    """Somebody puts the backup in its place, as the documentation says."""
-    for part in ("-wal", "-shm"):
-        (folder / f"{DATABASE}{part}").unlink(missing_ok=True)
-    shutil.copyfile(copy, folder / DATABASE)
 
 
 def states(folder: Path) -> list[tuple[str, str]]:

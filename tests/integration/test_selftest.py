@@ -17,7 +17,7 @@ from bot.memory.selftest import SelfTest
 from bot.storage import Transaction
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON, FakeClock, make_config, running
+from tests.support import NOON, FakeClock, beside, make_config, running
 
 ADA = "people/memory-ada"
 NIGHT = NOON + 16 * 3_600_000  # four in the morning
@@ -151,9 +151,8 @@ async def test_the_chat_names_ones_own_and_the_owner_sees_the_share_of_others(tm
                 value = f'{{"at":{NOON},"asked":4,"found":3,"missed":{missed}}}'
                 keep(tx, f"{selftest.ASKED}{space}", value, NOON)
 
-        database = await SqliteDatabase.open(engine.folder / "confidant.db")
-        await database.write(work)
-        await database.close()
+        async with beside(engine.folder) as database:
+            await database.write(work)
         ada = await engine.ask("/memory")
         assert "3 of 4 notes found (75 %)" in ada
         assert "memory/trip.md:3" in ada

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import aiohttp
-import apsw
 import pytest
 
 from bot.channel import Media
@@ -16,6 +14,7 @@ from bot.errors import SendTransient, StorageFull
 from bot.gateway import attempts
 from bot.gateway.attempts import MAX_DEATHS, MAX_TRIES, PLAIN_DEATHS, SETTLED_DEATHS, Attempts
 from bot.testing import InMemoryChannel, ScriptedModel
+from tests.fakes.brain import change, query
 from tests.support import FakeClock, running
 
 YEAR_19391 = 549_755_813_888_000  # ms since the epoch
@@ -140,8 +139,7 @@ async def test_who_is_only_there_when_the_program_is_killed_is_answered(
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
         await model.started.wait()
-    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
-        connection.execute("UPDATE inbox SET deaths = ?", (deaths,))
+    change(tmp_path, "UPDATE inbox SET deaths = ?", deaths)
     async with running(tmp_path) as engine:
         await engine.channel.wait_sent(1)
         assert (engine.sent_to("ada") == ["You said: hello"]) is is_answered
@@ -156,15 +154,12 @@ async def test_whom_the_program_ended_at_often_waits_until_it_has_lived_for_a_wh
     async with running(tmp_path, model=model) as engine:
         await engine.say("hello")
         await model.started.wait()
-    database = str(tmp_path / "confidant.db")
-    with contextlib.closing(apsw.Connection(database)) as connection:
-        connection.execute("UPDATE inbox SET deaths = ?", (SETTLED_DEATHS,))
+    change(tmp_path, "UPDATE inbox SET deaths = ?", SETTLED_DEATHS)
     monkeypatch.setattr(attempts, "SETTLED", 3_600.0)
     async with running(tmp_path) as engine:
         assert await engine.ask("hi", sender="bob")
         assert engine.sent_to("ada") == []
-    with contextlib.closing(apsw.Connection(database)) as connection:
-        deaths = connection.execute("SELECT deaths FROM inbox WHERE state = 'waiting'").fetchall()
+    deaths = query(tmp_path, "SELECT deaths FROM inbox WHERE state = 'waiting'")
     assert deaths == [(SETTLED_DEATHS,)]
     monkeypatch.setattr(attempts, "SETTLED", 0.0)
     async with running(tmp_path) as engine:
@@ -183,8 +178,7 @@ async def test_whom_the_program_ended_at_twice_is_answered_without_recall(
     async with running(tmp_path, model=model) as engine:
         await engine.say("/new what is my boat called?")
         await model.started.wait()
-    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
-        connection.execute("UPDATE inbox SET deaths = ? WHERE state = 'waiting'", (deaths,))
+    change(tmp_path, "UPDATE inbox SET deaths = ? WHERE state = 'waiting'", deaths)
     async with running(tmp_path) as engine:
         await engine.channel.wait_sent(1)
         assert ("Orinoco" in str(engine.model.requests[-1].messages)) is is_recalled
@@ -198,9 +192,8 @@ async def test_a_turn_that_was_prepared_ends_all_suspicion(tmp_path, monkeypatch
             if not number:
                 await engine.say("hello")
             await model.started.wait()
-        with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as connection:
-            assert connection.execute("SELECT deaths FROM inbox").fetchall() == [(0,)]
-            connection.execute("UPDATE inbox SET deaths = ?", (MAX_DEATHS - 1,))
+        assert query(tmp_path, "SELECT deaths FROM inbox") == [(0,)]
+        change(tmp_path, "UPDATE inbox SET deaths = ?", MAX_DEATHS - 1)
 
 
 async def test_a_disk_that_is_full_sets_nothing_aside(tmp_path, monkeypatch):
@@ -238,8 +231,7 @@ async def test_a_row_that_is_no_message_any_more_is_told_and_the_chat_goes_on(
         await engine.say("one")
         await engine.say("two")
         await model.started.wait()
-    with contextlib.closing(apsw.Connection(str(tmp_path / "confidant.db"))) as database:
-        database.execute("UPDATE inbox SET body = '{\"torn' WHERE id = 1")
+    change(tmp_path, "UPDATE inbox SET body = '{\"torn' WHERE id = 1")
     async with running(tmp_path) as engine:
         await engine.channel.wait_sent(2)
         told, answer = engine.sent_to("ada")

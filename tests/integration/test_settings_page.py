@@ -25,10 +25,10 @@ from bot.delivery import outbox
 from bot.doctor.channels import examined
 from bot.errors import ConfigError, StorageError
 from bot.identity import ConversationResolver, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.memory.growth import KEPT, MemoryGrowth
-from bot.sessions import traffic
-from bot.sessions.traffic import Traffic
+from bot.sessions import inbox
+from bot.sessions.inbox import Traffic
 from bot.settings import config_model
 from bot.settings.changes import ChangeableSettings
 from bot.settings.live import is_live
@@ -37,11 +37,11 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
 from tests.fakes.brain import query
 from tests.fakes.owner_page import OwnerPage, browser
-from tests.fakes.started import Started, load, started
+from tests.fakes.started import Started, load, started, unchanged
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
 from tests.integration.test_page_visitors import served
-from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, running
+from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, running
 
 CHANGED = {
     "agent.name": "Heron",
@@ -78,6 +78,8 @@ CHANGED = {
 
 GROUPS = groups(Config())
 OFFERED = frozenset(key for group in GROUPS for key in group.keys)
+
+__all__ = ["unchanged"]
 
 
 def ids(page: str) -> list[str]:
@@ -142,7 +144,6 @@ async def test_a_limit_and_a_notice_begin_to_hold(tmp_path):
         ("reset", "session.reset.mode", "idle", "needs idle_minutes above 0"),
         ("bot", "agent.timezone", "Europe/Berlinn", "did you mean &#34;Europe/Berlin&#34;?"),
         ("bot", "agent.name", "Eve\nCONFIDANT_DASHBOARD__HOST=0.0.0.0", "one line of text"),
-        ("bot", "agent.name", "Eve\r\n", ""),
         ("bot", "agent.name", "x" * 5_000, "too long"),
         ("bot", "session.owner_name", "x" * 81, "too long: it may have 80 characters"),
         ("bot", "session.owner_name", "Ada\x07", "without control characters"),
@@ -154,19 +155,15 @@ async def test_a_limit_and_a_notice_begin_to_hold(tmp_path):
         ("each", "limits.each.day_usd", "nan", "finite number"),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_wrong_value_is_told_in_the_words_of_the_start_and_kept_in_its_field(
-    tmp_path, group, name, value, said
+    unchanged, group, name, value, said
 ):
-    async with started(tmp_path) as program:
-        status, page = await program.post("/settings/change", group=group, **{name: value})
-        if not said:  # what is around a value is nothing of it
-            assert (status, "CONFIDANT_AGENT__NAME=Eve\n") == (200, program.kept)
-            return
-        assert (status, said in page) == (422, True), page
-        assert program.kept == ""
-        if "\n" not in value and name != "session.reset.mode":
-            assert f'value="{value}"' in page
-        assert "CONFIDANT_DASHBOARD__HOST" not in program.kept
+    status, page = await unchanged.post("/settings/change", group=group, **{name: value})
+    assert (status, said in page) == (422, True), page
+    assert unchanged.kept == ""
+    if "\n" not in value and name != "session.reset.mode":
+        assert f'value="{value}"' in page
 
 
 async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_path):
@@ -190,7 +187,7 @@ async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp
     mine = "# mine\nexport OTHER='two\nlines' # kept\n\nCONFIDANT_LOG__LEVEL=debug\n"
     (tmp_path / "data" / ".env").write_text(mine)
     async with started(tmp_path) as program:
-        await change(program, "bot", agent__name="Heron")
+        await change(program, "bot", agent__name="Heron\r\n")  # what is around it is nothing of it
         await change(program, "bot", agent__name='It\'s \\ "this" #1')
         assert program.kept.startswith(mine)
         assert load(tmp_path).config.agent.name == 'It\'s \\ "this" #1'
@@ -357,11 +354,8 @@ async def in_the_den(engine: Engine, text: str, **changes: Any) -> str:
 
 
 async def written(folder: Path, work: Any) -> None:
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    try:
+    async with beside(folder) as database:
         await database.write(work)
-    finally:
-        await database.close()
 
 
 async def test_each_account_says_how_it_is_what_to_do_and_when_it_was_heard_from(tmp_path):
@@ -469,25 +463,21 @@ async def test_when_it_answers_in_a_room_is_chosen_and_counts_at_once_and_after_
         assert len(page.engine.sent_to("den")) == before
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"key": "KEY"},
-        {"key": "KEY", "activation": "never"},
-        {"key": "agent:main:memory:group:nowhere", "activation": "always"},
-        {"key": "agent:main:memory:dm:ada", "activation": "always"},
-        {"key": "\0'; --", "activation": "always"},
-    ],
-)
-async def test_only_a_room_that_is_known_takes_a_choice_that_there_is(tmp_path, fields):
+async def test_only_a_room_that_is_known_takes_a_choice_that_there_is(tmp_path):
     async with channels(tmp_path) as page:
         await in_the_den(page.engine, "hello")
         await page.engine.ask("hello")
         key = await page.key_of("den")
-        named = {name: value.replace("KEY", key) for name, value in fields.items()}
-        assert await page.does("activation", **named) == "gone"
-        assert '<option value="" selected>' in await page.shows()
+        for fields in (
+            {},
+            {"key": key},
+            {"key": key, "activation": "never"},
+            {"key": "agent:main:memory:group:nowhere", "activation": "always"},
+            {"key": "agent:main:memory:dm:ada", "activation": "always"},
+            {"key": "\0'; --", "activation": "always"},
+        ):
+            assert await page.does("activation", **fields) == "gone", fields
+            assert '<option value="" selected>' in await page.shows()
 
 
 async def test_rooms_show_what_holds_there_and_the_configurations_where_it_stands(tmp_path):
@@ -634,8 +624,7 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
 async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("hello")
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    try:
+    async with beside(tmp_path) as database:
         for state, count in (("done", 10), ("refused", 5), ("aside", 1)):
             for number in range(count):
                 row = (f"{state}{number}", state, 1_000, 1_000 + (number + 1) * 100)
@@ -646,9 +635,9 @@ async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
                         row,
                     )
                 )
-        found = await database.read(lambda tx: traffic.traffic(tx, 1_000, 5_000))
+        found = await database.read(lambda tx: inbox.traffic(tx, 1_000, 5_000))
         assert found == Traffic({"t": 11}, 500, 900)
-        assert await database.read(lambda tx: traffic.traffic(tx, 0, 1_000)) == Traffic(
+        assert await database.read(lambda tx: inbox.traffic(tx, 0, 1_000)) == Traffic(
             {}, None, None
         )
         plan = query(
@@ -657,8 +646,6 @@ async def test_half_and_nine_of_ten_are_those_of_the_days_answers(tmp_path):
             "AND done_at >= 1 AND done_at < 2 AND state IN ('done', 'aside') GROUP BY channel",
         )
         assert "inbox_done" in str(plan)
-    finally:
-        await database.close()
 
 
 async def test_growth_keeps_one_line_a_day_and_not_for_ever(tmp_path):

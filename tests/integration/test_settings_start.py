@@ -32,9 +32,11 @@ from tests.fakes.nextcloud import SECRET, WITH_API_USER, FakeBot, FakeNextcloud,
 from tests.fakes.page_nodes import on_postgres, page_node
 from tests.fakes.page_people import TOKEN as TOKEN_OF_PAGE
 from tests.fakes.ports import free_port
-from tests.fakes.started import Started, load, started
+from tests.fakes.started import Started, load, started, unchanged
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support import PATIENCE, pause
+
+__all__ = ["unchanged"]
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -144,13 +146,13 @@ async def test_a_model_whose_window_is_too_small_and_stays_so_is_not_taken(tmp_p
         ({"service": "address", "address": "<script>alert(1)</script>"}, "Nothing answers"),
     ],
 )
-async def test_what_cannot_be_used_is_said_and_nothing_is_written(tmp_path, fields, said):
-    async with started(tmp_path) as program:
-        status, page = await program.post("/settings/start/model", **fields)
-        assert (status, said in page) == (422, True), page
-        assert "<script>" not in page
-        assert KEY not in page
-        assert program.kept == ""
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_cannot_be_used_is_said_and_nothing_is_written(unchanged, fields, said):
+    status, page = await unchanged.post("/settings/start/model", **fields)
+    assert (status, said in page) == (422, True), page
+    assert "<script>" not in page
+    assert KEY not in page
+    assert unchanged.kept == ""
 
 
 async def test_a_refused_key_and_a_dead_address_are_told_apart(tmp_path):

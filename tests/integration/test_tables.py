@@ -8,6 +8,7 @@ import psycopg
 
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.tables import TABLES
+from tests.support import beside
 
 # Parts of a virtual table, of a partitioned one, and what the library for jobs makes.
 PARTS = re.compile(r"entries_text_\w+|entries_\d{4}_\d\d|procrastinate_\w+|sqlite_\w+")
@@ -46,14 +47,15 @@ async def test_every_table_of_a_server_is_listed_with_its_key(postgres_url):
 
 
 async def test_exported_columns_are_columns_and_no_secrets(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    for table in TABLES:
-        if table.export:
-            assert table.owner
-            await database.read(
-                lambda tx, t=table: tx.execute(
-                    f"SELECT {', '.join(t.export.split())} FROM {t.name}"
+    async with beside(tmp_path) as database:
+        for table in TABLES:
+            if table.export:
+                assert table.owner
+                await database.read(
+                    lambda tx, t=table: tx.execute(
+                        f"SELECT {', '.join(t.export.split())} FROM {t.name}"
+                    )
                 )
-            )
-            assert not {"code", "password", "digest", "auth", "p256dh"} & {*table.export.split()}
-    await database.close()
+                assert not {"code", "password", "digest", "auth", "p256dh"} & {
+                    *table.export.split()
+                }

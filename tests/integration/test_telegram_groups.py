@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.telegram import members, presses
-from bot.channel import Address, Admins, Button, Doctor, Drafts, Files, Health, Media, Outbound
-from bot.channel import Reactions as ReactionsAbility
+from bot.channel import Address, Button, Health, Media, Outbound
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
@@ -65,24 +64,6 @@ async def test_what_is_said_in_a_group_arrives_in_order(fake, engine, channel):
     ]
     assert {(i.chat, i.chat_type, i.thread) for i in got} == {(str(TEA), "group", "")}
     await fake.wait_acknowledged()
-
-
-async def test_an_answer_to_the_bot_is_said_to_it(fake, engine, channel):
-    number = int(await post(channel, out("Tea?")))
-    fake.say(TEA, 7, "yes", reply_to_message=fake.reply_to(TEA, number))
-    got = await received(engine, 1)
-    assert (got[0].mentions_bot, got[0].reply_to.text, got[0].reply_to.from_bot) == (
-        True,
-        "Tea?",
-        True,
-    )
-
-
-async def test_a_channels_posts_arrive(fake, engine, channel):
-    chat = fake.room(-1002, "channel")
-    fake.say(-1002, 7, "News!", sender_chat=chat, **{"from": None})
-    got = await received(engine, 1)
-    assert (got[0].chat_type, got[0].sender) == ("channel", "-1002")
 
 
 async def test_each_topic_is_answered_where_it_was_said(fake, engine, channel):
@@ -187,21 +168,6 @@ async def test_what_is_held_is_not_acknowledged_and_others_do_not_wait_for_it(
     assert len(engine.received) == 3
 
 
-async def test_what_others_say_in_between_does_not_tear_an_album(fake, engine, channel):
-    fake.album(TEA, 7, 2, "look")
-    name = fake.bots[fake.token].updates[-1]["message"]["media_group_id"]
-    fake.say(TEA, 8, "nice")
-    photo = [{"file_id": "third", "file_unique_id": "u"}]
-    fake.say(TEA, 7, None, media_group_id=name, photo=photo)
-    fake.say(TEA, 7, "that is all")
-    got = await received(engine, 3)
-    assert [(i.sender, i.text, len(i.media)) for i in got] == [
-        ("7", "look", 3),
-        ("8", "nice", 0),
-        ("7", "that is all", 0),
-    ]
-
-
 async def test_a_stop_in_the_middle_of_an_album_leaves_it_whole_at_telegram(fake, engine):
     async with running(engine, settings(fake)):
         await fake.wait_called("getUpdates")
@@ -250,41 +216,7 @@ async def test_a_group_gets_no_more_than_telegram_takes(fake, engine, channel):
     assert fake.texts(7) == ["elsewhere"]
 
 
-async def test_a_message_that_is_gone_is_answered_all_the_same(fake, engine, channel):
-    await post(channel, out("hello", reply_to="4711"))
-    assert [(sent.text, sent.reply_to) for sent in fake.sent] == [("hello", None)]
-
-
-async def test_a_group_it_was_thrown_out_of_is_refused(fake, engine, channel):
-    fake.blocked.add(TEA)
-    with pytest.raises(SendRefused):
-        await post(channel, out("hello"))
-
-
-async def test_a_press_in_a_group_is_that_persons(fake, engine, channel):
-    buttons = (Button("Compact", "/compact"),)
-    number = int(await post(channel, out("Full.", kind="notice", buttons=buttons)))
-    query = fake.press(8, number, room=TEA)
-    got = await received(engine, 1)
-    assert (got[0].chat, got[0].sender, got[0].text, got[0].mentions_bot) == (
-        str(TEA),
-        "8",
-        "/compact",
-        True,
-    )
-    await fake.wait_for(lambda: fake.queries[query] and (TEA, number) not in fake.keyboards)
-
-
 # --- abilities ------------------------------------------------------------------------------------
-
-
-async def test_the_channel_can_do_what_it_says(channel):
-    able = channel.capabilities
-    assert able.files
-    assert able.reactions
-    assert able.drafts
-    for ability in (Files, ReactionsAbility, Drafts, Admins, Doctor):
-        assert isinstance(channel, ability)
 
 
 async def test_files_are_fetched(fake, channel):
@@ -441,18 +373,6 @@ async def cleared(fake, message):
 # --- out ------------------------------------------------------------------------------------------
 
 
-async def test_buttons_stand_below_the_message_and_carry_their_commands(fake, engine):
-    async with running(engine, settings(fake)) as channel:
-        assert channel.capabilities.buttons
-        await post(channel, notice())
-    assert fake.sent[0].text == "Nearly full."
-    assert [pair for row in fake.sent[0].buttons for pair in row] == [
-        ("Compact", "/compact"),
-        ("Start fresh", "/new"),
-        ("Not now", "/notices later"),
-    ]
-
-
 async def test_labels_share_a_row_as_far_as_they_fit(fake, engine):
     async with running(engine, settings(fake)) as channel:
         await post(channel, notice())
@@ -479,12 +399,6 @@ async def test_a_button_telegram_cannot_carry_is_left_out_with_a_word_in_the_log
     assert fake.sent[0].buttons == [[("just fits", "/" + "字" * 21)]]
     assert fake.sent[1].buttons == []
     assert [log["event"] for log in logs] == ["telegram.button.left_out"] * 8
-
-
-async def test_buttons_stand_below_the_last_of_several_messages(fake, engine):
-    async with running(engine, settings(fake)) as channel:
-        await post(channel, notice("x" * 5000))
-    assert [bool(sent.buttons) for sent in fake.sent] == [False, True]
 
 
 async def test_a_keyboard_telegram_refuses_does_not_cost_the_words(fake, engine):
@@ -531,19 +445,6 @@ async def test_a_press_is_not_answered_before_it_is_stored(fake, engine):
         assert not fake.called("answerCallbackQuery")
         await answered(fake, query)
     assert len(engine.received) == 1
-
-
-async def test_a_press_that_comes_again_after_a_restart_is_the_same_message(fake, engine):
-    async with running(engine, settings(fake)) as channel:
-        message = int(await post(channel, notice()))
-        query = fake.press(7, message)
-        await engine.wait_until(lambda e: len(e.received) == 1)
-    async with running(engine, settings(fake)):
-        fake.press(7, message, "/compact", id=query)
-        await engine.wait_until(lambda e: len(e.received) == 2)
-        await fake.wait_acknowledged()
-    first, second = engine.received
-    assert (first.message_id, first.text) == (second.message_id, second.text)
 
 
 async def test_a_double_tap_is_one_press(fake, engine):
@@ -623,14 +524,6 @@ async def test_a_press_without_a_usable_id_does_no_harm(fake, engine, query):
         await engine.wait_until(lambda e: len(e.received) == 1)
         await fake.wait_acknowledged()
     assert engine.received[0].text == "goes on"
-
-
-async def test_who_pressed_is_the_sender_also_when_that_is_a_stranger(fake, engine):
-    stranger = {"id": 8, "is_bot": False, "first_name": "Eve", "language_code": "zh-hans"}
-    async with running(engine, settings(fake)):
-        fake.press(7, 1, "/compact", **{"from": stranger})
-        await engine.wait_until(lambda e: len(e.received) == 1)
-    assert (engine.received[0].sender, engine.received[0].locale) == ("8", "zh-hans")
 
 
 async def test_a_flood_of_presses_stays_bounded_and_loses_none(fake, engine, monkeypatch):

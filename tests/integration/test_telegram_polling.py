@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 
 import aiohttp
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from adapters.telegram import plugin
 from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
-from bot.channel import Address, Channel, CommandMenu, Doctor, Health, Inbound, Typing
+from bot.channel import Address, Doctor, Health, Inbound
 from bot.channel.kit.supervisor import MAX_FAULTS
 from bot.commands.menu import menus
-from bot.errors import ChannelError, StorageError
+from bot.errors import ChannelError
 from bot.findings import told
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram, Fault
@@ -37,16 +37,6 @@ async def test_a_message_arrives_and_is_acknowledged(fake, engine):
     assert engine.received[0].text == "hello"
     assert engine.reports[0] == ("default", Health.STARTING, "")
     assert engine.health["telegram", "default"] == (Health.UP, "")
-
-
-async def test_the_channel_has_the_abilities_it_declares(fake):
-    channel: Channel = plugin.create(settings(fake))
-    assert channel.capabilities.typing
-    assert isinstance(channel, Typing)
-    assert channel.capabilities.command_menu
-    assert isinstance(channel, CommandMenu)
-    assert (channel.capabilities.max_length, channel.capabilities.length_unit) == (4096, "utf16")
-    await channel.stop()
 
 
 async def test_nothing_is_acknowledged_until_it_is_stored(fake, engine):
@@ -74,28 +64,6 @@ async def test_a_stop_while_storage_fails_leaves_the_messages_at_telegram(fake, 
     async with running(engine, settings(fake)):
         await engine.wait_until(lambda e: len(e.received) == 1)
         await fake.wait_acknowledged()
-
-
-async def test_a_stop_waits_for_what_is_being_stored(fake):
-    class Slow(WatchingEngine):
-        began = asyncio.Event()
-        go = asyncio.Event()
-
-        async def receive(self, inbound):
-            self.began.set()
-            await self.go.wait()
-            await super().receive(inbound)
-
-    engine = Slow()
-    async with running(engine, settings(fake)) as channel:
-        fake.push_text(7, "one")
-        await engine.began.wait()
-        stopping = asyncio.create_task(channel.stop())
-        await asyncio.sleep(0)
-        assert not stopping.done()
-        engine.go.set()
-        await stopping
-    assert len(engine.received) == 1
 
 
 async def test_order_holds_within_a_chat_while_chats_run_side_by_side(fake):
@@ -154,23 +122,14 @@ async def test_one_bad_update_stops_neither_the_poller_nor_its_neighbours(fake, 
     assert [log["update_id"] for log in logs if log["event"] == "telegram.update.ignored"] == [2]
 
 
-async def test_half_a_surrogate_pair_in_a_batch_does_not_cost_the_batch(fake, engine):
-    fake.push_text(7, "bad \ud83d half")
-    fake.push_text(8, "good")
-    async with running(engine, settings(fake)):
-        await engine.wait_until(lambda e: len(e.received) == 2)
-        await fake.wait_acknowledged()
-    assert {i.text for i in engine.received} == {"bad \ufffd half", "good"}
-
-
 async def test_hostile_text_arrives_whole(fake, engine):
-    texts = ["\u202eevil", "\u200b\u200d", "nul\0char", "<b>&amp;", "x" * 1_000_000]
+    texts = ["\u202eevil", "half \ud83d", "\u200b\u200d", "nul\0char", "<b>&amp;", "x" * 1_000_000]
     for text in texts:
         fake.push_text(7, text)
     async with running(engine, settings(fake)):
         await engine.wait_until(lambda e: len(e.received) == len(texts))
         await fake.wait_acknowledged()
-    assert [i.text for i in engine.received] == [t.replace("\0", "\ufffd") for t in texts]
+    assert [i.text for i in engine.received] == [re.sub("[\0\ud83d]", "\ufffd", t) for t in texts]
 
 
 async def test_a_fault_of_ours_is_retried_and_then_lets_the_others_pass(fake):
@@ -206,14 +165,6 @@ async def test_another_poller_is_reported_and_waited_out(fake, engine):
     assert engine.health["telegram", "default"][0] is Health.UP
 
 
-async def test_a_second_poller_on_one_token_gets_a_conflict(fake, engine):
-    other = WatchingEngine()
-    async with running(engine, settings(fake)):
-        await fake.wait_called("getUpdates")
-        async with running(other, settings(fake)):
-            await engine.wait_said(Health.DEGRADED)
-
-
 async def test_a_forgotten_webhook_is_taken_away_before_polling(fake, engine):
     fake.bots[fake.token].webhook = {"url": "http://127.0.0.1:9", "secret": ""}
     async with running(engine, settings(fake)):
@@ -243,15 +194,6 @@ async def test_a_failing_poll_is_reported_and_tried_again(fake, engine, fault):
         await fake.wait_acknowledged()
     assert engine.said(Health.DOWN) or engine.said(Health.DEGRADED)
     assert engine.health["telegram", "default"][0] is Health.UP
-
-
-async def test_a_connection_lost_after_the_answer_was_made_loses_no_update(fake, engine):
-    fake.drop_next("getUpdates", after=True)
-    fake.push_text(7, "once")
-    async with running(engine, settings(fake)):
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        await fake.wait_acknowledged()
-    assert len(engine.received) == 1
 
 
 async def test_the_channel_starts_while_the_server_is_away_and_connects_later(engine):
@@ -319,16 +261,6 @@ async def test_every_account_polls_with_its_own_bot(engine):
         assert engine.health["telegram", "idle"] == (Health.DOWN, "This account has no token.")
 
 
-async def test_one_accounts_trouble_is_its_own(engine):
-    good, bad = "1:good-token-aaaaaaaaaaaaaaaaaaa", "2:bad-token-bbbbbbbbbbbbbbbbbbbb"
-    async with FakeTelegram(good) as fake:
-        async with running(engine, settings(fake, accounts={"work": {"token": bad}})):
-            fake.push_text(7, "hello")
-            await engine.wait_until(lambda e: len(e.received) == 1)
-            await engine.wait_said(Health.DOWN, "work")
-        assert engine.health["telegram", "default"] == (Health.UP, "")
-
-
 async def test_an_edited_message_arrives_as_an_edit(fake, engine):
     async with running(engine, settings(fake)):
         number = fake.push_text(7, "helo")
@@ -338,37 +270,10 @@ async def test_an_edited_message_arrives_as_an_edit(fake, engine):
     assert engine.received[1].edit_of == engine.received[0].message_id == str(number)
 
 
-async def test_a_command_with_the_bots_name_arrives_without_it(fake, engine):
-    async with running(engine, settings(fake)):
-        fake.push_text(7, "/new@confidant_bot now")
-        await engine.wait_until(lambda e: len(e.received) == 1)
-    assert engine.received[0].text == "/new now"
-
-
 async def test_starting_does_not_wait_for_the_network(fake, engine):
     fake.fail_next("getMe", Fault(delay=120))
     async with asyncio.timeout(60), running(engine, settings(fake)):
         pass
-
-
-async def test_a_storage_error_of_any_kind_counts_as_not_stored(fake, engine):
-    class Full(StorageError):
-        pass
-
-    seen = []
-
-    class Once(WatchingEngine):
-        async def receive(self, inbound):
-            seen.append(inbound)
-            if len(seen) == 1:
-                raise Full
-            await super().receive(inbound)
-
-    engine = Once()
-    async with running(engine, settings(fake)):
-        fake.push_text(7, "x")
-        await engine.wait_until(lambda e: len(e.received) == 1)
-    assert len(seen) == 2
 
 
 SECRET = "a-good_Secret1"
@@ -449,27 +354,6 @@ async def test_an_album_is_one_message(fake, engine, up):
     assert (len(got.media), got.text, got.mentions_bot) == (4, "look", True)
     assert got.message_id == str(numbers[-1])
     assert fake.deliveries == [200] * 4
-
-
-class Faulty(WatchingEngine):
-    """An engine that a certain message is too much for."""
-
-    async def receive(self, inbound):
-        if inbound.text == "bad":
-            raise ValueError(inbound.text)
-        await super().receive(inbound)
-
-
-async def test_a_fault_of_ours_does_not_block_a_chat_for_ever(fake, config):
-    engine = Faulty()
-    async with running(engine, config):
-        await engine.wait_said(Health.UP)
-        fake.push_text(7, "bad")
-        fake.push_text(7, "good")
-        await engine.wait_until(lambda e: len(e.received) == 1)
-        await emptied(engine)
-    assert [i.text for i in engine.received] == ["good"]
-    assert engine.drops["fault"] == 1
 
 
 async def test_a_paste_the_app_cut_is_one_text(fake, engine, up):

@@ -11,7 +11,6 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from PIL import Image
 from structlog.testing import capture_logs
-from telegram import InputFile
 from telegram.error import TimedOut
 
 from adapters.telegram import render, send
@@ -133,44 +132,12 @@ async def test_every_failure_says_whether_to_try_again(fake, channel, fault, err
     assert fake.texts(7) == ["hello"]
 
 
-async def test_the_wait_telegram_asks_for_is_passed_on(fake, channel):
-    fake.flood(17)
-    with pytest.raises(SendLater) as caught:
-        await post(channel, out("hello"))
-    assert caught.value.seconds == 17
-
-
 async def test_a_slow_server_is_given_up_in_time(fake, channel):
     fake.fail_next("sendMessage", Fault(delay=PATIENCE))
     with pytest.raises(TimedOut):
         await channel._accounts["default"].bot.call(
             "sendMessage", {"chat_id": 7, "text": "x"}, read_timeout=0.05
         )
-
-
-async def test_a_person_who_blocked_the_bot_is_not_written_to_again(fake, channel):
-    fake.blocked.add(7)
-    with pytest.raises(SendRefused, match="blocked"):
-        await post(channel, out("hello"))
-
-
-async def test_an_unknown_chat_is_refused(channel):
-    with pytest.raises(SendRefused, match="Chat not found"):
-        await post(channel, out("hello", address=Address("telegram", "default", "12345")))
-
-
-async def test_a_chat_that_moved_says_where(fake, channel):
-    fake.moved[7] = -1007
-    with pytest.raises(ChatMoved) as caught:
-        await post(channel, out("hello"))
-    assert caught.value.chat == "-1007"
-
-
-@pytest.mark.parametrize("text", ["", "  \n ", "\u200b", "\u200e\u200f"])
-async def test_a_text_that_shows_nothing_is_refused(fake, channel, text):
-    with pytest.raises(SendRefused):
-        await post(channel, out(text))
-    assert fake.sent == []
 
 
 @pytest.mark.parametrize(
@@ -202,18 +169,6 @@ async def test_typing_shows_and_never_raises(fake, channel):
     fake.drop_next("sendChatAction")
     await channel.typing(ADA)
     await channel.typing(Address("telegram", "nobody", "7"))
-
-
-async def test_a_file_goes_up_as_multipart(fake, channel):
-    bot = channel._accounts["default"].bot
-    fake._methods["senddocument"] = lambda _bot, params: {
-        "message_id": 1,
-        "date": 0,
-        "chat": {"id": 7, "type": "private"},
-        "caption": params["document"].file.read().decode(),
-    }
-    sent = await bot.send_document(7, InputFile(b"content", "a.txt"))
-    assert sent.caption == "content"
 
 
 # --- the menu of commands ------------------------------------------------------------------------
@@ -374,22 +329,6 @@ async def test_a_draft_that_comes_to_nothing_is_taken_away(fake, channel):
     await channel.draft(ROOM, "d1", "")
 
 
-async def test_a_notice_leaves_the_draft_alone(fake, channel):
-    await channel.draft(ROOM, "d1", "One")
-    await post(channel, reply("Nearly full.", kind="notice", draft=""))
-    await post(channel, reply("One, two.", outbound_id="o2"))
-    assert fake.texts(TEA) == ["One, two.", "Nearly full."]
-
-
-async def test_a_draft_somebody_deleted_is_replaced_by_a_new_message(fake, channel):
-    await channel.draft(ROOM, "d1", "One")
-    await channel.draft(ROOM, "d1", "One, two")
-    fake._messages[TEA].clear()
-    fake.sent.clear()
-    await post(channel, reply("One, two, three."))
-    assert fake.texts(TEA) == ["One, two, three."]
-
-
 async def test_a_reply_whose_answer_got_lost_is_not_sent_twice(fake, channel):
     await channel.draft(ROOM, "d1", "One")
     fake.drop_next("editMessageText", after=True)
@@ -522,15 +461,6 @@ async def left(fake: FakeTelegram, engine: WatchingEngine, *texts: str) -> int:
             await channel.draft(ROOM, "d1", text)
     assert fake.texts(TEA) == [f"{texts[-1]}{MARK}"]
     return fake.sent[0].message_id
-
-
-async def test_after_a_restart_the_reply_goes_on_where_it_stood(fake, engine):
-    number = await left(fake, engine, "One")
-    async with running(engine, settings(fake)) as channel:
-        await channel.draft(ROOM, "d1", "One, two")
-        assert fake.texts(TEA) == [f"One, two{MARK}"]
-        await post(channel, reply("One, two, three."))
-    assert [(s.text, s.message_id) for s in fake.sent] == [("One, two, three.", number)]
 
 
 async def test_after_a_restart_a_reply_that_is_only_to_be_sent_ends_its_draft(fake, engine):

@@ -25,13 +25,12 @@ from bot.identity.view import MemoryView
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.sessions import browsing, entries, forgetting, store
 from bot.sessions.entries import Entry
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import completions_api, messages_api
 from tests.fakes.brain import query, settled
 from tests.fakes.messages_api import Answer
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import NOON, Engine, FakeClock, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until
 
 SECRET = "zqwhalesong"
 LOOK = json.dumps({"query": "boats"})
@@ -318,9 +317,8 @@ async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp
         await engine.ask("second")
         # What is noted late in the conversation before begins nothing.
         late = entries.NewEntry("notice", "assistant", "Saved")
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-        await database.write(lambda tx: store.append(tx, old, [late], NOON))
-        await database.close()
+        async with beside(tmp_path) as database:
+            await database.write(lambda tx: store.append(tx, old, [late], NOON))
         await engine.ask("third")
         shown = words(await history(engine))
     assert shown.count("(divider)") == 1
@@ -401,9 +399,8 @@ async def test_what_was_forgotten_has_no_words_in_the_history(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("my sister is Leonor")
         view = MemoryView("people/ada", (), private=True, people=("memory:ada",))
-        database = await SqliteDatabase.open(tmp_path / "confidant.db")
-        await forgetting.forget(database, view, "Leonor", NOON)
-        await database.close()
+        async with beside(tmp_path) as database:
+            await forgetting.forget(database, view, "Leonor", NOON)
         shown = await history(engine)
     assert words(shown) == ["(user)", *words(shown)[1:]]
     assert len(shown) == 2

@@ -54,9 +54,6 @@ def replying(usage: Usage, words: str = "All right.") -> Reply:
     return Reply(Message("assistant", (Text(words),)), "end", usage)
 
 
-ONE = {"model": "anthropic/one", "timezone": "UTC"}
-
-
 async def test_a_turn_counts_for_who_asked_in_which_conversation_with_which_model(tmp_path):
     model = ScriptedModel(script=lambda _: replying(Usage(100, 10, 9_000, 50)))
     async with running(
@@ -621,32 +618,6 @@ async def test_in_a_room_nobody_reads_how_much_somebody_used(tmp_path):
         assert engine.sent_to("room")[:2] == ["All right.", "All right."]
         assert "is used up" in engine.sent_to("room")[2]
         assert "tokens of" not in engine.sent_to("room")[2]
-
-
-async def test_a_model_without_a_price_counts_as_the_dearest_and_says_so(tmp_path):
-    agent, model = (
-        {"model": "anthropic/other", "timezone": "UTC"},
-        spending(Usage(100_000)),
-    )  # 80 cents
-    async with running(tmp_path, model=model, agent=agent, limits={"each": {"day_usd": 1}}) as e:
-        await e.ask("hello")
-        await e.channel.wait_until(lambda sent: len(sent) == 2)
-        told = e.channel.sent[-1].text
-        assert "80 % used" in told
-        assert told.endswith(
-            "I do not know the price of `anthropic/other`: it counts as the dearest I know."
-        )
-
-
-async def test_the_offline_model_is_never_refused(tmp_path):
-    model, limits = spending(Usage(5_000)), {"each": {"day_tokens": 1_000}}
-    async with running(tmp_path, model=model, limits=limits) as engine:
-        await engine.ask("hello")
-        await engine.channel.wait_until(lambda sent: len(sent) == 2)  # it is told at once
-        assert "so I do not answer" in await engine.ask("hello")
-        await engine.ask("/model offline")
-        assert "is used up" not in await engine.ask("what can you do?")
-    assert len(query(tmp_path, "SELECT 1 FROM usage_counts")) == 1
 
 
 async def test_the_refusal_is_in_the_persons_language_and_time(tmp_path):

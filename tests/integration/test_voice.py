@@ -278,15 +278,6 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
         assert server.said == []
 
 
-async def test_a_channel_that_cannot_gets_the_words(tmp_path):
-    channel = VoiceChannel()
-    async with listening() as server, running(tmp_path, channel=channel, **aloud(server)) as engine:
-        await said(engine)
-        await said(engine)
-        assert len(channel.sent) == 2
-        assert server.said == []
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -319,27 +310,6 @@ async def _asked(engine, number, sent):
     """What was sent once the message was answered, and said aloud if it can be."""
     await engine.channel.push(replace(engine.message(f"{number}"), media=(VOICE,)))
     return await engine.channel.wait_sent(sent)
-
-
-async def test_what_is_not_said_at_a_restart_is_said_then(tmp_path):
-    never = asyncio.Event()
-    begun = asyncio.Event()
-
-    async def hang():
-        if server.said:
-            begun.set()
-            await never.wait()
-
-    async with listening(handle=hang) as server:
-        async with running(tmp_path, channel=Speaking(), **aloud(server)) as engine:
-            await said(engine)
-            async with asyncio.timeout(PATIENCE):
-                await begun.wait()
-        server.handle = None
-        async with running(tmp_path, channel=Speaking(), **aloud(server)) as engine:
-            (voice,) = await engine.channel.wait_sent(1)
-            assert voice.attachments
-    never.set()
 
 
 async def test_it_is_seen_at_the_start_that_nobody_could_speak(tmp_path):

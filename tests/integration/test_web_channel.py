@@ -11,22 +11,16 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from adapters.web import WebConfig, plugin
-from adapters.web.channel import ADDRESS, Web
+from adapters.web.channel import ADDRESS
 from adapters.web.pages import LONG_TEXT
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
 from bot.channel import (
     Activity,
     Attachment,
     Button,
-    Channel,
-    Drafts,
-    Health,
     HistoryItem,
-    HttpRoutes,
     Inbound,
     Outbound,
-    Typing,
 )
 from bot.channel.kit.markdown_html import render, takes_long
 from bot.errors import StorageError
@@ -42,23 +36,6 @@ async def chat():
 
 def bot_says(text: str, message_id: str = "out-1", **fields: Any) -> Outbound:
     return Outbound(message_id, ADDRESS, text, **fields)
-
-
-def test_the_plugin_makes_a_channel_with_its_abilities():
-    channel = plugin.create(WebConfig())
-    assert isinstance(channel, HttpRoutes)
-    assert isinstance(channel, Typing)
-    assert isinstance(channel, Drafts)
-    assert (channel.name, plugin.name) == ("web", "web")  # type: ignore[attr-defined]
-    config = WebConfig()
-    assert (config.enabled, config.dm_policy, config.allow_from) == (True, "open", ("*",))
-    as_channel: Channel = Web()
-    assert as_channel.capabilities.drafts
-    assert as_channel.capabilities.typing
-
-
-async def test_starting_reports_that_it_is_up(chat):
-    assert chat.engine.health["web", "default"] == (Health.UP, "")
 
 
 # --- the page -------------------------------------------------------------------------------------

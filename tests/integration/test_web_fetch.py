@@ -29,7 +29,7 @@ from bot.agent.tools.web.search import Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -497,14 +497,6 @@ async def test_what_a_site_closes_to_programs_is_not_read(browser, site):
         await browser.open(site.url("/closed/a"))
     await browser.open(site.url())
     assert site.read == ["/"]
-
-
-async def test_rules_for_this_program_count(browser, site):
-    site.pages["/robots.txt"] = says(
-        "User-agent: confidant\nDisallow: /\n\nUser-agent: *\nAllow: /"
-    )
-    with pytest.raises(ToolError, match=r"robots\.txt"):
-        await browser.open(site.url())
 
 
 async def test_rules_are_asked_for_again_after_a_while(site, names):

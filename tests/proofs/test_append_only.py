@@ -7,6 +7,7 @@ stopped or killed. A kill is the state of the disk at one moment, taken over by 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import tempfile
 from collections import Counter
@@ -36,12 +37,11 @@ from bot.sessions.mirror import Mirror
 from bot.sessions.transcript_files import everything
 from bot.storage import Transaction, fulltext
 from bot.storage.postgres_sql import PostgresTransaction, Signals
-from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres
 from tests.proofs.rounds import rounds
-from tests.support import Engine, FakeClock, running
+from tests.support import Engine, FakeClock, beside, running
 
 T = TypeVar("T")
 PEOPLE = st.sampled_from(["ada", "bob", "eve"])
@@ -265,9 +265,7 @@ class Conversations(RuleBasedStateMachine):
         return self.look()[1].get(f"agent:main:memory:dm:{person}")
 
     def previous(self, session: str) -> str | None:
-        header = entries.parse_header(self.look()[0][session][0])
-        assert header is not None
-        return header["previous"]
+        return json.loads(self.look()[0][session][0])["previous"]
 
     def is_untouched(self, session: str) -> bool:
         """True when somebody began it by /new and has said nothing to the model in it."""
@@ -275,12 +273,11 @@ class Conversations(RuleBasedStateMachine):
         return self.previous(session) is not None and "message" not in kinds
 
     async def mirror_is_the_database(self) -> None:
-        database = await SqliteDatabase.open(self.folder / "confidant.db")
-        mirror = Mirror(database, self.folder / "sessions")
-        await mirror.start()
-        await mirror.repair()
-        await mirror.stop()
-        await database.close()
+        async with beside(self.folder) as database:
+            mirror = Mirror(database, self.folder / "sessions")
+            await mirror.start()
+            await mirror.repair()
+            await mirror.stop()
         wanted = {
             id_: "".join(f"{line}\n" for line in lines) for id_, lines in self.look()[0].items()
         }

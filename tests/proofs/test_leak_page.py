@@ -23,7 +23,7 @@ from tests.support import Engine
 SAID = {"owner": "quartzowl", "ada": "brassheron", "bob": "copperwren"}
 OWNER_NAME = "Amberibis"  # what the owner is called, which their own chats alone are told
 FACTS = """\
-- My phone is 555 {0} <!-- owner 2026-01-05 -->
+- My email is {0}@example.org <!-- owner 2026-01-05 -->
 - Collects {0} stamps <!-- agent 2019-01-05 -->
 - Prefers {0} seats <!-- agent 2024-01-01 -->
 """
@@ -143,7 +143,7 @@ async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(
         for name, folder in folders.items():
             (folder / "MEMORY.md").write_text(FACTS.format(NOTED[name]))
             (folder / "memory").mkdir(exist_ok=True)
-            later = f"- 08:00 My phone is 777 {NOTED[name]} <!-- owner -->\n"
+            later = f"- 08:00 My email is {NOTED[name]}@example.com <!-- owner -->\n"
             (folder / "memory" / "2026-11-01.md").write_text(later)
         engine.clock.advance(minutes=1)  # they are told where they wrote last: here
         for who in people.values():

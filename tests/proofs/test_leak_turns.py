@@ -17,9 +17,8 @@ from bot.i18n import text
 from bot.identity import Books, ConversationResolver, Link, Policy
 from bot.identity.view import folder_name
 from bot.sessions import pairing
-from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
-from tests.support import NOON, make_config, running, until
+from tests.support import NOON, beside, make_config, running, until
 
 ADAS, EVES, MAINS, OLD, NEW = (f"zq{word}z" for word in ("ada", "eve", "main", "old", "new"))
 KEPT = {
@@ -99,11 +98,10 @@ CHANGES: Mapping[str, Change] = {
 
 async def approve(folder: Path, *who: str) -> None:
     """Let somebody in, as the command line does before the program is started."""
-    database = await SqliteDatabase.open(folder / "confidant.db")
-    inbound = Inbound(*who[:2], who[2], "direct", who[2], "m", "hi", NOON)
-    await database.write(lambda tx: pairing.ask(tx, inbound, "ABCDEFGH", NOON))
-    assert await database.write(lambda tx: pairing.approve(tx, who[0], "ABCDEFGH", NOON))
-    await database.close()
+    async with beside(folder) as database:
+        inbound = Inbound(*who[:2], who[2], "direct", who[2], "m", "hi", NOON)
+        await database.write(lambda tx: pairing.ask(tx, inbound, "ABCDEFGH", NOON))
+        assert await database.write(lambda tx: pairing.approve(tx, who[0], "ABCDEFGH", NOON))
 
 
 async def turn_after(folder: Path, change: Change, *, changes: bool) -> frozenset[str]:

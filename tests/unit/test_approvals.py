@@ -21,7 +21,7 @@ from bot.channel import Address, Button, ChannelConfig, ChannelPlugin, Inbound, 
 from bot.delivery.outbox import Letter
 from bot.gateway.approvals import put
 from bot.identity import Conversation, ConversationResolver, Policy
-from bot.identity.rights import Permission, ToolRights, permission
+from bot.identity.access import Permission, ToolRights, permission
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
 from bot.sessions import approvals, store

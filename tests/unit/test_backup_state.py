@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bot.clock import DAY_MS
 from bot.config import BackupConfig
-from bot.storage import backup_state, sqlite_schema
+from bot.storage import backup_state, sqlite
 from bot.storage.backup_state import BackupState, Record, Trouble
 from bot.storage.sqlite import SqliteTransaction
 from tests.support import NOON
@@ -90,7 +90,7 @@ def test_it_is_always_due_again(at: int, failed: int, now: int, every: int):
 def test_it_is_stored_as_it_is():
     connection = apsw.Connection(":memory:")
     tx = SqliteTransaction(connection)
-    sqlite_schema.migrate(tx, Path(), keeps=False)
+    sqlite.migrate(tx, Path(), keeps=False)
     assert backup_state.read(tx) == BackupState()
     state = BackupState("ab", GOOD, GOOD.failed("the disk is full", NOON))
     backup_state.write(tx, state, NOON)

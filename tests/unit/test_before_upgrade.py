@@ -167,7 +167,7 @@ async def test_a_newer_folder_is_refused_in_one_line_that_names_the_way_back(tmp
     await used(path, "before")
     with monkeypatch.context() as patch:
         add(patch)
-        patch.setattr("bot.storage.sqlite_schema.__version__", "9.8.7")
+        patch.setattr("bot.storage.sqlite.__version__", "9.8.7")
         await used(path)
     (copy,) = backup.before_upgrades(path)
     said = (

@@ -87,13 +87,6 @@ def test_host_header(header: str, host: str) -> None:
     assert host_of(header) == host
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "bot.example.org"])
-@pytest.mark.parametrize("token", [None, ""])
-def test_an_open_address_without_a_token_is_refused(host: str, token: str | None) -> None:
-    with pytest.raises(ConfigError, match="CONFIDANT_DASHBOARD__TOKEN"):
-        Guard(DashboardConfig.model_validate({"host": host, "token": token}), ignore)
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2"])
 def test_an_open_address_with_a_token_that_can_be_guessed_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match=r"fewer than 16 characters.*token_urlsafe"):
@@ -148,13 +141,6 @@ def test_an_open_address_says_what_to_set(token: str | None, words: str) -> None
     assert str(caught.value) == words
 
 
-def test_tokens_accept_only_the_token() -> None:
-    tokens = Tokens("correct horse")
-    assert tokens.accepts("correct horse")
-    assert not tokens.accepts("correct horsf")
-    assert not tokens.accepts("")
-
-
 def test_a_cookie_proves_the_token_without_holding_it_and_runs_out() -> None:
     now = [1000.0]
     tokens = Tokens("correct horse", clock=lambda: now[0])
@@ -164,13 +150,6 @@ def test_a_cookie_proves_the_token_without_holding_it_and_runs_out() -> None:
     assert not Tokens("another", clock=lambda: now[0]).remembers(cookie)
     now[0] += COOKIE_SECONDS + 1
     assert not tokens.remembers(cookie)
-
-
-def test_a_cookie_with_a_later_expiry_is_a_forgery() -> None:
-    cookie = Tokens("t").issue()
-    expiry, dash, rest = cookie.partition("-")
-    assert Tokens("t").remembers(cookie)
-    assert not Tokens("t").remembers(f"{int(expiry) + 1}{dash}{rest}")
 
 
 @given(st.text())

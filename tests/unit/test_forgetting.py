@@ -32,9 +32,8 @@ from bot.sessions import browsing, compactions, entries, forgetting, search, sto
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
-from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
-from tests.support import until
+from tests.support import beside, until
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
@@ -65,70 +64,75 @@ def begin(tx: Transaction, *said: str) -> str:
     ],
 )
 async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: str):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await database.write(lambda tx: begin(tx, "something else", said))
-    found = await database.read(lambda tx: forgetting.mentions(tx, VIEW, words))
-    assert [(mention.seq, mention.says, mention.blocks) for mention in found] == [(2, True, (0,))]
-    assert await database.read(lambda tx: forgetting.mentions(tx, NOBODY, words)) == []
-    await database.write(lambda tx: forgetting.forget_in(tx, VIEW, words, 2))
-    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
-    await database.close()
+    async with beside(tmp_path) as database:
+        await database.write(lambda tx: begin(tx, "something else", said))
+        found = await database.read(lambda tx: forgetting.mentions(tx, VIEW, words))
+        assert [(mention.seq, mention.says, mention.blocks) for mention in found] == [
+            (2, True, (0,))
+        ]
+        assert await database.read(lambda tx: forgetting.mentions(tx, NOBODY, words)) == []
+        await database.write(lambda tx: forgetting.forget_in(tx, VIEW, words, 2))
+        assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
 
 
 @pytest.mark.parametrize("words", ["son", "tex", "memory", "ool", "answer", "Use", "42"])
 async def test_what_is_only_noted_beside_words_is_not_what_was_said(tmp_path: Path, words: str):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    quotes = [{"where": ["2026-07-01"], "text": "tea", "by": "user", "turns": [["person", "tea"]]}]
-    blocks = (
-        {"type": "text", "text": "tea", "origin": "person"},
-        {"type": "text", "text": "tea", "origin": "", "facts": {"kind": "answer"}},
-        {"type": "tool_use", "id": "toolu_42", "name": "memory_search", "input": {"query": "tea"}},
-        {
-            "type": "tool_result",
-            "tool_use_id": "toolu_42",
-            "content": "tea",
-            "origin": "memory",
-            "facts": {"quotes": quotes},
-            "kept": "a42",
-        },
-    )
+    async with beside(tmp_path) as database:
+        quotes = [
+            {"where": ["2026-07-01"], "text": "tea", "by": "user", "turns": [["person", "tea"]]}
+        ]
+        blocks = (
+            {"type": "text", "text": "tea", "origin": "person"},
+            {"type": "text", "text": "tea", "origin": "", "facts": {"kind": "answer"}},
+            {
+                "type": "tool_use",
+                "id": "toolu_42",
+                "name": "memory_search",
+                "input": {"query": "tea"},
+            },
+            {
+                "type": "tool_result",
+                "tool_use_id": "toolu_42",
+                "content": "tea",
+                "origin": "memory",
+                "facts": {"quotes": quotes},
+                "kept": "a42",
+            },
+        )
 
-    def add(tx: Transaction) -> None:
-        store.append(tx, begin(tx), [NewEntry("message", "user", "tea", blocks)], 1)
+        def add(tx: Transaction) -> None:
+            store.append(tx, begin(tx), [NewEntry("message", "user", "tea", blocks)], 1)
 
-    await database.write(add)
-    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
-    (found,) = await database.read(lambda tx: forgetting.mentions(tx, VIEW, "tea"))
-    assert (found.says, found.blocks) == (True, (0, 1, 2, 3))
-    await database.close()
+        await database.write(add)
+        assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
+        (found,) = await database.read(lambda tx: forgetting.mentions(tx, VIEW, "tea"))
+        assert (found.says, found.blocks) == (True, (0, 1, 2, 3))
 
 
 @pytest.mark.parametrize("words", ["", "  ", "nowhere", "%", "_"])
 async def test_words_that_are_nowhere_are_not_found(tmp_path: Path, words: str):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await database.write(lambda tx: begin(tx, "something else"))
-    assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
-    await database.close()
+    async with beside(tmp_path) as database:
+        await database.write(lambda tx: begin(tx, "something else"))
+        assert await database.read(lambda tx: forgetting.mentions(tx, VIEW, words)) == []
 
 
 async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    kept, prompt = ArtifactStore(database, lambda: 1), compactions.Snapshot("about tea", "[]")
-    session = await database.write(lambda tx: begin(tx, *["tea, of course"] * 250, "coffee"))
-    await kept.keep(session, "tool", "a pot of tea")
-    await database.write(lambda tx: compactions.keep(tx, session, "one", prompt, 1))
-    held = await forgetting.find(database, VIEW, "tea")
-    assert (len(held.mentions), len(held.prompts), len(held.results)) == (250, 1, 1)
-    await database.write(lambda tx: begin(tx, "tea again", "milk"))
-    await kept.keep(session, "tool", "more tea")
-    await database.write(lambda tx: compactions.keep(tx, session, "two", prompt, 1))
-    await forgetting.hide(database, held, 2)
-    gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
-    assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)
-    left = await forgetting.find(database, VIEW, "tea")
-    assert (left.mentions, left.prompts, left.results) == ((), (), ())
-    assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
-    await database.close()
+    async with beside(tmp_path) as database:
+        kept, prompt = ArtifactStore(database, lambda: 1), compactions.Snapshot("about tea", "[]")
+        session = await database.write(lambda tx: begin(tx, *["tea, of course"] * 250, "coffee"))
+        await kept.keep(session, "tool", "a pot of tea")
+        await database.write(lambda tx: compactions.keep(tx, session, "one", prompt, 1))
+        held = await forgetting.find(database, VIEW, "tea")
+        assert (len(held.mentions), len(held.prompts), len(held.results)) == (250, 1, 1)
+        await database.write(lambda tx: begin(tx, "tea again", "milk"))
+        await kept.keep(session, "tool", "more tea")
+        await database.write(lambda tx: compactions.keep(tx, session, "two", prompt, 1))
+        await forgetting.hide(database, held, 2)
+        gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
+        assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)
+        left = await forgetting.find(database, VIEW, "tea")
+        assert (left.mentions, left.prompts, left.results) == ((), (), ())
+        assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
 
 
 async def test_commands_names_and_files_are_forgotten_with_the_words(each_database: Database):
@@ -172,14 +176,13 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
 
 
 async def test_nobody_elses_words_are_looked_at(tmp_path: Path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    await database.write(lambda tx: begin(tx, "tea"))
-    held = await forgetting.find(database, NOBODY, "tea")
-    assert held.mentions == ()
-    await database.write(lambda tx: begin(tx, "more tea"))
-    gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
-    assert gone.mentions == []
-    await database.close()
+    async with beside(tmp_path) as database:
+        await database.write(lambda tx: begin(tx, "tea"))
+        held = await forgetting.find(database, NOBODY, "tea")
+        assert held.mentions == ()
+        await database.write(lambda tx: begin(tx, "more tea"))
+        gone = await database.write(lambda tx: forgetting.complete(tx, held, 2))
+        assert gone.mentions == []
 
 
 def test_what_is_hidden_leaves_calls_and_answers_pairs():

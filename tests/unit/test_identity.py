@@ -236,13 +236,6 @@ ADA_SEAT, THERE, EVE = ("telegram", "42"), ("discord", "77"), ("nct", "eve")
 SEATS = st.tuples(st.sampled_from(["t", "d"]), st.sampled_from(["1", "2", "3"]))
 
 
-@pytest.fixture
-def tx(tmp_path):
-    connection = _connect_and_migrate(tmp_path / "confidant.db")
-    yield SqliteTransaction(connection)
-    connection.close()
-
-
 def offered(person: str = "telegram:42", code: str = "ABCDEFGH", root=ADA_SEAT) -> Offer:
     return Offer(person, code, root, Address("telegram", "default", "c42"), "key", "en")
 
@@ -355,12 +348,6 @@ def test_a_linked_account_has_the_memory_of_the_first_one_and_what_it_said_itsel
     assert set(known.resolve(ada).view.people) == {"telegram:42", "discord:77"}
     assert set(known.resolve(there).view.people) == {"telegram:42", "discord:77"}
     assert known.resolve(message(EVE)).view.people == ("nct:eve",)
-
-
-def test_in_a_room_a_link_opens_nothing():
-    known = people(link())
-    room = known.resolve(message(THERE, "group")).view
-    assert (room.space, room.people, room.private) == ("", (), False)
 
 
 def test_linked_to_the_owner_is_the_owner_but_not_let_in_for_that():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bot.config import Config
 from bot.identity import Books, Policy, PolicySnapshot
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.importing import chatgpt, claude, marking
 from bot.importing.exports import DAMAGED, NoList, elements
 from bot.importing.openclaw import home, people, proposal, transcripts

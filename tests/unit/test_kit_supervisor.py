@@ -555,7 +555,13 @@ def test_nothing_is_an_error(parent: json_access.Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "value"), [(b'{"a": "\xff"}', {"a": "\ufffd"}), (b'"\\ud83d"', "\ud83d"), ("[1]", [1])]
+    ("raw", "value"),
+    [
+        (b'{"a": "\xff"}', {"a": "\ufffd"}),
+        (b'"\\ud83d"', "\ud83d"),
+        ("[1]", [1]),
+        (b"1" * 30, pytest.approx(int("1" * 30))),
+    ],
 )
 def test_broken_texts_are_read_all_the_same(raw: bytes | str, value: object) -> None:
     assert json_access.parse_json(raw) == value

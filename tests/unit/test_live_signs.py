@@ -36,7 +36,7 @@ from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, says
 from tests.fakes.nodes import FakeNode, joined
-from tests.support import until
+from tests.support import beside, until
 
 NAME = "memory/default"
 ADA = Address("memory", "default", "ada")
@@ -82,9 +82,8 @@ class Side:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
-    opened = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield opened
-    await opened.close()
+    async with beside(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -209,26 +209,7 @@ def test_long_texts_are_rendered_like_short_ones() -> None:
 PARSERS = tuple(
     str(Path(file).parent) for file in (markdown_it.__file__, adapters.__file__, markdown.__file__)
 )
-_SIGNS = (
-    "!",
-    "[",
-    "]",
-    "(",
-    ")",
-    "<",
-    ">",
-    "*",
-    "_",
-    "`",
-    "~",
-    "|",
-    "\\",
-    '"',
-    "a",
-    " ",
-    "\n",
-    "#",
-)
+_SIGNS = '![]()<>*_`~|\\"a \n#'
 UNITS = (*_SIGNS, "- ", "1.", "> ", "http://x", "&", "```\n", "|-|-|\n", "]:", "    ", "![", "](")
 
 

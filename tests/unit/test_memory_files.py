@@ -85,6 +85,8 @@ HOSTILE = [
     "memory/" + "x" * 400 + ".md",
 ]
 
+NEW = {"memory/%2e%2e/MEMORY.md", "memory/\u2024\u2024/MEMORY.md"}  # odd names of notes to come
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
@@ -148,6 +150,9 @@ async def test_every_other_name_is_refused_in_the_same_words(files, view, path):
     with pytest.raises(NotVisible) as caught:
         await files.read(view, path)
     assert str(caught.value) == REFUSAL
+    if path not in NEW:
+        with pytest.raises(NotVisible):
+            resolve(view, path, writing=True)
 
 
 async def test_a_view_of_nothing_sees_nothing(files: SpaceFiles):
@@ -411,6 +416,7 @@ def test_what_is_no_name_of_a_note_means_nothing(path):
         ("c:", False),
         ("a\x00", False),
         ("a\n", False),
+        ("a\u202e", False),
         ("\ud800", False),
     ],
 )

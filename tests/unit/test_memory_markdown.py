@@ -15,15 +15,7 @@ from bot.context import tokens
 from bot.memory import chunking, claims, markdown, snippets, words
 from bot.memory.chunking import CHUNK_TOKENS, OVERLAP_TOKENS, Unit, split, units, windows
 from bot.memory.snippets import MAX_SNIPPET, OMITTED
-from bot.sessions.entries import (
-    Entry,
-    NewEntry,
-    entry_id,
-    header_line,
-    line_of,
-    parse,
-    parse_header,
-)
+from bot.sessions.entries import Entry, NewEntry, entry_id, header_line, line_of, parse
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=UTC)
 DAY = date(2026, 7, 1)
@@ -249,12 +241,7 @@ def test_a_torn_line_is_never_taken_for_a_whole_one(new, data):
 
 @given(st.dictionaries(st.sampled_from(["id", "key", "chat"]), TEXTS))
 def test_a_header_comes_back(facts):
-    assert parse_header(header_line(facts)) == {"type": "session", "version": 1, **facts}
-
-
-@pytest.mark.parametrize("line", ["", "{", "[]", "1", '{"type":"message"}', "\x00"])
-def test_what_is_no_header_is_none(line):
-    assert parse_header(line) is None
+    assert json.loads(header_line(facts)) == {"type": "session", "version": 1, **facts}
 
 
 def test_entries_are_numbered_within_their_session():

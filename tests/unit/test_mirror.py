@@ -14,7 +14,7 @@ from bot.sessions.mirror import Mirror
 from bot.sessions.store import Appended
 from bot.sessions.transcript_files import path_of
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON, until
+from tests.support import NOON, beside, until
 
 PLACE = Place("agent:main:telegram:dm:1", "telegram:1", "telegram", "default", "1", "", "direct")
 
@@ -57,9 +57,8 @@ class Home:
 
 @pytest.fixture
 async def home(tmp_path: Path):
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield Home(database, tmp_path / "sessions")
-    await database.close()
+    async with beside(tmp_path) as database:
+        yield Home(database, tmp_path / "sessions")
 
 
 async def test_the_files_are_the_transcripts_byte_for_byte(home):

@@ -48,8 +48,8 @@ from bot.config import (
 from bot.context.budget import budget
 from bot.errors import ModelTimeout
 from bot.identity.access import AccessDecision, decide
+from bot.identity.policy import local_zone
 from bot.identity.view import Subject, allows, permits
-from bot.identity.zone import local_zone
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.messages import Message, Text
 from bot.settings.fields import env_name, tables

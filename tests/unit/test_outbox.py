@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -71,31 +71,8 @@ async def waiting(database: Database, address: Address = ADA, asker: str = "") -
 )
 async def test_what_is_read_back_is_what_was_stored(database: Database, more):
     letter = await add(database, "hello", **more)
-    wanted = {
-        "kind": "reply",
-        "reply_to": "",
-        "entry": "",
-        "extra": Extra(),
-        "language": "",
-        "asker": "",
-        **more,
-    }
-    assert letter == Letter(
-        letter.id,
-        ADA,
-        wanted["kind"],
-        "hello",
-        wanted["reply_to"],
-        0,
-        wanted["entry"],
-        5,
-        wanted["extra"],
-        0,
-        wanted["language"],
-        wanted["asker"],
-        parked=False,
-    )
-    assert letter.queue == Queue(ADA, wanted["asker"])
+    assert letter == replace(Letter(letter.id, ADA, "reply", "hello", "", 0, "", 5), **more)
+    assert letter.queue == Queue(ADA, more.get("asker", ""))
     assert await database.read(lambda tx: outbox.waiting(tx, letter.queue, 10)) == [letter]
     assert await database.read(outbox.queues) == [letter.queue]
 

@@ -446,7 +446,7 @@ def test_the_locks_have_everything_pinned_and_agree():
     assert project["build-system"]["requires"] == groups["build"][::-1]
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("lock", sorted(each.name for each in ROOT.glob("requirements*.lock")))
 def test_the_locks_have_what_their_packages_need(lock):
     locked = requirements(lock)
     for name in locked:

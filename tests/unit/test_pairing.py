@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import apsw
 import pytest
@@ -14,18 +13,10 @@ from bot import codes
 from bot.channel import ChannelConfig, GroupConfig, Inbound
 from bot.identity.access import AccessDecision, decide
 from bot.sessions import pairing
-from bot.storage.sqlite import _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
 from tests.support import NOON, changed_anywhere
 
 MINUTE = 60_000
-
-
-@pytest.fixture
-def tx(tmp_path: Path):
-    connection: apsw.Connection = _connect_and_migrate(tmp_path / "confidant.db")
-    yield SqliteTransaction(connection)
-    connection.close()
 
 
 def who(sender: str, channel: str = "telegram", account: str = "default") -> Inbound:
@@ -218,12 +209,6 @@ def test_whoever_is_revoked_must_ask_again(tx):
     assert pairing.revoke(tx, "telegram", "1") == 2
     assert pairing.approved(tx) == []
     assert ask(tx, "1").code
-
-
-def test_a_pending_code_can_be_revoked(tx):
-    code = ask(tx, "1").code
-    assert pairing.revoke(tx, "telegram", "1") == 1
-    assert pairing.approve(tx, "telegram", code, NOON) is None
 
 
 def test_a_clock_set_back_a_little_keeps_codes_good(tx):

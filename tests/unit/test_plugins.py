@@ -22,7 +22,7 @@ from bot.agent.tools.plugins import ToolPlugins, installed
 from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox
 from bot.channel import ChannelPlugin, Health, Outbound
 from bot.errors import ConfigError, SendTransient
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
 from bot.settings.plugins import GROUP, config_model
@@ -213,8 +213,8 @@ def test_the_example_is_short_and_needs_nothing_but_the_contract():
     assert len(source.splitlines()) <= LONGEST
     assert re.findall(r"^(?:from bot|import bot).*", source, re.MULTILINE) == [
         "from bot import channel, errors",
-        "from bot.channel.kit.text import TakesMarkdown",
         "from bot.channel.kit.supervisor import Supervisor",
+        "from bot.channel.kit.text import TakesMarkdown",
     ]
 
 

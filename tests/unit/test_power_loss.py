@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 
 from bot.storage import sqlite
-from bot.storage.sqlite import SqliteDatabase
 from tests.proofs import power
+from tests.support import beside
 
 
 async def survivors(folder: Path) -> list[str]:
     """Write some rows, lose the power as soon as the last one is acknowledged, and look."""
     (folder / "before").mkdir()
     with power.disk(1) as disk:
-        database = await SqliteDatabase.open(folder / "before" / "confidant.db")
-        for number in range(3):
-            await database.write(
-                lambda tx, n=number: tx.execute("INSERT INTO meta VALUES (?, '', 0)", (f"row {n}",))
-            )
-        disk.lose_power(folder / "before", folder / "after")
-        await database.close()
-    database = await SqliteDatabase.open(folder / "after" / "confidant.db")
-    rows = await database.read(lambda tx: tx.execute("SELECT key FROM meta ORDER BY key"))
-    await database.close()
+        async with beside(folder / "before") as database:
+            for number in range(3):
+                await database.write(
+                    lambda tx, n=number: tx.execute(
+                        "INSERT INTO meta VALUES (?, '', 0)", (f"row {n}",)
+                    )
+                )
+            disk.lose_power(folder / "before", folder / "after")
+    async with beside(folder / "after") as database:
+        rows = await database.read(lambda tx: tx.execute("SELECT key FROM meta ORDER BY key"))
     return [row[0] for row in rows]
 
 

@@ -208,13 +208,6 @@ async def test_it_does_not_count_as_something_the_person_wrote(desk):
     assert found.last_user_at == session.last_user_at
 
 
-async def test_a_conversation_that_was_lost_loses_no_reminder(desk):
-    desk.add("x", HOUR)
-    desk.clock.advance(hours=1)
-    await desk.reminders.fire(desk.clock())
-    assert desk.texts() == ["⏰ x"]
-
-
 async def test_one_that_is_late_says_when_it_was_due():
     desk = Desk(timezones={"memory:ada": "Asia/Shanghai"})
     desk.add("on time", MINUTE)
@@ -550,13 +543,6 @@ async def test_a_job_is_woken_again_and_again(scheduler):
     scheduler.every("bell", 0.01, bell, first=0)
     await scheduler.start()
     await bell.wait(3)
-
-
-async def test_a_job_is_woken_once_when_its_time_comes(scheduler):
-    bell = Bell()
-    await scheduler.start()
-    scheduler.once("bell", scheduler.clock() + 20, bell)
-    await bell.wait()
 
 
 async def test_what_was_asked_for_before_the_start_is_woken_after_it(scheduler):

@@ -21,10 +21,9 @@ from bot.errors import StorageFull, ToolError
 from bot.gateway.reminders import BATCH
 from bot.identity import MessageOrigin, Policy
 from bot.sessions import recurrence, reminders, repeats, store
-from bot.sessions.recurrence import MIN_MINUTES, Rule, Series, TooOften, checked, parse
+from bot.sessions.recurrence import MIN_MINUTES, Rule, Series, TooOften, checked, described, parse
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import KEPT_RUNS, MAX_REPEATS, Repeat
-from bot.sessions.rule_words import described
 from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork

@@ -5,7 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bot.channel import Address, Inbound
@@ -21,7 +21,7 @@ from bot.sessions.reset import (
     next_boundary,
     policy_for,
 )
-from bot.sessions.zone_names import meant, spoken, zone_named
+from bot.sessions.zones import meant, spoken, zone_named
 from bot.storage import Database
 from tests.fakes.config_channels import load, problems
 from tests.support import FakeClock, running
@@ -88,33 +88,6 @@ def test_the_latest_boundary_is_past_and_no_later_one_is(when, hour):
     assert boundary == max(instant for instant in instants if instant <= now)
 
 
-@given(TIMES, HOURS)
-def test_the_boundary_is_that_hour_unless_the_clock_skips_it(when, hour):
-    now, zone = when
-    boundary = latest_boundary(now, hour, zone)
-    local = datetime.fromtimestamp(boundary / 1000, zone)
-    wall = local.replace(hour=hour, minute=0, second=0, fold=0)
-    skipped = wall.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall.replace(
-        tzinfo=None
-    )
-    assert (local.hour, local.minute) == (hour, 0) or skipped or local.date() != wall.date()
-
-
-@given(TIMES, HOURS, st.integers(0, 3 * DAY))
-def test_boundaries_never_go_back_while_time_goes_on(when, hour, later):
-    now, zone = when
-    assert latest_boundary(now + later, hour, zone) >= latest_boundary(now, hour, zone)
-
-
-@given(TIMES, HOURS)
-def test_the_next_boundary_is_about_a_day_away(when, hour):
-    now, zone = when
-    assume(zone.key != "Pacific/Apia")
-    boundary = latest_boundary(now, hour, zone)
-    assert now - boundary < 26 * HOUR
-    assert boundary < latest_boundary(boundary + 26 * HOUR, hour, zone)
-
-
 @given(TIMES, HOURS, st.integers(0, 40 * DAY))
 def test_the_next_boundary_is_the_first_that_is_later(when, hour, ago):
     now, zone = when
@@ -153,14 +126,6 @@ def test_the_cut_leaves_out_nothing_that_is_over(policies, when, data):
         assert quiet or times.last_user_at <= found.idle_since
     if all(policy.mode == "none" for policy in policies):
         assert found is None
-
-
-@given(POLICIES, TIMES, st.integers(0, 40 * DAY), st.integers(0, 40 * DAY))
-def test_once_over_a_conversation_stays_over_while_its_person_is_silent(policy, when, age, later):
-    now, zone = when
-    times = SessionTimes(started_at=now - age, last_user_at=now - age // 2)
-    if expired(policy, times, now, zone):
-        assert expired(policy, times, now + later, zone)
 
 
 @given(POLICIES, TIMES, st.integers(0, 400 * DAY), st.integers(0, 60 * MINUTE - 1))

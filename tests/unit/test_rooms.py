@@ -15,8 +15,6 @@ from bot.identity import Books
 from bot.identity.message import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
 from bot.memory.notes import Place
 from bot.sessions import rooms
-from bot.storage.sqlite import _connect_and_migrate
-from bot.storage.sqlite_sql import SqliteTransaction
 
 SAID = Inbound("telegram", "default", "den", "group", "42", "1", "hello all", 0, sender_name="Ada")
 PLAIN = ChannelConfig()
@@ -212,13 +210,6 @@ def test_a_chat_that_moved_again_and_again_is_still_the_first_one(moves):
     assert [again.first(("t", "d", x)) for x in "abcdef"] == [
         book.first(("t", "d", x)) for x in "abcdef"
     ]
-
-
-@pytest.fixture
-def tx(tmp_path):
-    connection = _connect_and_migrate(tmp_path / "confidant.db")
-    yield SqliteTransaction(connection)
-    connection.close()
 
 
 def test_a_room_is_told_once_a_day(tx):

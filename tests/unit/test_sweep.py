@@ -20,7 +20,7 @@ from bot.identity import ConversationResolver, Policy
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Counted, Session
-from bot.storage import sqlite_schema
+from bot.storage import sqlite
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
@@ -41,7 +41,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
         self.tx = SqliteTransaction(self.connection)
-        sqlite_schema.migrate(self.tx, Path())
+        sqlite.migrate(self.tx, Path())
         self.reads = 0
         self.full = False
 

@@ -165,20 +165,6 @@ async def test_a_bot_does_not_show_its_token():
         assert TOKEN not in repr(LeanBot(TOKEN, "https://api.telegram.org", session))
 
 
-@pytest.mark.parametrize(
-    ("payload", "value"),
-    [
-        (b'{"a": 1}', {"a": 1}),
-        (b'"\\ud83d"', "\ud83d"),
-        (b'"\xff"', "\ufffd"),
-        (b"1" * 30, int("1" * 30)),
-    ],
-)
-def test_json_is_read_however_odd_its_text(payload, value):
-    found = parse_json(payload)
-    assert found == pytest.approx(value) if isinstance(value, int) else found == value
-
-
 @pytest.mark.parametrize("payload", [b"", b"{", b"<html>", b"[" * 100_000])
 def test_what_is_not_json_is_an_error_without_its_words(payload):
     with pytest.raises(ValueError):  # noqa: PT011  # any of its kinds
@@ -362,11 +348,6 @@ def test_the_limit_counts_utf16_units(letter, off):
     assert len(found) == (2 if off > 0 else 1)
     assert "".join(piece.plain for piece in found) == text
     assert all(units(piece.plain) <= LIMIT for piece in found)
-
-
-def test_a_cut_never_splits_a_surrogate_pair():
-    found = formatted("a" + "😀" * LIMIT)
-    assert [units(piece.plain) for piece in found] == [4095, 4096, 2]
 
 
 def test_a_cut_prefers_line_breaks_then_spaces():

@@ -308,11 +308,6 @@ def test_a_press_is_what_the_button_says_in_the_name_of_who_pressed_it():
     assert press_of({"callback_query": PRESSED}) == Press("4382bfdwdsb323b2d9", "7", 5)
 
 
-def test_a_press_in_a_topic_stays_there():
-    message = {**PRESSED["message"], "message_thread_id": 3, "is_topic_message": True}
-    assert press(message=message).thread == "3"
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -547,11 +542,6 @@ def test_what_a_linked_channel_posts_is_no_mention():
     assert inbound.text == "@confidant_bot is our bot"
 
 
-def test_another_bot_is_left_out():
-    assert read_room(**{"from": BOT | {"id": 12}}, text="hi") == Ignored("from_bot", "-1001")
-    assert read_room(**{"from": BOT}, text="hi") == Ignored("from_bot", "-1001")
-
-
 def test_a_deleted_account_has_no_name():
     assert (
         said(**{"from": {"id": 7, "is_bot": False, "first_name": ""}}, text="x").sender_name == ""
@@ -675,22 +665,6 @@ def test_an_album_has_a_name():
 
 
 # --- odd words -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\u202eright to left\u202c",
-        "\u200b\u200d\u2060",
-        "مرحبا بالعالم",
-        "👩‍👩‍👧‍👦🇩🇪❤️🏽",
-        "x" * 1_000_000,
-        "\U0010ffff" * 5000,
-        "\x1b[31mred",
-    ],
-)
-def test_odd_words_arrive_as_they_are(text):
-    assert said(text=text, entities=[]).text == text
 
 
 def test_odd_words_around_a_mention_keep_their_characters():

@@ -27,6 +27,7 @@ from bot.sessions import artifacts, store
 from bot.sessions.artifacts import ArtifactStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
+from tests.support import beside
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -155,9 +156,8 @@ ADA, BOB = "agent:main:web:dm:ada", "agent:main:web:dm:bob"
 
 @pytest.fixture
 async def database(tmp_path: Path):
-    opened = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield opened
-    await opened.close()
+    async with beside(tmp_path) as opened:
+        yield opened
 
 
 async def session_of(database: SqliteDatabase, key: str, *, by: Any = "first") -> str:

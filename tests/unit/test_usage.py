@@ -17,14 +17,13 @@ from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import ConversationResolver, MessageOrigin, Policy
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.messages import Message
 from bot.money import allowance, counts, days, limits, prices
 from bot.money.allowance import SETTLED_MS, UNLIMITED, Allowance
 from bot.money.counts import KEPT_MS, KEPT_WHOLE_MS, SLOT_MS, Count, Spent
 from bot.money.days import UsageDays, Used
-from bot.money.limits import Balance, Limit, Standing
-from bot.money.periods import Period, Span, period
+from bot.money.limits import Balance, Limit, Period, Span, Standing, period
 from bot.money.prices import FREE, LISTED, Bill, Price, Prices
 from bot.storage import Database, Transaction
 from tests.support import NOON, FakeClock

@@ -27,7 +27,7 @@ from bot.agent.tools.web.search import (
     quotes_of,
 )
 from bot.errors import ToolError
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
 from bot.tool_results import NOT_INSTRUCTIONS, Quoted

@@ -23,9 +23,8 @@ from bot.memory import markdown
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import due_time, recurrence
 from bot.sessions.due_time import Every, Problem, When
-from bot.sessions.recurrence import Series
+from bot.sessions.recurrence import Series, described
 from bot.sessions.reminders import MAX_TEXT
-from bot.sessions.rule_words import described
 from bot.storage import fulltext
 from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.agent.models import ToolSpec
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory.guard import Guard, Reason
 from bot.memory.note_store import Watch

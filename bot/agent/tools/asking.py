@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bot.identity.rights import ToolRights
+from bot.identity.access import ToolRights
 from bot.messages import ToolUse
 from bot.sessions.approvals import Verdict
 

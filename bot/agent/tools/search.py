@@ -176,10 +176,15 @@ class MemorySearch:
         hits = [hit for hit in seen if not markdown.says_nothing(hit.snippet)]
         said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         canned = {entry.id for entry in said if is_canned(entry.content)}
-        questions = frozenset(
-            entry.id for entry in said if entry.role == "user" and sentences.only_asks(entry.text)
-        )
+        questions = await asyncio.to_thread(_questions, said)
         return [hit for hit in hits if hit.path not in canned], said, questions
+
+
+def _questions(said: Sequence[Entry]) -> frozenset[str]:
+    """The ids of messages that only ask; they may be long, so this runs in a thread."""
+    return frozenset(
+        entry.id for entry in said if entry.role == "user" and sentences.only_asks(entry.text)
+    )
 
 
 def is_file(hit: Found) -> bool:

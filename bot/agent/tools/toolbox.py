@@ -18,7 +18,7 @@ from bot.agent.tools.artifacts import Artifacts, fitted
 from bot.agent.tools.asking import DecidedCall
 from bot.context import tokens
 from bot.errors import NotVisible, ToolError
-from bot.identity.rights import Permission, ToolRights, permission
+from bot.identity.access import Permission, ToolRights, permission
 from bot.messages import ToolResult, ToolUse
 from bot.metrics import Metrics
 from bot.tool_results import Asked, Refused

@@ -15,7 +15,7 @@ from bot.dashboard.settings.options import Group
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
-from bot.identity.zone import local_zone
+from bot.identity.policy import local_zone
 from bot.settings.fields import Key
 from bot.settings.shared import Change, Step
 

@@ -24,7 +24,8 @@ from bot.memory import exchange, layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.memory.notes import is_day_note
-from bot.storage import Database, Transaction, upsert
+from bot.storage import Database, Transaction
+from bot.storage.meta import keep, text_of
 
 MAX_NOTES = 50_000
 _KEY = "import.openclaw:"  # in `meta`, and the path of a note: what was brought to it
@@ -146,10 +147,8 @@ def _character(
 
 
 def _known(tx: Transaction, path: str) -> frozenset[str]:
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (f"{_KEY}{path}",))
-    return frozenset(orjson.loads(rows[0][0])) if rows else frozenset()
+    return frozenset(orjson.loads(text_of(tx, f"{_KEY}{path}") or "[]"))
 
 
 def _remember(tx: Transaction, path: str, digests: list[str], now: int) -> None:
-    row = {"key": f"{_KEY}{path}", "value": orjson.dumps(digests).decode(), "updated_at": now}
-    upsert(tx, "meta", ("key",), row)
+    keep(tx, f"{_KEY}{path}", orjson.dumps(digests).decode(), now)

@@ -18,7 +18,8 @@ from bot.importing.openclaw.home import Home
 from bot.importing.storing import Owner
 from bot.importing.values import Skipped, items, mapping, words
 from bot.sessions import pairing
-from bot.storage import Transaction, upsert
+from bot.storage import Transaction
+from bot.storage.meta import keep, text_of
 
 # What it did by itself, in which nobody was talked with.
 _WORK: Final = frozenset({"cron", "hook", "subagent", "acp", "heartbeat", "dreaming", "node"})
@@ -146,13 +147,11 @@ def admit(tx: Transaction, seats: Sequence[Seat], now: int) -> None:
     for seat in seats:
         _admit(tx, seat, now)
     known = sorted(_brought(tx) | {astuple(seat) for seat in seats})
-    row = {"key": _KEY, "value": orjson.dumps(known).decode(), "updated_at": now}
-    upsert(tx, "meta", ("key",), row)
+    keep(tx, _KEY, orjson.dumps(known).decode(), now)
 
 
 def _brought(tx: Transaction) -> set[tuple[str, ...]]:
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (_KEY,))
-    return {tuple(each) for each in orjson.loads(rows[0][0])} if rows else set()
+    return set(map(tuple, orjson.loads(text_of(tx, _KEY) or "[]")))
 
 
 def _admit(tx: Transaction, seat: Seat, now: int) -> None:

@@ -15,7 +15,7 @@ from bot.memory import chunking
 from bot.memory.index.cache import EmbeddingCache, digest
 from bot.memory.index.schema import NAME, remove, run
 from bot.memory.index.service import CACHE
-from bot.storage import Transaction
+from bot.storage import Transaction, marks, scalars
 
 _ROWS = 500  # hashes in one statement
 
@@ -45,10 +45,9 @@ def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
 
 def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
     """Take partitions out of the index in a database, and what is cached of their texts."""
-    marks = ", ".join("?" * len(partitions))
-    rows = tx.execute(f"SELECT id FROM memory_partitions WHERE name IN ({marks})", partitions)
+    named = f"SELECT id FROM memory_partitions WHERE name IN ({marks(partitions)})"
     texts: list[str] = []
-    for (partition,) in rows:
+    for partition in scalars(tx, named, *partitions):
         for heading, body in tx.execute(
             "SELECT heading, body FROM memory_chunks WHERE partition = ?", (partition,)
         ):

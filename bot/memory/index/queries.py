@@ -21,7 +21,7 @@ from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
-from bot.storage import Row, fulltext
+from bot.storage import Row, fulltext, marks
 
 BY_BITS = 256  # chunks of a partition the signs find, to be compared again by their windows:
 BY_BITS_SHARE = 150  # of so many one, where that is more,
@@ -126,15 +126,9 @@ class FileReader:
 
     def scope(self, partitions: Sequence[str]) -> Scope:
         """What these partitions hold."""
-        marks = ",".join("?" * len(partitions))
-        rows = self._run(
-            f"SELECT id, chunks, length FROM partitions@ WHERE chunks > 0 AND name IN ({marks})",
-            tuple(partitions),
-        )
-        others = self._run(
-            f"SELECT 1 FROM partitions@ WHERE chunks > 0 AND name NOT IN ({marks}) LIMIT 1",
-            tuple(partitions),
-        )
+        some, held = f"IN ({marks(partitions)})", "partitions@ WHERE chunks > 0 AND name"
+        rows = self._run(f"SELECT id, chunks, length FROM {held} {some}", partitions)
+        others = self._run(f"SELECT 1 FROM {held} NOT {some} LIMIT 1", partitions)
         chunks, length = (sum(int(row[at]) for row in rows) for at in (1, 2))
         return Scope(tuple(int(row[0]) for row in rows), chunks, length, all=not others)
 
@@ -205,9 +199,8 @@ class FileReader:
             )
             found += [int(row[0]) for row in rows]
         if request.vector is not None:
-            marks = ",".join("?" * len(scope.ids))
             rows = self._run(
-                f"""SELECT c.id, c.vectors FROM chunks@ c WHERE c.partition IN ({marks})
+                f"""SELECT c.id, c.vectors FROM chunks@ c WHERE c.partition IN ({marks(scope.ids)})
                     AND ({of_time}) ORDER BY c.day DESC LIMIT {OF_TIME}""",
                 (*scope.ids, *days),
             )
@@ -218,23 +211,20 @@ class FileReader:
     def _by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
         chosen = [each for partition in scope.ids for each in self._by_signs(partition, wanted)]
-        rows = self._chunks("id, vectors FROM chunks@ WHERE id", chosen)
+        of_chosen = f"SELECT id, vectors FROM chunks@ WHERE id IN ({marks(chosen)})"
+        rows = self._run(of_chosen, chosen)
         return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
 
     def _candidates(self, ids: Sequence[int], scope: Scope) -> list[Candidate]:
         """Chunks with everything their ranking needs; none of another partition, however found."""
         dims = self._generation.dims if self._generation is not None else 0
-        of_scope = f"c.partition IN ({','.join('?' * len(scope.ids))})"
+        of_scope = f"c.partition IN ({marks(scope.ids)})"
         rows = self._run(
             f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
-                WHERE c.id IN ({",".join("?" * len(ids))}) AND {of_scope}""",
+                WHERE c.id IN ({marks(ids)}) AND {of_scope}""",
             (*ids, *scope.ids),
         )
         return candidates(rows, dims)
-
-    def _chunks(self, what: str, ids: Sequence[int]) -> list[Row]:
-        """What is asked of these chunks."""
-        return self._run(f"SELECT {what} IN ({','.join('?' * len(ids))})", tuple(ids))
 
     def _by_signs(self, partition: int, wanted: Vectors) -> list[int]:
         """Chunks of a partition that may be near, to be compared again: `BY_BITS`, or more."""
@@ -348,5 +338,5 @@ def _asked(query: words.Query, known: Statistics, scope: Scope) -> str:
 def _within(scope: Scope, asked: str) -> str:
     if scope.all:
         return f"{{heading body}} : ({asked})"
-    marks = " OR ".join(f'"{schema.SCOPE_MARK}{each}"' for each in scope.ids)
-    return f"scope : ({marks}) AND {{heading body}} : ({asked})"
+    asked_of = " OR ".join(f'"{schema.SCOPE_MARK}{each}"' for each in scope.ids)
+    return f"scope : ({asked_of}) AND {{heading body}} : ({asked})"

@@ -26,7 +26,7 @@ from bot.memory.index.row_store import mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
-from bot.storage import SharedDatabase, Transaction, tsvector
+from bot.storage import SharedDatabase, Transaction, marks, tsvector
 from bot.storage.fulltext import tokenizer
 
 EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
@@ -125,11 +125,10 @@ class RowReader:
 
     def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
         """What these partitions hold."""
-        marks = ",".join("?" * len(partitions))
         rows = tx.execute(
             f"""SELECT p.id, p.chunks, p.length FROM memory_generations g
                 LEFT JOIN memory_partitions p
-                    ON p.generation = g.id AND p.chunks > 0 AND p.name IN ({marks})
+                    ON p.generation = g.id AND p.chunks > 0 AND p.name IN ({marks(partitions)})
                 WHERE g.id = ?""",
             (*partitions, self._generation.id if self._generation is not None else 0),
         )
@@ -144,15 +143,14 @@ class RowReader:
         bits = vectors.signature(wanted)
         quick = f"signs <~> ?::bit({len(bits) * 8})"
         distance = quick if self._has_vector else "bit_count(signs # ?::varbit)"
-        marks = ",".join("?" * len(scope.ids))
         rows = tx.execute(
-            f"SELECT chunk, {distance} AS distance FROM memory_signs WHERE partition IN ({marks})"
-            f" ORDER BY distance, chunk LIMIT {BY_BITS}",
+            f"SELECT chunk, {distance} AS distance FROM memory_signs "
+            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_BITS}",
             (signs_of(bits), *scope.ids),
         )
         chosen = tuple(int(row[0]) for row in rows)
         packed = tx.execute(
-            f"SELECT id, vectors FROM memory_chunks WHERE id IN ({','.join('?' * len(chosen))})",
+            f"SELECT id, vectors FROM memory_chunks WHERE id IN ({marks(chosen)})",
             chosen,
         )
         return queries.nearest([(int(i), bytes(v)) for i, v in packed if v], wanted, limit)
@@ -162,10 +160,9 @@ class RowReader:
     ) -> tuple[list[int], list[int]]:
         """The newest chunks of the times asked about, and the nearest of these by their windows."""
         condition, days = queries.within_times(request.times, "day")
-        marks = ",".join("?" * len(scope.ids))
         rows = tx.execute(
-            f"SELECT id, vectors FROM memory_chunks WHERE partition IN ({marks}) AND ({condition})"
-            f" ORDER BY day DESC, id LIMIT {OF_TIME}",
+            f"SELECT id, vectors FROM memory_chunks WHERE partition IN ({marks(scope.ids)}) "
+            f"AND ({condition}) ORDER BY day DESC, id LIMIT {OF_TIME}",
             (*scope.ids, *days),
         )
         packed = [(int(i), bytes(v)) for i, v in rows if v]
@@ -178,7 +175,7 @@ class RowReader:
         dims = self._generation.dims if self._generation is not None else 0
         rows = tx.execute(
             f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
-            f" ON s.id = c.source WHERE c.id IN ({','.join('?' * len(ids))})",
+            f" ON s.id = c.source WHERE c.id IN ({marks(ids)})",
             tuple(ids),
         )
         return queries.candidates(rows, dims)

@@ -6,16 +6,25 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from bot.memory import chunking, layout, words
+from bot.memory import chunking, words
 from bot.memory.chunking import Passage
 from bot.memory.index import note_files
 from bot.memory.index.engine import Generation, Known, Packed, SourceRow, is_first
-from bot.memory.index.store import known_of
+from bot.memory.index.store import KINDS, counts_of, known_of
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.row_notes import RowNotes, seen_of
 from bot.memory.search import Counts, Forgotten, Source
 from bot.memory.words import Tokenize
-from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, tsvector
+from bot.storage import (
+    Row,
+    SharedDatabase,
+    Transaction,
+    Value,
+    fulltext,
+    marks,
+    scalar,
+    tsvector,
+)
 
 T = TypeVar("T")
 
@@ -260,15 +269,14 @@ class StoreWriting:
         """See `RowStore.forget`."""
         wanted: set[int] = set()
         if paths:
-            marks = ",".join("?" * len(paths))
-            sql = f"SELECT id FROM memory_sources WHERE kind = 'memory' AND name IN ({marks})"
-            wanted.update(int(row[0]) for row in self.run(sql, tuple(paths)))
+            named = f"kind = 'memory' AND name IN ({marks(paths)})"
+            rows = self.run(f"SELECT id FROM memory_sources WHERE {named}", paths)
+            wanted.update(int(row[0]) for row in rows)
         folded = [each for each in map(fulltext.folded, texts) if each]
         if folded and partitions:
-            marks = ",".join("?" * len(partitions))
             rows = self.run(
                 "SELECT c.source, c.body FROM memory_chunks c JOIN memory_partitions p"
-                f" ON p.id = c.partition WHERE p.name IN ({marks})",
+                f" ON p.id = c.partition WHERE p.name IN ({marks(partitions)})",
                 tuple(partitions),
             )
             for source, body in rows:
@@ -373,36 +381,18 @@ def signs_of(bits: bytes) -> str:
 def _counts(tx: Transaction, generation: Generation) -> Counts:
     number = (generation.id,)
     within = "partition IN (SELECT id FROM memory_partitions WHERE generation = ?)"
-    files, documents = tx.execute(
-        "SELECT count(*) FILTER (WHERE kind = 'memory'),"
-        f" count(*) FILTER (WHERE kind = 'transcript') FROM memory_sources WHERE {within}",
-        number,
-    )[0]
-    spaces: dict[str, int] = {}
-    for name, chunks in tx.execute(
-        "SELECT name, chunks FROM memory_partitions WHERE chunks > 0 AND generation = ?", number
-    ):
-        space = layout.space_of(str(name))
-        spaces[space] = spaces.get(space, 0) + int(chunks)
-    bare = tx.execute(
-        f"SELECT count(*) FROM memory_chunks WHERE vectors IS NULL AND {within}", number
-    )[0][0]
-    total = sum(spaces.values())
-    problems = tx.execute(
-        f"SELECT name, problem FROM memory_sources WHERE problem <> '' AND {within}", number
-    )
-    dims = tx.execute("SELECT dims FROM memory_generations WHERE id = ?", number)
-    size = tx.execute(
-        "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
-        " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name"
-    )[0][0]
-    return Counts(
-        files=int(files),
-        chunks=total,
-        documents=int(documents),
-        vectors=total - int(bare),
-        dims=int(dims[0][0]) if dims else 0,
-        size=int(size),
-        spaces=spaces,
-        problems={str(name): str(problem) for name, problem in problems},
+    own = "chunks > 0 AND generation = ?"
+    bare = f"SELECT count(*) FROM memory_chunks WHERE vectors IS NULL AND {within}"
+    told = f"SELECT name, problem FROM memory_sources WHERE problem <> '' AND {within}"
+    return counts_of(
+        tx.execute(f"SELECT {KINDS} FROM memory_sources WHERE {within}", number)[0],
+        tx.execute(f"SELECT name, chunks FROM memory_partitions WHERE {own}", number),
+        tx.execute(told, number),
+        bare=scalar(tx, bare, *number),
+        dims=scalar(tx, "SELECT dims FROM memory_generations WHERE id = ?", *number) or 0,
+        size=scalar(
+            tx,
+            "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
+            " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name",
+        ),
     )

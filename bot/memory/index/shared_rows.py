@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class SharedRows:
-    """`bot.memory.index.engine.Rows` in the tables of `bot.storage.memory_tables`.
+    """`bot.memory.index.engine.Rows` in the tables of `bot.storage.postgres_schema`.
 
     Every node writes what it knows to have changed. Only the one that `owns` the index builds
     other rows; for the others those that are there must do until then.

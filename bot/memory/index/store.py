@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -12,9 +13,11 @@ from bot.memory.index.engine import Known, Packed, SourceRow, is_first
 from bot.memory.index.schema import SCOPE_MARK, VECTORS, Generation, IndexFile, run
 from bot.memory.note_store import NoteStore, Seen
 from bot.memory.search import Counts, Forgotten, Source
-from bot.storage import Row, Value, fulltext
+from bot.storage import Row, Value, fulltext, marks
 
 T = TypeVar("T")
+
+KINDS = "count(*) FILTER (WHERE kind = 'memory'), count(*) FILTER (WHERE kind = 'transcript')"
 
 
 class FileStore:  # the tables of an index are one thing to write
@@ -51,25 +54,12 @@ class FileStore:  # the tables of an index are one thing to write
 
     def counts(self) -> Counts:
         """How much there is of what."""
-        files, documents = self._run(
-            "SELECT count(*) FILTER (WHERE kind = 'memory'),"
-            " count(*) FILTER (WHERE kind = 'transcript') FROM sources@"
-        )[0]
-        spaces: dict[str, int] = {}
-        for name, chunks in self._run("SELECT name, chunks FROM partitions@ WHERE chunks > 0"):
-            space = layout.space_of(str(name))
-            spaces[space] = spaces.get(space, 0) + int(chunks)
-        bare = self._run("SELECT count(*) FROM chunks@ WHERE bits IS NULL")[0][0]
-        total = sum(spaces.values())
-        problems = self._run("SELECT name, problem FROM sources@ WHERE problem != ''")
-        return Counts(
-            files=int(files),
-            chunks=total,
-            documents=int(documents),
-            vectors=total - int(bare),
+        return counts_of(
+            self._run(f"SELECT {KINDS} FROM sources@")[0],
+            self._run("SELECT name, chunks FROM partitions@ WHERE chunks > 0"),
+            self._run("SELECT name, problem FROM sources@ WHERE problem != ''"),
+            bare=self._run("SELECT count(*) FROM chunks@ WHERE bits IS NULL")[0][0],
             dims=self.dims(),
-            spaces=spaces,
-            problems={str(name): str(problem) for name, problem in problems},
         )
 
     # --- sources ----------------------------------------------------------------------------------
@@ -155,11 +145,10 @@ class FileStore:  # the tables of an index are one thing to write
         """
         notes, said = self.sources("memory"), self.sources("transcript")
         wanted = {known.id for (_, name), known in notes.items() if name in paths}
-        marks = ",".join("?" * len(partitions))
         for folded in filter(None, map(fulltext.folded, texts)):
             rows = self._run(
                 f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
-                    WHERE p.name IN ({marks}) AND instr(folded(c.body), ?) > 0""",
+                    WHERE p.name IN ({marks(partitions)}) AND instr(folded(c.body), ?) > 0""",
                 (*partitions, folded),
             )
             wanted.update(int(row[0]) for row in rows)
@@ -282,6 +271,31 @@ class FileStore:  # the tables of an index are one thing to write
 
     def _run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         return run(self._connection, self.generation.tables(sql), parameters)
+
+
+def counts_of(
+    kinds: Row,
+    partitions: Iterable[Row],
+    problems: Iterable[Row],
+    *,
+    bare: int,
+    dims: int,
+    size: int = 0,
+) -> Counts:
+    """How much there is: sources by `KINDS`, chunks of partitions, those that have no vectors."""
+    spaces = Counter[str]()
+    for name, chunks in partitions:
+        spaces[layout.space_of(name)] += chunks
+    return Counts(
+        files=kinds[0],
+        documents=kinds[1],
+        chunks=spaces.total(),
+        vectors=spaces.total() - bare,
+        dims=dims,
+        size=size,
+        spaces=dict(spaces),
+        problems=dict(problems),
+    )
 
 
 def known_of(rows: Iterable[Row]) -> dict[tuple[str, str], Known]:

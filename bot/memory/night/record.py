@@ -18,7 +18,7 @@ from bot.memory.night.edits import Edit, Need
 from bot.memory.night.rules import Change
 from bot.sessions.erasing import NIGHT
 from bot.storage import Transaction
-from bot.storage.meta import keep, text_of
+from bot.storage.meta import drop_under, keep, text_of
 
 LEFT: Final = 300  # names of changes that were taken back, and are not made again
 
@@ -106,7 +106,7 @@ def forget(tx: Transaction, space: str, standing: Collection[str], now: int) -> 
 
 def clear(tx: Transaction) -> None:
     """Let go of all of them: an older database may know entries that were forgotten since."""
-    tx.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(NIGHT), NIGHT))
+    drop_under(tx, NIGHT)
 
 
 def tell(tx: Transaction, space: str, day: date, now: int) -> bool:
