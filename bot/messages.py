@@ -109,8 +109,14 @@ class Opaque:
 
     @property
     def is_thought(self) -> bool:
-        """True for what a model thought on its way to a reply: it ends with its turn."""
+        """True for what a model thought on its way to a reply."""
         return self.data.get("type") in THOUGHTS
+
+    @property
+    def weighed(self) -> str:
+        """What of it costs tokens: of a thought the words, and not what seals them."""
+        words = self.data.get("text") or self.data.get("thinking") or self.data.get("details")
+        return str(words or "") if self.is_thought else str(self.data)
 
 
 Block = Text | ToolUse | ToolResult | Picture | Opaque
@@ -153,10 +159,18 @@ def mixture(origins: Iterable[Whose]) -> Whose:
     return ("carried" if strange <= _CARRYING else "mixed") if strange else ""
 
 
-def without_thoughts(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages without what the model thought; one that holds nothing else goes as well."""
+def without_thoughts(
+    messages: Iterable[Message], *, but_of_calls: bool = False
+) -> tuple[Message, ...]:
+    """The messages without what the model thought; one that holds nothing else goes as well.
+
+    What it thought before it called tools can stay: some services want it back with every request.
+    """
     found: list[Message] = []
     for message in messages:
+        if but_of_calls and any(isinstance(block, ToolUse) for block in message.blocks):
+            found.append(message)
+            continue
         kept = tuple(b for b in message.blocks if not (isinstance(b, Opaque) and b.is_thought))
         if kept or not message.blocks:
             found.append(replace(message, blocks=kept))

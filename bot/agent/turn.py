@@ -91,24 +91,26 @@ def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, 
 
 # --- when a model chooses to say nothing ---------------------------------------------------------
 
-TOKENS = ("NO_REPLY", "[SILENT]")
+TOKENS = ("NO_REPLY", "[SILENT]", "HEARTBEAT_OK")
 
 _MARKUP = "*`\"'“”‘’"  # that may stand around a token
-# A token as a word of its own, no name that begins like one and no link, with what sets it apart
-# from what follows.
-_TOKEN = re.compile(
-    rf"\s*[{_MARKUP}]*(?:NO_REPLY(?![A-Za-z0-9_])|\[SILENT\](?!\())"
-    rf"[{_MARKUP}]*[ \t]*[.,:;!…—–-]*\s*",
-    re.IGNORECASE,
-)
+# A token as a word of its own, no name that begins like one and no link.
+_NAMES = rf"[{_MARKUP}]*(?:(?:NO_REPLY|HEARTBEAT_OK)(?![A-Za-z0-9_])|\[SILENT\](?!\())[{_MARKUP}]*"
+# With what sets it apart from what follows, or ends its sentence.
+_TOKEN = re.compile(rf"\s*{_NAMES}[ \t]*[.,:;!…—–-]*\s*", re.IGNORECASE)
+_LAST_TOKEN = re.compile(rf"(?:^|(?<=[^A-Za-z0-9_])){_NAMES}[.,:;!…]*[{_MARKUP}]*$", re.IGNORECASE)
+_LONGEST = 40  # characters of the longest token with what stands around it
 
 
 def spoken(reply: str) -> str:
-    """The reply without silent tokens at its beginning; as it is when there are none."""
+    """The reply without silent tokens at its two ends; as it is when there are none."""
     begin = 0
     while found := _TOKEN.match(reply, begin):
         begin = found.end()
-    return reply[begin:]
+    words = reply[begin:]
+    while found := _LAST_TOKEN.search((bare := words.rstrip())[-_LONGEST:]):
+        words = bare[: len(bare) - len(found[0])].rstrip()
+    return words
 
 
 def is_silent(reply: str) -> bool:
@@ -123,6 +125,15 @@ def may_become_silent(written: str) -> bool:
     """
     so_far = spoken(written).lstrip().lstrip(_MARKUP).upper()
     return any(token.startswith(so_far.rstrip()) for token in TOKENS)
+
+
+def _sure(written: str) -> str:
+    """What can be shown of a reply that is being written: no token, nor the beginning of one."""
+    words = spoken(written)
+    last = re.search(r"\S*$", words[-_LONGEST:])
+    bare = last[0].lstrip(_MARKUP).upper() if last else ""
+    is_open = bool(bare) and any(token.startswith(bare) for token in TOKENS)
+    return words[: len(words) - len(last[0])] if last and is_open else words
 
 
 # --- what confirms that something was stored -----------------------------------------------------
@@ -177,6 +188,11 @@ OnThought = Callable[[str], None]
 OnTool = Callable[[ToolUse, ToolResult | None], None]
 OnContext = Callable[[int], None]
 
+_SAY_IT = (
+    "[the program: your last reply held only reasoning, which nobody sees. "
+    "Write the answer itself now.]"
+)
+
 _FAILURES: Mapping[StopReason, type[ModelError]] = {
     "refusal": ModelRefused,
     "context_full": ModelContextFull,
@@ -189,7 +205,8 @@ class TurnRequest:
 
     `used` is how many tokens everything before `messages` comes to; no request may have more than
     `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
-    that the messages decide about: they come first. `folding` is the history's.
+    that the messages decide about: they come first. `folding` is the history's. When the turn is
+    `unasked`, in a room or for a task, nothing is sent of a reply with a silent token at an end.
     """
 
     model: Writer
@@ -213,6 +230,7 @@ class TurnRequest:
     on_context: OnContext | None = None
     decided: tuple[DecidedCall, ...] = ()
     folding: Folding = field(default_factory=Folding, repr=False)
+    unasked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +240,9 @@ class TurnResult:
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
     `error` set the model failed after that much. `used` is what `usage` is made of, by model.
-    `context_tokens` is what the last call reported to be in the window, 0 when it reported nothing,
-    without what the model thought, which no later request has;
+    `context_tokens` is what the last call reported to be in the window, without what the model
+    thought and no later request has; 0 when it reported nothing, or nothing that can be believed;
+    `only_thought` says that there is no reply because the model did nothing but think;
     `model` is the full name of the model that wrote the last reply, where several could have;
     `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
     had nothing to say in the end. `asked` is the call that it ended with because the person has to
@@ -243,6 +262,7 @@ class TurnResult:
     asked: ToolUse | None = None
     error: ModelError | None = None
     model: str = ""
+    only_thought: bool = False
 
 
 class Turn:
@@ -274,7 +294,8 @@ class Turn:
         self._writing = ""  # the reply being written …
         self._partial = ""  # … as far as it may be shown
         self._thinking = ""  # what was thought on the way to it
-        self._thought_tokens = 0  # by the whole turn
+        self._thought_tokens = 0  # by the whole turn, without what goes back to the model
+        self._only_thought = False
         self._meter = meter or Meter()
         self._context_tokens = 0
         self._model = ""
@@ -322,6 +343,8 @@ class Turn:
             self._add_results([await self._carried_out(call)])
         for _ in range(asked.max_steps):
             reply = await self._reply()
+            if self._only_thought and reply.stop == "end":
+                reply = await self._reply(_SAY_IT)
             if reply.stop == "tool_use":
                 uses = [block for block in reply.message.blocks if isinstance(block, ToolUse)]
                 self._add_results([await self._called(use) for use in uses])
@@ -332,7 +355,7 @@ class Turn:
         log.warning("turn.too_many_steps", steps=asked.max_steps)
         if asked.purpose != "chat":
             return "end"
-        reply = await self._reply(may_call=False)
+        reply = await self._reply(_LAST_WORD, may_call=False)
         self._exhausted = not reply.message.text.strip()
         return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
 
@@ -361,15 +384,15 @@ class Turn:
         if self._request.on_context is not None:
             self._request.on_context(self._used)
 
-    async def _reply(self, *, may_call: bool = True) -> Reply:
-        """Ask for one reply, and take it up as far as a transcript can hold it.
+    async def _reply(self, note: str = "", *, may_call: bool = True) -> Reply:
+        """Ask for one reply, with a note behind all else, and take it up as it can be stored.
 
         Raises:
             ModelError: the model failed, or the request does not fit.
         """
         self._make_room()
         asked = self._request
-        last_word = () if may_call else (Message("user", (Text(_LAST_WORD, note=True),)),)
+        last_word = (Message("user", (Text(note, note=True),)),) if note else ()
         request = Request(
             model=asked.model_name,
             system=asked.system,
@@ -396,7 +419,7 @@ class Turn:
             async with aclosing(asked.model.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, TextDelta):
-                        self._write(event.text)
+                        self._write(event.text, anew=event.anew)
                     else:
                         reply = event
         except BaseException as error:
@@ -405,22 +428,36 @@ class Turn:
         if reply is None:
             raise ModelBadReply
         self._meter.replied(reply)
-        self._thought_tokens += self._tokens(self._thinking)
+        thought = self._tokens(self._thinking)
+        self._only_thought = bool(self._thinking.strip()) and not reply.message.text.strip()
         self._forget_thoughts()
         message = storable(reply.message)
+        if not any(isinstance(block, ToolUse) for block in message.blocks):
+            self._thought_tokens += thought
+        else:
+            self._only_thought = False
         if not may_call:  # whatever it calls now is not run
             words = tuple(b for b in message.blocks if not isinstance(b, ToolUse))
             message = replace(message, blocks=words)
         said = spoken(message.text)
-        self._silent = self._silent or bool(message.text.strip() and not said.strip())
+        has_token = said.strip() != message.text.strip()
+        self._silent = self._silent or (has_token and (asked.unasked or not said.strip()))
         self._said.append(said)
         self._writing = self._partial = ""
         if message.blocks:
             self._add(message)
         self._model = reply.model or self._model
-        self._context_tokens = reply.usage.context_tokens
+        self._context_tokens = self._believed(reply.usage.context_tokens, self._used + thought)
         self._used = self._context_tokens or self._used
         return replace(reply, message=message)
+
+    def _believed(self, reported: int, estimated: int) -> int:
+        """What a service reports to be in the window; 0 for what cannot be."""
+        if tokens.is_plausible(reported, estimated):
+            return reported
+        name = self._model or self._request.model_name
+        log.warning("usage.not_believed", model=name, reported=reported, estimated=estimated)
+        return 0
 
     def _asks(self, model: str) -> None:
         """The request goes out, perhaps once more: what was thought for nothing is paid for too."""
@@ -443,14 +480,18 @@ class Turn:
             self._on_thought("")
         self._thinking = ""
 
-    def _write(self, words: str) -> None:
-        """More words came: show them, unless all of them may still become silence."""
+    def _write(self, words: str, *, anew: bool = False) -> None:
+        """More words came, or the first: show them, unless they may still become silence."""
+        if anew:  # all that came before was a thought, and was told as one
+            self._writing = self._partial = ""
         if self._thinking and not self._writing and self._on_thought is not None:
             self._on_thought("")
         self._writing += words
-        if not self._partial and may_become_silent(self._writing):
+        if self._request.unasked and _TOKEN.match(self._writing):
             return
-        self._partial = well_formed(spoken(self._writing))
+        if not (self._partial or anew) and may_become_silent(self._writing):
+            return
+        self._partial = well_formed(_sure(self._writing))
         if self._on_text is not None:
             self._on_text(self._text())
 
@@ -483,6 +524,8 @@ class Turn:
 
     def _text(self) -> str:
         """What the person reads of it so far."""
+        if self._silent and self._request.unasked:
+            return ""
         parts = (part.strip() for part in (*self._said, self._partial))
         return "\n\n".join(part for part in parts if part)
 
@@ -510,6 +553,7 @@ class Turn:
             asked=None if stopped or error is not None else self._asked,
             error=error,
             model=self._model,
+            only_thought=self._only_thought and not reply,
         )
 
 

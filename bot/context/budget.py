@@ -132,7 +132,7 @@ def after_undo(shares: Budget) -> Budget:
 
 
 def percent_full(used: int, shares: Budget) -> int:
-    """How full a conversation is, rounded down: at more than 100 it is compacted."""
+    """How full a conversation is, rounded down and never more than 100."""
     if shares.compact_above <= 0:
         return 100
-    return max(0, used) * 100 // shares.compact_above
+    return min(100, max(0, used) * 100 // shares.compact_above)

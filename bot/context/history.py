@@ -107,9 +107,12 @@ class History:
         counts come to for one estimated token.
         """
         counted = self._reported + round(self._since * factor)
+        estimated = round((fixed + self.estimated) * factor)
+        if not tokens.is_plausible(counted, estimated):  # stored before it was looked at
+            return estimated
         if self.is_reported:
             return counted
-        return max(counted if self._reported else 0, round((fixed + self.estimated) * factor))
+        return max(counted if self._reported else 0, estimated)
 
     def extend(self, lines: Iterable[Line], reported: int = 0) -> None:
         """Add what a turn said; `reported` is what its last call put into the window, or 0."""
@@ -168,6 +171,6 @@ def size_of(message: Message, count: Count = tokens.estimate) -> int:
                 size += count(f"{name} {arguments}")
             case Picture():
                 size += PICTURE_TOKENS
-            case Opaque(data):
-                size += count(str(data))
+            case Opaque():
+                size += count(block.weighed)
     return size

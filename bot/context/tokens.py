@@ -179,6 +179,14 @@ def _parse(raw: bytes) -> dict[bytes, int]:
     return {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
 
 
+MOST_OFF = 3  # times as much as was estimated; a relay that reports more counts wrongly
+
+
+def is_plausible(reported: int, estimated: int) -> bool:
+    """True for a reported number of tokens that what was sent may well come to."""
+    return reported <= MOST_OFF * max(estimated, LEAST)
+
+
 LOW, HIGH = 0.5, 3.0  # what is further off was not the same request
 LEAST = 200  # tokens; in fewer, what a service adds to every request would count too much
 START = 2_000  # tokens that an estimate is believed for before anything was reported

@@ -115,7 +115,7 @@ class TurnRecorder:
         """
         now = self._clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
-        kept = without_thoughts(result.messages)
+        kept = without_thoughts(result.messages, but_of_calls=True)
         spoken = provenance.spoken_by_bot(kept, prepared.request.context.memory)
         # What was reported counts only for what the next request will carry too.
         is_same = prepared.version == cached.history.version and not result.was_cut
@@ -326,7 +326,8 @@ def answer_of(
     elif result.exhausted:
         notice = text(language, "turn.exhausted")
     elif not reply and not stored and not result.silent and result.asked is None:
-        notice, is_failure = text(language, "turn.empty"), True
+        notice = text(language, "turn.only_thought" if result.only_thought else "turn.empty")
+        is_failure = True
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
     stood_in = _stood_in(language, result, prepared)
@@ -398,7 +399,9 @@ def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEnt
     A notice comes after them. What is shown `below` a letter stands under the last entry of it,
     which a notice would be.
     """
-    texts = [display_text(message) for message in said]
+    texts = [  # of a turn that says nothing, nothing was said
+        display_text(message) if answer.letter or message.role == "user" else "" for message in said
+    ]
     spoken = [number for number, message in enumerate(said) if message.role == "assistant"]
     if answer.stored and spoken:
         last = spoken[-1]

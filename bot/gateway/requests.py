@@ -149,6 +149,7 @@ class Requests:
             factor=limits.factor,
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
+            unasked=not active.conversation.is_direct,
         )
         version = cached.history.version
         return PreparedRequest(active, request, fill, arriving, version, contents, balance)

@@ -186,7 +186,8 @@ class TaskRunner:
                 prepared = await self._requests.of([row], watch)
                 # It sets nothing for later itself: a task that makes tasks would never end.
                 context = replace(prepared.request.context, target=None)
-                prepared = replace(prepared, request=replace(prepared.request, context=context))
+                request = replace(prepared.request, context=context, unasked=True)
+                prepared = replace(prepared, request=request)
                 came = TurnResult(prepared.request.messages, "", error=prepared.refusal)
                 if came.error is None:
                     async with self._commits.counting(prepared) as meter:

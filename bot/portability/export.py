@@ -27,7 +27,7 @@ from bot.memory.files import MAX_READ, SpaceFiles
 from bot.portability.whose import Whose
 from bot.sessions import artifacts, belongings, imported, search, speakers, store
 from bot.sessions.belongings import Belongings
-from bot.sessions.entries import Entry, parse
+from bot.sessions.entries import Entry, parse, without_thoughts
 from bot.sessions.store import Session
 from bot.storage import Transaction, files
 from bot.storage.tables import TABLES
@@ -123,7 +123,7 @@ class Export:
         shown = store.veiled(tx, session.id, [each for each in kept if each.id not in gone])
         day = moment(session.started_at, None).strftime("%Y-%m-%d")
         name = f"conversations/{day}-{session.id}"
-        self._add(f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
+        self._add(f"{name}.jsonl", "".join(f"{without_thoughts(line)}\n" for line in lines))
         where = imported.name_of(session.channel) or session.channel
         title = text(language, "export.conversation", day=day, channel=where)
         self._add(f"{name}.md", _markdown(language, title, shown))

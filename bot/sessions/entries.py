@@ -12,9 +12,12 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from bot.messages import THOUGHTS
+
 FORMAT_VERSION = 1
 GONE = "(forgotten, as the person wished)"
 
+_NOTHING: Mapping[str, Any] = {}
 _KNOWN_BLOCKS = frozenset({"text", "tool_use", "tool_result"})
 
 Kind = Literal["message", "command", "notice", "compaction"]
@@ -104,6 +107,19 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
 def to_append(entry: Entry) -> NewEntry:
     """An entry as it was before it stood in a transcript."""
     return NewEntry(**{each.name: getattr(entry, each.name) for each in fields(NewEntry)})
+
+
+def without_thoughts(line: str) -> str:
+    """A line without what a model thought, which its service alone is to have back."""
+    if '"opaque"' not in line:
+        return line
+    record = orjson.loads(line)
+    blocks = record.get("message", {}).get("content") or ()
+    thoughts = [each for each in blocks if each.get("data", _NOTHING).get("type") in THOUGHTS]
+    if not thoughts:
+        return line
+    record["message"]["content"] = [each for each in blocks if each not in thoughts]
+    return orjson.dumps(record).decode()
 
 
 def parse(line: str | bytes) -> Entry:

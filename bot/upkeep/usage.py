@@ -84,8 +84,8 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
                     results[name] = results.get(name, 0) + tokens.estimate(words)
                 case Picture():
                     said += PICTURE_TOKENS
-                case Opaque(data):
-                    said += tokens.estimate(str(data))
+                case Opaque():
+                    said += tokens.estimate(block.weighed)
     return [
         Part("memory", recalled),
         Part("history", said),

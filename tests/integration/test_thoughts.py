@@ -121,7 +121,9 @@ def thoughts(engine: Engine) -> list[Activity]:
 
 
 @pytest.mark.parametrize("kind", ["thinking", "reasoning_content", "reasoning", "<think>"])
-async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(tmp_path, kind, caplog):
+async def test_it_is_seen_while_it_is_thought_and_goes_to_its_service_alone_afterwards(
+    tmp_path, kind, caplog
+):
     caplog.set_level(logging.DEBUG)
     thinker = Thinker(kind)
     context = {"enable_memory_flush": True}
@@ -140,20 +142,25 @@ async def test_it_is_seen_while_it_is_thought_and_is_nowhere_afterwards(tmp_path
             # The service has its thoughts back with what its tool answered …
             during = json.dumps(thinker.bodies[1])
             assert (SECRET in during) is (kind != "<think>")
-            # … and never again: in no later request, of whomever, and in no summary or saving.
+            # … and with that call in the same conversation; in no other, no summary and no saving.
             await engine.ask("and now?")
             await engine.ask("who are you?", sender="bob")
             await engine.ask("/new")
             await settled()
             await engine.ask("and then?")
             for body in thinker.bodies[2:]:
-                assert SECRET not in json.dumps(body)
+                others = [each for each in body["messages"] if each["role"] != "assistant"]
+                assert SECRET not in json.dumps({**body, "messages": others})
+            assert SECRET not in json.dumps(thinker.bodies[-1])
             assert len(thinker.bodies) >= 6
             assert SECRET not in "".join([*engine.channel.drafts, *engine.sent_to("ada")])
     files = [each for each in tmp_path.rglob("*") if each.is_file()]
     assert any(each.name == "confidant.db" for each in files)
-    for each in files:
-        assert SECRET.encode() not in each.read_bytes(), each
+    for each in files:  # its conversation keeps it, for its service alone
+        is_kept = kind != "<think>" and (
+            each.name.startswith("confidant") or each.suffix == ".jsonl"
+        )
+        assert is_kept or SECRET.encode() not in each.read_bytes(), each
     assert logs
     assert SECRET not in f"{logs}{caplog.text}"
 

@@ -18,7 +18,6 @@ from bot.agent.models.openai_wire import body_of as chat_body
 from bot.agent.models.openai_wire import messages_of as chat_messages
 from bot.agent.models.registry import Models
 from bot.agent.models.sse import MOST_BYTES, EventReader
-from bot.agent.models.thinking import CLOSE, OPEN, ThinkingFilter
 from bot.agent.models.wire import NO_OUTPUT, OPENING, load
 from bot.config import ModelsConfig
 from bot.context.folding import Folding
@@ -124,15 +123,15 @@ async def test_a_service_is_shown_its_own_blocks_only():
     said: tuple[Message, ...] = (Message("user", (Text("hello"),)),)
     for name in ("ollama/m", "anthropic/claude-x"):
         said = (*said, (await run(found, Request(name, "", said))).message)
-    assert [m.blocks[0] for m in said[1:]] == [Opaque(thought.data, "ollama"), thought]
-    for name in ("ollama/m", "anthropic/claude-x"):
+    ours, theirs = (Opaque(thought.data, name) for name in ("ollama/m", "anthropic/claude-x"))
+    assert [m.blocks[0] for m in said[1:]] == [ours, theirs]
+    for name in ("ollama/m", "anthropic/claude-x", "ollama/other"):
         await run(found, Request(name, "", said))
-    last = [each.requests[-1].messages[1:] for each in (two, one)]
-    assert [m.blocks for m in last[0]] == [
-        (Opaque(thought.data, "ollama"), Text("Hi")),
-        (Text("Hi"),),
-    ]
-    assert [m.blocks for m in last[1]] == [(Text("Hi"),), (thought, Text("Hi"))]
+    last = [each.requests[-1].messages[1:] for each in (one, two)]
+    assert [m.blocks for m in last[0]] == [(Text("Hi"),), (theirs, Text("Hi"))]
+    assert [m.blocks for m in last[1]] == [(Text("Hi"),), (Text("Hi"),)]  # of another model
+    last_but_one = two.requests[-2].messages[1:]
+    assert [m.blocks for m in last_but_one] == [(ours, Text("Hi")), (Text("Hi"),)]
 
 
 CONFIG = ModelsConfig.model_validate({"two": {"kind": "openai"}, "three": {"kind": "openai"}})
@@ -547,7 +546,7 @@ any_messages = st.builds(
 def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(history, turns):
     folding = Folding()
     for begins in sorted(turns):
-        if not (alone := chat_messages(history, begins)):
+        if not (alone := chat_messages(history)):
             continue
         request = Request("m", "s", history, begins=begins, folding=folding)
         sent = orjson.loads(chat_body(request, 9, Dialect()))["messages"]
@@ -586,48 +585,3 @@ def test_the_last_event_may_end_with_the_stream():
 def test_an_event_without_end_is_given_up(chunk: bytes):
     with pytest.raises(ModelBadReply):
         read(*[chunk] * 20)
-
-
-tagged = st.text(st.sampled_from("<think>/ \na"), max_size=40)
-
-
-def shown(pieces: list[str]) -> str:
-    thinking = ThinkingFilter()
-    return "".join([*map(thinking.feed, pieces), thinking.end()])
-
-
-@given(st.lists(st.sampled_from([OPEN, CLOSE, "<", "th", "ink>", "</", " ", "\n", "a", "b"])))
-def test_how_it_is_cut_changes_nothing(pieces: list[str]):
-    assert shown(pieces) == shown(["".join(pieces)]) == shown(list("".join(pieces)))
-
-
-@given(st.lists(st.sampled_from([OPEN, CLOSE, "<", "th", "ink>", "</", " ", "\n", "a", "b"])))
-def test_what_was_thought_comes_as_it_came_however_it_is_cut(pieces: list[str]):
-    thinking, thought = ThinkingFilter(), ""
-    for piece in pieces:
-        thinking.feed(piece)
-        thought += thinking.thought()
-    whole = "".join(pieces).lstrip()
-    held = len(CLOSE) - 1  # of a thought that never ends: they might have been its end
-    if not whole.startswith(OPEN):
-        assert thought == ""
-    elif CLOSE in whole:
-        assert thought == whole[len(OPEN) :].partition(CLOSE)[0]
-    else:
-        assert thought == whole[len(OPEN) :][:-held]
-
-
-@given(tagged, tagged)
-def test_a_reply_after_a_thought_comes_whole(thought: str, reply: str):
-    thought = thought.replace(CLOSE, "")
-    assert shown([OPEN, thought, CLOSE, reply]) == reply.lstrip()
-
-
-@given(tagged.filter(lambda text: not text.lstrip().startswith(OPEN)))
-def test_a_reply_without_one_comes_as_it_is(reply: str):
-    assert shown(list(reply)) == reply
-
-
-@pytest.mark.parametrize("text", [f"{OPEN}never ended", f"\n{OPEN}a{CLOSE[:-1]}"])
-def test_a_thought_that_does_not_end_is_no_reply(text: str):
-    assert shown([text]) == ""

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bot.agent import stopping
-from bot.agent.models import Request
+from bot.agent.models import Reply, Request, Usage
 from bot.agent.session_cache import CachedSession, SessionCache
 from bot.agent.stopping import HEARD_MS, TurnStops
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import RunningTurns, Turn, TurnRequest
+from bot.agent.turn import RunningTurns, Turn, TurnRequest, spoken
+from bot.context.history import History, Line
 from bot.coordination import Event
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
 from bot.identity import MANY
@@ -454,3 +457,89 @@ async def test_a_new_session_is_as_it_was_returned(database):
     session = await database.write(lambda tx: UnitOfWork(tx, 1).current(PLACE)[0])
     assert await database.read(lambda tx: store.get(tx, session.id)) == session
     assert await database.read(lambda tx: store.version(tx, "nobody's")) is None
+
+
+# --- what a reply comes to ------------------------------------------------------------------------
+
+
+def telling(*replies: Reply, thought: str = "") -> tuple[Turn, list[str], ScriptedModel]:
+    """A turn whose model gives these replies, and what is shown while it is written."""
+    shown: list[str] = []
+    left = list(replies)
+
+    def script(request: Request) -> Reply:
+        if thought and request.on_thought is not None and len(left) == len(replies):
+            request.on_thought(thought)
+        return left.pop(0)
+
+    model = ScriptedModel(script=script)
+    found = turn(model)
+    found._on_text = shown.append
+    return found, shown, model
+
+
+@pytest.mark.parametrize(
+    ("written", "direct", "unasked"),
+    [
+        ("Saved.\n\nNO_REPLY", "Saved.", ""),
+        ("NO_REPLY\n\nSaved.", "Saved.", ""),
+        ("HEARTBEAT_OK", "", ""),
+        ("All is well. **HEARTBEAT_OK**.", "All is well.", ""),
+        ("[SILENT] Hello. [SILENT]", "Hello.", ""),
+        ("The word NO_REPLY is a token.", "The word NO_REPLY is a token.", None),
+        ("NO_REPLYING is no word.", "NO_REPLYING is no word.", None),
+    ],
+)
+async def test_silent_tokens_are_shown_at_neither_end(written, direct, unasked):
+    for is_unasked, expected in ((False, direct), (True, direct if unasked is None else unasked)):
+        found, shown, _ = telling(says(written))
+        found._request = replace(found._request, unasked=is_unasked)
+        result = await found.run()
+        assert (result.reply, result.silent) == (expected, not expected)
+        assert not [each for each in shown if each.rstrip("*.").endswith(("NO_REPLY", "_OK", "T]"))]
+        assert unasked is None or not [each for each in shown if is_unasked and not direct]
+
+
+@given(
+    st.lists(st.sampled_from(["NO_REPLY", "[SILENT]", "heartbeat_ok", "Hi", " ", "\n", "*", "."]))
+)
+def test_no_token_is_left_at_either_end(pieces):
+    left = spoken("".join(pieces)).strip()
+    assert spoken(left).strip() == left
+
+
+async def test_an_answer_that_is_only_thought_is_asked_for_once_more():
+    found, _, model = telling(says(""), says("Hello."), thought="The person says hello.")
+    result = await found.run()
+    assert (result.reply, result.only_thought, len(model.requests)) == ("Hello.", False, 2)
+    found, _, model = telling(says(""), says(""), thought="The person says hello.")
+    result = await found.run()
+    assert (result.reply, len(model.requests)) == ("", 2)
+    found, _, model = telling(says(""))  # it thought nothing either
+    await found.run()
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(("reported", "believed"), [(500, 500), (40_000, 0), (0, 0)])
+async def test_a_figure_that_cannot_be_is_not_believed_and_the_turn_goes_on(reported, believed):
+    reply = replace(says("Hello."), usage=Usage(reported))
+    result = await telling(reply)[0].run()
+    assert (result.reply, result.context_tokens, result.error) == ("Hello.", believed, None)
+    assert result.usage.input_tokens == reported  # the service asks that much money for it
+
+
+def test_a_conversation_that_was_counted_wrongly_is_as_full_as_it_is():
+    history = History([Line("1", 0, ASKED)], known=400_000)
+    assert history.used(1_000, 1.0) < 1_100
+    history.extend([], 350_000)
+    assert history.used(1_000, 1.0) < 1_100
+    history.extend([], 2_000)
+    assert history.used(1_000, 1.0) == 2_000
+
+
+async def test_words_that_were_a_thought_are_taken_back_while_the_reply_is_written():
+    found, shown, _ = telling()
+    found._write("The person says hello.")
+    found._write("Hello", anew=True)
+    found._write(" there.")
+    assert shown == ["The person says hello.", "Hello", "Hello there."]

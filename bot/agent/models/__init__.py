@@ -17,6 +17,13 @@ from bot.context.folding import Folding
 from bot.context.quoting import Said
 from bot.messages import Message
 
+Thoughts = Literal["never", "turn", "kept", "needed"]
+"""Which of what a model thought goes back to it.
+
+None; what came before calls of the turn that runs; before calls of all turns; or that, and an empty
+thought with every reply that has none.
+"""
+
 Purpose = Literal["chat", "flush", "summary", "speech", "night"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
 
@@ -115,9 +122,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More words of the reply being written."""
+    """More words of the reply being written; with `anew` it begins with them.
+
+    What came before was no part of it then.
+    """
 
     text: str
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from bot.agent.models import Request, Window
+from bot.agent.models import Request, Thoughts, Window
 from bot.agent.models.anthropic_wire import Accumulator, body_of
 from bot.agent.models.service import CATALOG_TIMEOUT, ServiceModel
 from bot.agent.models.sse import events
@@ -47,7 +47,10 @@ class AnthropicModel(ServiceModel):
         self, connection: Connection, request: Request
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The stream of a reply."""
-        body = body_of(request, self.longest(request), tells_thoughts=self._tells(request))
+        # Anthropic itself takes thoughts back only behind the very same messages.
+        thoughts: Thoughts = "kept" if self.has_own_endpoint else "turn"
+        tells = self._tells(request)
+        body = body_of(request, self.longest(request), tells_thoughts=tells, thoughts=thoughts)
         async with connection.stream("/v1/messages", body, request.silence) as answer:
             yield events(answer.content.iter_any())
 
@@ -69,9 +72,9 @@ class AnthropicModel(ServiceModel):
         bare = without_thoughts(request.messages)
         return replace(request, messages=bare) if bare != request.messages else None
 
-    def reader(self) -> Accumulator:
+    def reader(self, request: Request, *, waits: bool) -> Accumulator:
         """What puts the events together."""
-        return Accumulator()
+        return Accumulator(request.tools, waits=waits)
 
     def as_error(self, failure: Exception) -> ModelError:
         """Whatever was raised on the way there and back, as one of ours."""

@@ -6,52 +6,57 @@ The messages of a conversation are converted once, those of its newest turn for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
-from bot.agent.models import Reply, Request, StopReason, Usage
+from bot.agent.models import Reply, Request, StopReason, Thoughts, ToolSpec, Usage
+from bot.agent.models.output import OutputFilter
 from bot.agent.models.wire import (
     GONE_PICTURE,
     NO_OUTPUT,
     OPENING,
-    UNFINISHED,
     ErrorEvent,
     Json,
+    TextCall,
     Words,
+    arguments_in,
+    count,
     dump,
     listed,
-    load,
     opened,
-    whole,
+    stop_of,
+    use_of,
+    written_calls,
 )
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 CACHE_MARK: Final[Json] = {"type": "ephemeral"}
 CACHEABLE = frozenset({"text", "tool_use", "tool_result"})
-STOPS: Final[Mapping[str, StopReason]] = {
-    "end_turn": "end",
-    "stop_sequence": "end",
-    "tool_use": "tool_use",
-    "max_tokens": "max_tokens",
-    "refusal": "refusal",
-    "pause_turn": "paused",
-    "model_context_window_exceeded": "context_full",
-}
 
 # --- to the service ------------------------------------------------------------------------------
 
 
-def body_of(request: Request, max_tokens: int, *, tells_thoughts: bool = False) -> bytes:
+def body_of(
+    request: Request,
+    max_tokens: int,
+    *,
+    tells_thoughts: bool = False,
+    thoughts: Thoughts = "kept",
+) -> bytes:
     """The JSON of a request, with prompt-cache breakpoints on its prefix and its last message.
 
-    With `tells_thoughts` a model that thinks by itself is asked to tell what.
+    With `tells_thoughts` a model that thinks by itself is asked to tell what. `thoughts` says which
+    of what was thought goes back: other services than Anthropic's want all of it.
 
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    closed, messages = opened(request, "anthropic", _merge)
+    earlier = partial(_merge, thinks=thoughts in {"kept", "needed"})
+    closed, messages = opened(request, f"anthropic.{thoughts}", earlier)
     for message in request.messages[request.begins :]:
-        _merge(messages, message)
+        _merge(messages, message, thinks=thoughts != "never")
     if not messages:
         raise ModelRejected("there is nothing to answer")
     messages[-1]["content"] = _marked(messages[-1]["content"])
@@ -90,9 +95,10 @@ def messages_of(messages: Iterable[Message]) -> list[Json]:
     return merged
 
 
-def _merge(merged: list[Json], message: Message) -> None:
+def _merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
     """Put a message behind others, or into the last of them if that is of the same side."""
-    blocks = [raw for block in message.blocks if (raw := _block_to_json(block)) is not None]
+    said = [b for b in message.blocks if thinks or not (isinstance(b, Opaque) and b.is_thought)]
+    blocks = [raw for block in said if (raw := _block_to_json(block)) is not None]
     if not blocks:
         return
     if merged and merged[-1]["role"] == message.role:
@@ -136,28 +142,37 @@ def _block_to_json(block: Block) -> Json | None:
 # --- from the service ----------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Block:
+    """A block of the reply as far as it came, with what is not yet in its JSON."""
+
+    raw: Json
+    output: OutputFilter | None = None  # of words
+    arguments: list[str] = field(default_factory=list[str])  # of a call
+    thoughts: list[str] = field(default_factory=list[str])
+
+
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {  # of deltas: the block they belong to, their field
+    "text_delta": ("text", "text"),
+    "input_json_delta": ("tool_use", "partial_json"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("thinking", "signature"),
+}
+
+
 class Accumulator:
     """Puts the events of one streamed reply together. See `ReplyReader`."""
 
-    __slots__ = (
-        "_arguments",
-        "_blocks",
-        "_stop",
-        "_thought",
-        "_usage",
-        "_words",
-        "done",
-        "unknown_stop",
-    )
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, Json] = {}
-        self._arguments: dict[int, list[str]] = {}  # of tool calls, still as text
+    def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
+        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
+        self._tools, self._waits = {spec.name: spec.schema for spec in tools}, waits
+        self._blocks: list[_Block] = []
+        self._open: dict[object, _Block] = {}  # by the number that the service gives it
         self._usage: dict[str, int] = {}
         self._stop: str | None = None
         self._words = Words()
         self._thought: list[str] = []  # and not told yet
-        self.done = False
+        self.done = self.replaced = False
         self.unknown_stop = ""
 
     def feed(self, event: Json) -> str:
@@ -167,47 +182,76 @@ class Accumulator:
             ErrorEvent: the event tells that the service failed.
             ModelBadReply: the event is not what the protocol says.
         """
+        self.replaced = False
         try:
-            match event["type"]:
+            match event.get("type") or ("error" if event.get("error") else event["type"]):
                 case "content_block_delta":
-                    return self._delta(event["index"], event["delta"])
+                    return self._delta(event.get("index"), event["delta"])
                 case "content_block_start":
-                    index, block = event["index"], dict(event["content_block"])
-                    self._blocks[index], self._words = block, Words()
-                    if block["type"] == "text":  # it may begin with words: its first delta
-                        words, block["text"] = block.get("text") or "", ""
-                        return self._delta(index, {"type": "text_delta", "text": words})
+                    return self._start(event.get("index"), dict(event["content_block"]))
+                case "content_block_stop":
+                    self._open.pop(event.get("index"), None)
                 case "message_start" | "message_delta":
-                    self._stop = event.get("delta", {}).get("stop_reason") or self._stop
-                    usage: Json = event.get("message", event).get("usage") or {}
+                    told: Json = event.get("delta") or event.get("message") or {}
+                    self._stop = told.get("stop_reason") or self._stop
+                    usage: Json = (event.get("message") or event).get("usage") or {}
                     # Figures are cumulative: the latest count.
-                    self._usage |= {name: n for name, n in usage.items() if isinstance(n, int)}
+                    self._usage |= {name: count(usage, name) for name, n in usage.items() if n}
                 case "message_stop":
                     self.done = True
                 case "error":
                     raise ErrorEvent(event)
-                case _:  # pings, ends of blocks, and kinds of events that are yet to be invented
+                case _:  # pings, and kinds of events that are yet to be invented
                     pass
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ModelBadReply("an event of the reply is malformed") from error
         return ""
 
-    def _delta(self, index: int, delta: Json) -> str:
-        block = self._blocks[index]
-        match delta["type"]:
-            case "text_delta":
-                words = self._words.feed(delta["text"])
-                block["text"] += words
-                return words
-            case "input_json_delta":
-                self._arguments.setdefault(index, []).append(delta["partial_json"])
-            case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
-                self._thought.append(self._words.feed(delta["thinking"]))
-            case "signature_delta":
-                block["signature"] = delta["signature"]
-            case _:
-                pass
+    def _start(self, index: object, raw: Json) -> str:
+        known = self._open.get(index)
+        if (
+            known is not None
+            and known.raw.get("type") == raw["type"]
+            and known.raw.get("id") == raw.get("id")
+        ):
+            return ""  # it is told twice
+        words, thought = raw.get("text"), raw.get("thinking")
+        self._add(index, raw)
+        if raw["type"] == "text":  # it may begin with words: its first delta
+            return self._delta(index, {"type": "text_delta", "text": words or ""})
+        if raw["type"] == "thinking":
+            self._delta(index, {"type": "thinking_delta", "thinking": thought or ""})
+        return ""
+
+    def _add(self, index: object, raw: Json) -> _Block:
+        is_text = raw["type"] == "text"
+        block = _Block(raw, OutputFilter(self._tools, waits=self._waits) if is_text else None)
+        self._open[index], self._words = block, Words()
+        self._blocks.append(block)
+        return block
+
+    def _delta(self, index: object, delta: Json) -> str:
+        kind, name = _KINDS.get(delta["type"], ("", ""))
+        if not kind:
+            return ""
+        block, piece = self._open.get(index), delta[name]
+        # Some servers leave out the start of a block, or number all of them alike.
+        if block is None or kind not in str(block.raw.get("type")):
+            block = self._add(index, {"type": kind})
+        if block.output is not None:
+            words = block.output.feed(self._words.feed(piece))
+            self._thought.append(block.output.thought())
+            self.replaced = block.output.replaced
+            if self.replaced:
+                words = self._text()
+            return words
+        if name == "partial_json":
+            block.arguments.append(piece)
+        elif name == "signature":
+            block.raw["signature"] = piece
+        else:
+            block.thoughts.append(self._words.feed(piece))
+            self._thought += block.thoughts[-1:]
         return ""
 
     def thought(self) -> str:
@@ -216,62 +260,59 @@ class Accumulator:
         return thought
 
     def end(self) -> str:
-        """Nothing is held back."""
-        return ""
+        """The words that were held back until the last."""
+        outputs = [block.output for block in self._blocks if block.output is not None]
+        rest = "".join([output.end() for output in outputs])
+        self._thought += [output.thought() for output in outputs]
+        self.replaced = any(output.replaced for output in outputs)
+        return self._text() if self.replaced else rest
+
+    def _text(self) -> str:
+        return "".join([block.output.text for block in self._blocks if block.output is not None])
 
     @property
     def usage(self) -> Usage:
         """The tokens so far, as the service says; its first event has those of the request."""
-        count = self._usage.get
         return Usage(
-            input_tokens=count("input_tokens", 0),
-            output_tokens=count("output_tokens", 0),
-            cache_read_tokens=count("cache_read_input_tokens", 0),
-            cache_write_tokens=count("cache_creation_input_tokens", 0),
+            input_tokens=count(self._usage, "input_tokens"),
+            output_tokens=count(self._usage, "output_tokens"),
+            cache_read_tokens=count(self._usage, "cache_read_input_tokens"),
+            cache_write_tokens=count(self._usage, "cache_creation_input_tokens"),
         )
 
     def reply(self) -> Reply:
         """The whole reply.
 
         Raises:
-            ModelBadReply: the stream ended too early, or a tool call in it cannot be read.
+            ModelBadReply: the stream ended too early.
         """
-        if self._stop is None:
+        if self._stop is None and not self.done:
             error = ModelBadReply("the reply broke off")
             error.again = True  # a connection ended, or a server was restarted
             raise error
-        stop = STOPS.get(self._stop)
-        if stop is None:
-            self.unknown_stop, stop = self._stop, "end"
+        stop, self.unknown_stop = stop_of(self._stop, calls=True)
         blocks: list[Block] = []
-        for index, raw in sorted(self._blocks.items()):
-            if raw["type"] == "text":
-                blocks += [Text(raw["text"])] if raw["text"] else []
-                continue
-            if index in self._arguments:
-                arguments = _arguments("".join(self._arguments[index]), stop)
-                if arguments is None:
-                    continue
-                raw["input"] = arguments
-            if raw["type"] == "tool_use":
-                blocks.append(ToolUse(str(raw["id"]), str(raw["name"]), raw.get("input") or {}))
-            else:
-                blocks.append(Opaque(raw))
+        calls: list[TextCall] = []
+        for block in self._blocks:
+            if block.output is not None:
+                calls += block.output.calls
+                blocks += [Text(block.output.text)] if block.output.text else []
+            elif (made := _made(block, stop)) is not None:
+                blocks.append(made)
+        blocks += written_calls(calls, [each for each in blocks if isinstance(each, ToolUse)], stop)
+        has_calls = any(isinstance(each, ToolUse) for each in blocks)
+        stop, _ = stop_of(self._stop, calls=has_calls)
         return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
 
 
-def _arguments(text: str, stop: StopReason) -> Json | None:
-    """A tool's arguments; None when the reply was cut off within them.
-
-    Raises:
-        ModelBadReply: they are no JSON object.
-    """
-    try:
-        arguments: object = load(text) if text.strip() else {}
-    except ValueError as error:
-        if stop in UNFINISHED:
-            return None
-        raise ModelBadReply("the arguments of a tool call are not JSON") from error
-    if not isinstance(arguments, dict):
-        raise ModelBadReply("the arguments of a tool call are not an object")
-    return whole(cast("Json", arguments))
+def _made(block: _Block, stop: StopReason) -> Block | None:
+    """A block that holds no words; None for a call within which the reply was cut off."""
+    raw = block.raw
+    if block.thoughts:
+        raw["thinking"] = "".join(block.thoughts)
+    if raw["type"] == "tool_use":
+        text = "".join(block.arguments) or dump(raw.get("input") or {}).decode()
+        return use_of(raw.get("id"), str(raw.get("name") or ""), text, stop)
+    if block.arguments:  # of a tool that the service itself runs
+        raw["input"] = arguments_in("".join(block.arguments)) or {}
+    return Opaque(raw)

@@ -74,9 +74,9 @@ class OpenAIModel(ServiceModel):
             else:
                 yield events(answer.content.iter_any())
 
-    def reader(self) -> CompletionReader:
+    def reader(self, request: Request, *, waits: bool) -> CompletionReader:
         """What puts the events together."""
-        return CompletionReader()
+        return CompletionReader(request.tools, waits=waits)
 
     def as_error(self, failure: Exception) -> ModelError:
         """Whatever was raised on the way there and back, as one of ours."""

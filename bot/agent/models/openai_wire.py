@@ -7,41 +7,34 @@ one of them is known to take, and reading takes whatever any of them sends.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, cast
 
-from bot.agent.models import Reply, Request, StopReason, Usage
-from bot.agent.models.thinking import ThinkingFilter
+from bot.agent.models import Reply, Request, Thoughts, ToolSpec, Usage
+from bot.agent.models.output import OutputFilter
+from bot.agent.models.text_calls import own_name
 from bot.agent.models.wire import (
     GONE_PICTURE,
     NO_OUTPUT,
     OPENING,
-    UNFINISHED,
     ErrorEvent,
     Json,
     Words,
+    count,
     dump,
     listed,
-    load,
     opened,
-    whole,
+    stop_of,
+    use_of,
+    written_calls,
 )
 from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
-STOPS: Final[Mapping[str, StopReason]] = {
-    "stop": "end",
-    "eos": "end",
-    "length": "max_tokens",
-    "max_tokens": "max_tokens",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "content_filter": "refusal",
-    "model_length": "context_full",
-}
-REASONING = ("reasoning_content", "reasoning")  # where servers put what a model thinks
+REASONING = ("reasoning_content", "reasoning", "thinking")  # where servers put what a model thinks
+DETAILS = "reasoning_details"  # … and OpenRouter, with what has to come back untouched
 THOUGHT = "thought"  # the kind of our blocks that hold it, one of `THOUGHTS`
 CALL = "call"  # … and of those that hold what a server wants back with a tool call
 
@@ -85,15 +78,18 @@ _MOST: Final = re.compile(r"(?:at most |max_tokens is \[1, ?)(\d{2,9})(?: comple
 # --- to the service ------------------------------------------------------------------------------
 
 
-def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
-    """The JSON of a request.
+def body_of(
+    request: Request, max_tokens: int, dialect: Dialect, thoughts: Thoughts = "kept"
+) -> bytes:
+    """The JSON of a request; `thoughts` says which of what was thought goes back.
 
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    history, messages = opened(request, "openai", _merge)
+    earlier = partial(_merge, thoughts="never" if thoughts == "turn" else thoughts)
+    history, messages = opened(request, f"openai.{thoughts}", earlier)
     for message in request.messages[request.begins :]:
-        _merge(messages, message, thinks=True)
+        _merge(messages, message, thoughts=thoughts)
     if not messages:
         raise ModelRejected("there is nothing to answer")
     system: Json = {"role": "system", "content": request.system}
@@ -123,23 +119,20 @@ def body_of(request: Request, max_tokens: int, dialect: Dialect) -> bytes:
     return dump(body)
 
 
-def messages_of(messages: Sequence[Message], begins: int = 0) -> list[Json]:
-    """Messages as chat templates take them: a user begins, roles alternate, results are their own.
-
-    What was thought goes back only within the turn that `begins` there.
-    """
+def messages_of(messages: Sequence[Message], thoughts: Thoughts = "kept") -> list[Json]:
+    """Messages as chat templates take them: a user begins, roles alternate, results stand alone."""
     merged: list[Json] = []
-    for number, message in enumerate(messages):
-        _merge(merged, message, thinks=number >= begins)
+    for message in messages:
+        _merge(merged, message, thoughts=thoughts)
     return merged
 
 
-def _merge(merged: list[Json], message: Message, *, thinks: bool = False) -> None:
+def _merge(merged: list[Json], message: Message, *, thoughts: Thoughts) -> None:
     """Put a message behind others, or into the last of them if that is of the same side."""
     made = (
         _from_person(message.blocks)
         if message.role == "user"
-        else _from_model(message.blocks, thinks=thinks)
+        else _from_model(message.blocks, thoughts)
     )
     for raw in made:
         if not merged and raw["role"] == "assistant":
@@ -178,7 +171,7 @@ def _content(parts: list[Json]) -> str | list[Json]:
     return "\n\n".join(part["text"] for part in parts)
 
 
-def _from_model(blocks: Sequence[Block], *, thinks: bool) -> Iterator[Json]:
+def _from_model(blocks: Sequence[Block], thoughts: Thoughts) -> Iterator[Json]:
     """What the model said and called, with what its server wants back."""
     words = "".join(block.text for block in blocks if isinstance(block, Text))
     ours = [block.data for block in blocks if isinstance(block, Opaque)]
@@ -198,13 +191,19 @@ def _from_model(blocks: Sequence[Block], *, thinks: bool) -> Iterator[Json]:
     message: Json = {"role": "assistant", "content": words if words.strip() else None}
     if uses:
         message["tool_calls"] = uses
-        if thinks:
-            message |= {str(each["field"]): each["text"] for each in ours if _is_thought(each)}
+        if thoughts != "never":
+            message |= {
+                each["field"]: each.get("text") or each.get("details")
+                for each in ours
+                if _is_thought(each)
+            }
+    if thoughts == "needed" and not message.keys() & {*REASONING, DETAILS}:
+        message[REASONING[0]] = ""  # of what another model said: there is no thought of it
     yield message
 
 
 def _is_thought(data: Mapping[str, Any]) -> bool:
-    return data.get("type") == THOUGHT and data.get("field") in REASONING
+    return data.get("type") == THOUGHT and data.get("field") in {*REASONING, DETAILS}
 
 
 def _join(before: Json, after: Json) -> None:
@@ -214,7 +213,7 @@ def _join(before: Json, after: Json) -> None:
         before["content"] = "\n\n".join(texts) or None
         if calls := [*before.get("tool_calls", ()), *after.get("tool_calls", ())]:
             before["tool_calls"] = calls
-        before |= {name: after[name] for name in REASONING if name in after}
+        before |= {name: after[name] for name in (*REASONING, DETAILS) if after.get(name)}
         return
     parts = [part for each in (before, after) for part in _parts(each["content"])]
     before["content"] = _content(parts)
@@ -240,34 +239,27 @@ class _Call:
 class CompletionReader:
     """Puts the chunks of one streamed completion together. See `ReplyReader`."""
 
-    __slots__ = (
-        "_calls",
-        "_places",
-        "_said",
-        "_stop",
-        "_thinking",
-        "_thought",
-        "_thoughts",
-        "_untold",
-        "_usage",
-        "_words",
-        "done",
-        "unknown_stop",
-    )
-
-    def __init__(self) -> None:
-        self._words = Words()
-        self._thinking = ThinkingFilter()
-        self._said: list[str] = []
+    def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
+        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
+        self._tools = {spec.name: spec.schema for spec in tools}
+        self._output = OutputFilter(self._tools, waits=waits)
         self._thought: dict[str, list[str]] = {}  # by the field it came in
+        self._details: list[Json] = []
+        self._words = Words()
         self._thoughts = Words()
         self._untold: list[str] = []  # of what was thought
         self._calls: list[_Call] = []
-        self._places: dict[object, int] = {}  # of calls, by the server's number for them
+        self._places: dict[str, int] = {}  # of calls, by the server's number for them
         self._usage: Mapping[str, Any] = {}
         self._stop: str | None = None
+        self._has_deltas = False
         self.done = False
         self.unknown_stop = ""
+
+    @property
+    def replaced(self) -> bool:
+        """True when the words before the last ones were a thought."""
+        return self._output.replaced
 
     def feed(self, event: Json) -> str:
         """Take one chunk; returns the new words, often none.
@@ -276,67 +268,77 @@ class CompletionReader:
             ErrorEvent: it tells that the service failed.
             ModelBadReply: it is not what the protocol says.
         """
+        if isinstance(event, list) and event:  # Gemini wraps its errors so
+            return "".join([self.feed(each) for each in cast("list[Json]", event)])
         try:
-            if event.get("error"):
-                raise ErrorEvent(event)
-            if event.get("usage"):
-                self._usage = event["usage"]
-            choices = event.get("choices")
-            if not choices:  # of usage alone, or a sign of life
-                return ""
-            choice: Json = choices[0]
+            choices: Sequence[Json] = event.get("choices") or ()
+            choice: Json = (choices[0] if choices else None) or {}
+            if failed := _failure(event, choice):
+                raise ErrorEvent(failed)
+            if usage := event.get("usage") or choice.get("usage"):  # Kimi tells it there
+                self._usage = usage if isinstance(usage, Mapping) else {}
             self._stop = choice.get("finish_reason") or self._stop
-            # A server that does not stream sends the whole message at once.
-            delta: Json = choice.get("delta") or choice.get("message") or {}
-            for call in delta.get("tool_calls") or ():
-                self._call(call)
-            thought = [(name, piece) for name in REASONING if (piece := delta.get(name))]
-            for name, piece in thought:
-                self._thought.setdefault(name, []).append(piece)
-            for _, piece in thought[:1]:  # some send the same in both
-                self._untold.append(self._thoughts.feed(piece))
-            content = delta.get("content")
-            return self._say(_text_of(content) if content else "")
+            delta: Json = choice.get("delta") or {}
+            self._has_deltas = self._has_deltas or bool(delta)
+            # A server that does not stream sends the whole message at once, and some do so as well.
+            if not self._has_deltas:
+                delta = choice.get("message") or {}
+            return self._take(delta)
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
             raise ModelBadReply("an event of the reply is malformed") from error
 
-    def _say(self, piece: str) -> str:
-        words = self._thinking.feed(self._words.feed(piece)) if piece else ""
-        self._untold.append(self._thinking.thought())
-        if words:
-            self._said.append(words)
-        return words
+    def _take(self, delta: Json) -> str:
+        calls = delta.get("tool_calls") or ()
+        if old := delta.get("function_call"):  # as it was before there were several
+            calls = ({"index": 0, "function": old},)
+        for call in calls:
+            self._call(call)
+        words, aloud = _parts_of(delta.get("content") or delta.get("refusal"))
+        thought = [(name, piece) for name in REASONING if (piece := _words_of(delta.get(name)))]
+        thought += [("", aloud)] if aloud else []
+        details: Sequence[Json] = delta.get(DETAILS) or ()
+        for detail in details:
+            _add_detail(self._details, detail)
+        for name, piece in thought:
+            self._thought.setdefault(name, []).append(piece)
+        if not thought:
+            thought = [("", _words_of(each.get("text") or each.get("summary"))) for each in details]
+        for _, piece in thought[:1]:  # some send the same in both
+            self._untold.append(self._thoughts.feed(piece))
+        return self._output.feed(self._words.feed(words) if words else "")
 
     def _call(self, delta: Json) -> None:
-        """A piece of a tool call: some servers number them, some only name them."""
-        id_, function = delta.get("id") or "", cast("Json", delta.get("function") or {})
-        place = self._places.get(delta.get("index"))
+        """A piece of a tool call: some servers number them, some name them, some do neither."""
+        function = cast("Json", delta.get("function") or {})
+        id_, name = str(delta.get("id") or ""), str(function.get("name") or "")
+        arguments = function.get("arguments")
+        piece = arguments if isinstance(arguments, str) else dump(arguments or {}).decode()
+        index = delta.get("index")
+        place = self._places.get(str(index))
         known = self._calls[place] if place is not None else None
-        if delta.get("index") is None and self._calls and not function.get("name"):
-            known = self._calls[-1]
+        if index is None and self._calls:
+            known = self._calls[-1] if not name or (id_ and id_ == self._calls[-1].id) else None
+        if known and name and known.name and piece.startswith("{"):  # one number for all of them
+            known = None if "".join(known.arguments[-1:]).endswith("}") else known
         if known is None or (id_ and known.id and id_ != known.id):
             known = _Call()
-            self._places[delta.get("index")] = len(self._calls)
+            self._places[str(index)] = len(self._calls)
             self._calls.append(known)
-        known.id = known.id or str(id_)
-        known.name = known.name or str(function.get("name") or "")
-        if arguments := function.get("arguments"):
-            known.arguments.append(
-                arguments if isinstance(arguments, str) else dump(arguments).decode()
-            )
+        known.id = known.id or id_
+        known.name = known.name or own_name(name, self._tools)
+        if arguments:
+            known.arguments.append(piece)
         if isinstance(extra := delta.get("extra_content"), dict):
             known.extra["extra_content"] = extra
 
     def thought(self) -> str:
         """What the model thought since this was asked last."""
-        thought, self._untold = "".join(self._untold), []
+        thought, self._untold = "".join((*self._untold, self._output.thought())), []
         return thought
 
     def end(self) -> str:
         """The words that were held back until the last."""
-        if rest := self._thinking.end():
-            self._said.append(rest)
-        return rest
+        return self._output.end()
 
     @property
     def usage(self) -> Usage:
@@ -353,67 +355,87 @@ class CompletionReader:
             error = ModelBadReply("the reply broke off")
             error.again = True  # a connection ended, or a server was restarted
             raise error
-        stop = STOPS.get(self._stop or "stop")
-        if stop is None:
-            self.unknown_stop, stop = str(self._stop), "end"
-        uses = [(each, use) for each in self._calls if (use := _use(each, stop)) is not None]
+        stop, self.unknown_stop = stop_of(self._stop, calls=True)
+        uses = [
+            (call.extra, use)
+            for call in self._calls
+            if (use := use_of(call.id, call.name, "".join(call.arguments), stop))
+        ]
+        written = written_calls(self._output.calls, [use for _, use in uses], stop)
         blocks: list[Block] = []
-        if uses:  # then its server may want to have it back with the results
-            blocks += (
-                Opaque({"type": THOUGHT, "field": name, "text": "".join(pieces)})
-                for name, pieces in self._thought.items()
-            )
-        if words := "".join(self._said):
+        if uses or written:  # then its server may want to have it back with the results
+            blocks += self._kept_thoughts()
+        if words := self._output.text:
             blocks.append(Text(words))
-        for call, use in uses:
-            if call.extra:
-                blocks.append(Opaque({"type": CALL, "id": use.id, "extra": call.extra}))
+        for extra, use in uses:
+            if extra:
+                blocks.append(Opaque({"type": CALL, "id": use.id, "extra": extra}))
             blocks.append(use)
-        if uses and stop == "end":  # many servers say so of calls too
-            stop = "tool_use"
-        elif stop == "tool_use" and not uses:
-            stop = "end"
+        blocks += written
+        stop, _ = stop_of(self._stop, calls=bool(uses or written))
         return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
 
+    def _kept_thoughts(self) -> list[Opaque]:
+        if self._details:
+            return [Opaque({"type": THOUGHT, "field": DETAILS, "details": self._details})]
+        return [
+            Opaque({"type": THOUGHT, "field": name, "text": "".join(pieces)})
+            for name, pieces in self._thought.items()
+            if name
+        ]
 
-def _text_of(content: object) -> str:
-    """The words of a content, which some servers send in parts."""
-    if isinstance(content, str):
-        return content
-    parts = cast("Sequence[Mapping[str, Any]]", content)
-    return "".join(str(part["text"]) for part in parts if part.get("type") == "text")
+
+def _failure(event: Json, choice: Json) -> Json | None:
+    """What tells of a failure within a reply with status 200, as an event has it."""
+    if error := event.get("error") or choice.get("error"):
+        return {**event, "error": error}
+    is_error = "error" in {event.get("object"), event.get("type"), event.get("status")}
+    return (
+        {"error": event}
+        if not choice and (is_error or isinstance(event.get("message"), str))
+        else None
+    )
 
 
-def _use(call: _Call, stop: StopReason) -> ToolUse | None:
-    """A tool call; None when the reply was cut off within it."""
-    text = "".join(call.arguments)
-    id_ = call.id or f"call_{secrets.token_hex(6)}"
-    try:
-        arguments: object = load(text) if text.strip() else {}
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict) and call.name:
-        return ToolUse(id_, call.name, whole(cast("Json", arguments)))
-    if stop in UNFINISHED:
-        return None
-    return ToolUse(id_, call.name or "unnamed", {}, garbled=text or "no name")
+def _words_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _parts_of(content: object) -> tuple[str, str]:
+    """The words of a content and what in it was thought: some servers send it in parts."""
+    if not content or isinstance(content, str):
+        return str(content or ""), ""
+    words, thought = "", ""
+    for part in cast("Sequence[Mapping[str, Any]]", content):
+        if part.get("type") == "thinking":  # Mistral's, in parts of its own
+            thought += _parts_of(part["thinking"])[0]
+        elif part.get("type") in {"text", "output_text"}:
+            words += str(part["text"])
+    return words, thought
+
+
+def _add_detail(details: list[Json], piece: Json) -> None:
+    """Put a piece of what OpenRouter wants back behind the others, or into the last of them."""
+    last = details[-1] if details else {}
+    if any(last.get(key) != piece.get(key) for key in ("type", "index")) or not last:
+        details.append(dict(piece))
+        return
+    for key, value in piece.items():
+        is_piece = key in {"text", "summary", "data"} and isinstance(last.get(key), str)
+        if value is not None:
+            last[key] = last[key] + str(value) if is_piece else value
 
 
 def _usage(told: Mapping[str, Any]) -> Usage:
     """The tokens of a call; what was read from a cache is told within those that went in."""
     details = told.get("prompt_tokens_details")
     inner = cast("Mapping[str, Any]", details if isinstance(details, Mapping) else {})
-    read = _count(inner, "cached_tokens") or _count(told, "prompt_cache_hit_tokens")
-    written = _count(inner, "cache_write_tokens")
-    sent = _count(told, "prompt_tokens")
+    read = count(inner, "cached_tokens") or count(told, "prompt_cache_hit_tokens")
+    written = count(inner, "cache_write_tokens")
+    sent = count(told, "prompt_tokens")
     return Usage(
         input_tokens=max(0, sent - read - written),
-        output_tokens=_count(told, "completion_tokens"),
+        output_tokens=count(told, "completion_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
-
-
-def _count(told: Mapping[str, Any], name: str) -> int:
-    value = told.get(name)
-    return max(0, value) if isinstance(value, int) else 0

@@ -383,7 +383,7 @@ def _for_service(request: Request, name: str, own_name: str) -> Request:
     has_opaque = request.folding.of("opaque", request.messages[:begins], bool, _or_opaque)
     if not any(map(_has_opaque, request.messages[begins:])) and not has_opaque:
         return replace(request, model=own_name)
-    shown = tuple(_shown_to(_owner(name), message) for message in request.messages)
+    shown = tuple(_shown_to({_owner(name), name}, message) for message in request.messages)
     return replace(request, model=own_name, messages=shown)
 
 
@@ -408,19 +408,18 @@ def _owner(name: str) -> str:
     return "" if service == ANTHROPIC else service
 
 
-def _shown_to(service: str, message: Message) -> Message:
-    """A message without what only another service understands."""
-    kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service == service)
+def _shown_to(owners: Collection[str], message: Message) -> Message:
+    """A message without what only another service, or another model of it, understands."""
+    kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service in owners)
     return message if len(kept) == len(message.blocks) else replace(message, blocks=kept)
 
 
 def _owned(reply: Reply, name: str) -> Reply:
     """A reply that says who wrote it, and whose blocks say which service understands them."""
-    owner = _owner(name)
-    if not owner:
-        return replace(reply, model=name)
-    blocks = (
-        replace(block, service=owner) if isinstance(block, Opaque) else block
+    blocks = (  # what a model thought is of no use to another one
+        replace(block, service=name if block.is_thought else _owner(name))
+        if isinstance(block, Opaque)
+        else block
         for block in reply.message.blocks
     )
     message = replace(reply.message, blocks=tuple(blocks))

@@ -70,6 +70,7 @@ class ServiceModel(ABC):
         self.max_retries = max_retries
         self._loading: asyncio.Task[Connection] | None = None
         self._closed = False
+        self._thinks_first: set[str] = set()  # models that write only the end of a thought
         self.catalog = Catalog(
             self.check,
             self.fetch_names,
@@ -92,8 +93,8 @@ class ServiceModel(ABC):
         """The request, sent: for the length of an `async with` the data of the events that come."""
 
     @abstractmethod
-    def reader(self) -> ReplyReader:
-        """What puts these events together."""
+    def reader(self, request: Request, *, waits: bool) -> ReplyReader:
+        """What puts these events together; for `waits` see `OutputFilter`."""
 
     @abstractmethod
     def as_error(self, failure: Exception) -> ModelError:
@@ -141,17 +142,20 @@ class ServiceModel(ABC):
         connection = await self.connection()
         number = 0
         while True:
-            reply, has_begun = self.reader(), False
+            reply = self.reader(request, waits=request.model in self._thinks_first)
+            has_begun = False
             try:
                 async with self.opened(connection, request) as events:
                     async for data in events:
                         words = _words(reply, data)
                         _tell(request, reply, has_begun=has_begun)
-                        if words:
+                        if reply.replaced:
+                            self._thinks_first.add(request.model)
+                        if words or reply.replaced:
                             has_begun = True
-                            yield TextDelta(words)
-                if words := reply.end():
-                    yield TextDelta(words)
+                            yield TextDelta(words, anew=reply.replaced)
+                if (words := reply.end()) or reply.replaced:
+                    yield TextDelta(words, anew=reply.replaced)
                 whole = reply.reply()
             except Exception as failure:  # noqa: BLE001 - it is raised, or tried again
                 request, pause = self._again(failure, request, number, has_begun=has_begun)

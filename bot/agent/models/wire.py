@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 import orjson
 
 from bot.agent.models import Reply, Request, StopReason, Usage
-from bot.messages import Message
+from bot.messages import Message, ToolUse
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
+
+# Both APIs' words, as some servers mix them.
+STOPS: Final[Mapping[str, StopReason]] = {
+    "end_turn": "end",
+    "stop": "end",
+    "eos": "end",
+    "stop_sequence": "end",
+    "length": "max_tokens",
+    "max_tokens": "max_tokens",
+    "tool_use": "tool_use",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "pause_turn": "paused",
+    "model_length": "context_full",
+    "model_context_window_exceeded": "context_full",
+}
 
 OPENING: Final = "(Earlier messages are left out.)"  # when the history begins with the assistant
 GONE_PICTURE: Final = "(a picture that is no longer kept)"
 NO_OUTPUT: Final = "(no output)"  # services take no blank text
 # After these a tool call may be cut off.
 UNFINISHED: Final[frozenset[StopReason]] = frozenset({"max_tokens", "refusal", "context_full"})
+
+REPAIRABLE = 4_000  # characters; for what is worst to repair, twice as many take four times as long
+
+_LONGEST_END = 200  # characters in which that is looked for
+# What templates put after arguments.
+_BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|<[^<>]{1,40}[|｜]>|```)+\Z")
 
 _HIGH = ("\ud800", "\udbff")
 
@@ -27,11 +55,17 @@ class ReplyReader(Protocol):
     """Puts the events of one streamed reply together.
 
     `done` is true after the last event that counts, `unknown_stop` a reason to stop that nobody
-    here knows.
+    here knows. `replaced` is true when the words so far turned out to be no part of the reply: it
+    begins with what `feed` or `end` returned last.
     """
 
     done: bool
     unknown_stop: str
+
+    @property
+    def replaced(self) -> bool:
+        """See above."""
+        ...
 
     def feed(self, event: Json) -> str:
         """Take one event; returns the new words, often none.
@@ -70,6 +104,15 @@ class ErrorEvent(Exception):
     def __init__(self, event: Json) -> None:
         super().__init__("an event of the reply tells of a failure")
         self.event = event
+
+
+@dataclass(frozen=True, slots=True)
+class TextCall:
+    """A call of an offered tool; `garbled` is what stands in place of arguments that are none."""
+
+    name: str
+    input: Json
+    garbled: str = ""
 
 
 class Words:
@@ -139,6 +182,80 @@ def load(text: str | bytes) -> Any:
         if "\\ud" not in words and "\\uD" not in words:
             raise
         return json.loads(words)
+
+
+def stop_of(said: str | None, *, calls: bool) -> tuple[StopReason, str]:
+    """Why a reply ended, and the reason itself if nobody here knows it.
+
+    Many servers say of calls that they ended like any reply, and some the other way round.
+    """
+    stop = STOPS.get(said or "stop")
+    unknown = "" if stop else str(said)
+    if calls and stop in {None, "end", "paused"}:
+        return "tool_use", unknown
+    return ("end" if stop in {None, "tool_use"} and not calls else stop or "end"), unknown
+
+
+def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse | None:
+    """A tool call; None when the reply was cut off within it."""
+    id_ = str(id_ or f"call_{secrets.token_hex(6)}")
+    found = None if stop in UNFINISHED else arguments_in(arguments)
+    if stop in UNFINISHED:
+        with suppress(ValueError):
+            found = load(arguments or "{}")
+    if isinstance(found, dict) and name:
+        return ToolUse(id_, name, whole(cast("Json", found)))
+    if stop in UNFINISHED:
+        return None
+    return ToolUse(id_, name or "unnamed", {}, garbled=arguments or "no name")
+
+
+def written_calls(
+    calls: Sequence[TextCall], others: Sequence[ToolUse], stop: StopReason
+) -> list[ToolUse]:
+    """The calls that were written as text, without those that came in another way as well."""
+    known = [(use.name, use.input) for use in others]
+    return [
+        ToolUse(f"call_{secrets.token_hex(6)}", call.name, call.input, call.garbled)
+        for call in calls
+        if (call.name, call.input) not in known and not (call.garbled and stop in UNFINISHED)
+    ]
+
+
+def count(told: Mapping[str, Any], name: str) -> int:
+    """A number of tokens, which some servers tell as a text; 0 for what is none."""
+    value: object = told.get(name)
+    try:
+        return max(0, int(value)) if isinstance(value, int | float | str) else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def arguments_in(text: str) -> Json | None:
+    """The arguments of a tool call, repaired when they are broken; None when they are no object.
+
+    What ends in the middle is not repaired: nobody knows what would have followed.
+    """
+    value: object = None
+    try:
+        value = load(text) if text.strip() else {}
+        if isinstance(value, str):  # JSON within JSON
+            value = load(value)
+    except (ValueError, RecursionError):
+        bare = text.strip() if len(text) <= REPAIRABLE else ""
+        bare = bare[:-_LONGEST_END] + _BEHIND.sub("", bare[-_LONGEST_END:])
+        if bare and bare[0] in '{["' and bare[-1] in "}]\"'":
+            value = _repaired(bare)
+    return whole(cast("Json", value)) if isinstance(value, dict) else None
+
+
+def _repaired(text: str) -> object:
+    from json_repair import repair_json  # noqa: PLC0415 - seldom needed
+
+    try:
+        return repair_json(text, return_objects=True, skip_json_loads=True) or None
+    except (ValueError, RecursionError):  # nested too deep
+        return None
 
 
 def whole(value: Any) -> Any:
