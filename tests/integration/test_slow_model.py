@@ -20,6 +20,7 @@ from bot.testing import ScriptedModel
 from tests.fakes.brain import LONG, SUMMARY, Brain, query, says, settled, writing
 from tests.support import Engine, FakeClock, running, until
 
+pytestmark = pytest.mark.usefixtures("believes_every_figure")
 WANDA = "Ada keeps a boat called Wanda."
 BOAT = f"{WANDA} {LONG}"
 MARKS = "SELECT value FROM meta WHERE key LIKE 'unsaved:%'"
