@@ -13,6 +13,7 @@ from datetime import datetime, tzinfo
 import structlog
 
 from bot.agent.models import Writer
+from bot.agent.models.slots import PUT_OFF
 from bot.agent.models.speed import ANSWER, time_limit
 from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
@@ -49,7 +50,6 @@ from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
 MAX_STEPS = 5
-PUT_OFF = 20  # times that saving waits again at once when a person needed the model
 SMALL_SHARE = 0.3  # the same of a small one
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window

@@ -8,7 +8,7 @@ nothing is changed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ import structlog
 
 from bot.agent.limits import ModelLimits
 from bot.agent.models import Request, TextDelta
+from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
@@ -25,7 +26,7 @@ from bot.clock import Clock, moment
 from bot.config import OFFLINE, Config, NightConfig
 from bot.context import tokens
 from bot.delivery.outbox import Extra
-from bot.errors import ConfidantError, ModelPutOff, StorageError, ToolError
+from bot.errors import ModelBadReply, ModelError, ModelTimeout, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -46,10 +47,11 @@ from bot.storage import Database, Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSessions
+from bot.upkeep.flush import why_of
 
 MOST_TOKENS: Final = 2_000  # of an answer
 SECONDS: Final = 120.0  # for it
-PUT_OFF: Final = 20  # times that it is asked again because a person needed the model
+TRIES: Final = 3  # looks in which a model may fail until the rules do without it
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +65,10 @@ class NightModel:
         self._clock = clock
 
     async def propose(self, session: Session, conversation: Conversation, listed: str) -> str:
-        """What a model answers to some entries; empty when it fails, or is the offline one.
+        """What a model answers to some entries; empty when it is the offline one.
 
         Raises:
+            ModelError: it failed.
             StorageError: what it used could not be counted.
         """
         meter = Meter()
@@ -80,11 +83,9 @@ class NightModel:
 
         async with self._sessions.allowance.chore(conversation):
             async with self._committer.counting(self._clock, spent):
-                reply = ""
-                for _ in range(PUT_OFF):
-                    with suppress(ModelPutOff):  # a person needed the model: wait for a place again
-                        reply = await _asked(limits, conversation.language, listed, meter)
-                        break
+                reply = await when_free(
+                    lambda: _asked(limits, conversation.language, listed, meter)
+                )
             await self._committer.count(self._clock(), spent())
         return reply
 
@@ -115,10 +116,10 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
                     return event.message.text
     except BaseException as error:
         meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
-        if isinstance(error, ModelPutOff) or not isinstance(error, (ConfidantError, TimeoutError)):
-            raise
-        log.warning("memory.night_model_failed", error=type(error).__name__)
-    return ""
+        if isinstance(error, TimeoutError):
+            raise ModelTimeout from error
+        raise
+    raise ModelBadReply
 
 
 LOOK_SECONDS: Final = 1_200.0
@@ -203,8 +204,12 @@ class Nights:
         due = _due(known, now, self._config.hour)
         if due == "look":
             propose = partial(self._model.propose, chat.session, chat.conversation)
-            asks = propose if self._config.mode == "model" else None
-            await self.keeper.look(view, now.date(), self._config.most, asks)
+            asks = propose if self._config.mode == "model" and known.tries < TRIES else None
+            try:
+                await self.keeper.look(view, now.date(), self._config.most, asks)
+            except ModelError as error:
+                log.warning("memory.night_model_failed", error=type(error).__name__)
+                await self.keeper.failed(view, why_of(error))
         elif due == "skip":
             await self.keeper.skip(view, now.date())
 
