@@ -58,6 +58,32 @@ class Meter:
         """Add what was used elsewhere."""
         self.used = added(self.used, used)
 
+    async def ask(self, model: Writer, request: Request) -> Reply:
+        """The reply to a request, in which `tokens` says how much is sent.
+
+        Raises:
+            ModelError: the model could not answer.
+        """
+        heard = replace(request, on_usage=self.hear, on_asked=self.asks)
+        reply: Reply | None = None
+        written: list[str] = []
+        self.asks(request.model)
+        try:
+            async with aclosing(model.stream(heard)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        written.append(event.text)
+                    else:
+                        reply = event
+        except BaseException as error:
+            wrote = tokens.estimate("".join(written))
+            self.broke_off(error, sent=request.tokens, written=wrote)
+            raise
+        if reply is None:
+            raise ModelBadReply
+        self.replied(reply)
+        return reply
+
     def asks(self, model: str) -> None:
         """A call of this model begins, or, empty, of the same once more."""
         self._asked, self._told = model or self._asked, Usage()
@@ -299,7 +325,7 @@ class Turn:
         self._meter = meter or Meter()
         self._context_tokens = 0
         self._model = ""
-        self._used = request.used + self._weight(request.messages)
+        self._used: int = request.used + self._weight(request.messages)
         self._silent = False
         self._exhausted = False
         self._asked: ToolUse | None = None

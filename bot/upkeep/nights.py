@@ -8,7 +8,6 @@ nothing is changed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Final
 import structlog
 
 from bot.agent.limits import ModelLimits
-from bot.agent.models import Request, TextDelta
+from bot.agent.models import Request
 from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
@@ -26,7 +25,7 @@ from bot.clock import Clock, moment
 from bot.config import OFFLINE, Config, NightConfig
 from bot.context import tokens
 from bot.delivery.outbox import Extra
-from bot.errors import ModelBadReply, ModelError, ModelTimeout, StorageError, ToolError
+from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -99,27 +98,13 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
         max_tokens=MOST_TOKENS,
         language=language,
         purpose="night",
-        on_usage=meter.hear,
-        on_asked=meter.asks,
         tokens=sent,
     )
-    seconds = limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)
-    meter.asks(limits.name)
-    written: list[str] = []
     try:
-        async with time_limit(seconds), aclosing(limits.model.stream(request)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    written.append(event.text)
-                else:
-                    meter.replied(event)
-                    return event.message.text
-    except BaseException as error:
-        meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
-        if isinstance(error, TimeoutError):
-            raise ModelTimeout from error
-        raise
-    raise ModelBadReply
+        async with time_limit(limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)):
+            return (await meter.ask(limits.model, request)).message.text
+    except TimeoutError as error:
+        raise ModelTimeout from error
 
 
 LOOK_SECONDS: Final = 1_200.0

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.models import Reply, Request, TextDelta, Writer
+from bot.agent.models import Reply, Request, Writer
 from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
@@ -24,7 +23,6 @@ from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
     LimitReached,
-    ModelBadReply,
     ModelContextFull,
     ModelError,
     ModelPutOff,
@@ -261,29 +259,10 @@ class _Work:
             language=asked.language,
             purpose="summary",
             said=tuple(material),
-            on_usage=asked.meter.hear,
-            on_asked=asked.meter.asks,
             tokens=tokens.estimate(_SYSTEM) + tokens.estimate(prompt),
             is_awaited=asked.last_resort,
         )
-        asked.meter.asks(asked.model_name)
-        reply: Reply | None = None
-        written: list[str] = []
-        try:
-            async with aclosing(asked.model.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, TextDelta):
-                        written.append(event.text)
-                    else:
-                        reply = event
-        except BaseException as error:
-            sent = tokens.estimate(_SYSTEM) + tokens.estimate(prompt)
-            wrote = tokens.estimate("".join(written))
-            asked.meter.broke_off(error, sent=sent, written=wrote)
-            raise
-        if reply is None:
-            raise ModelBadReply
-        asked.meter.replied(reply)
+        reply = await asked.meter.ask(asked.model, request)
         if reply.stop == "context_full":
             raise ModelContextFull
         if reply.stop == "refusal":
