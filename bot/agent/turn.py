@@ -59,6 +59,38 @@ class Meter:
         """Add what was used elsewhere."""
         self.used = added(self.used, used)
 
+    async def ask(self, model: Writer, request: Request) -> Reply:
+        """The whole reply to a request that no person sees; it counts, also when it fails.
+
+        Raises:
+            ModelError: the model cannot, refuses, or has no room for it.
+        """
+        said = (message.text for message in request.messages)
+        sent = tokens.estimate(request.system) + sum(map(tokens.estimate, said))
+        heard = replace(request, on_usage=self.hear, on_asked=self.asks, tokens=sent)
+        reply: Reply | None = None
+        written: list[str] = []
+        self.asks(request.model)
+        try:
+            async with aclosing(model.stream(heard)) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        written.append(event.text)
+                    else:
+                        reply = event
+        except BaseException as error:
+            wrote = tokens.estimate("".join(written))
+            self.broke_off(error, sent=sent, written=wrote)
+            raise
+        if reply is None:
+            raise ModelBadReply
+        self.replied(reply)
+        if reply.stop == "context_full":
+            raise ModelContextFull
+        if reply.stop == "refusal":
+            raise ModelRefused
+        return reply
+
     def asks(self, model: str) -> None:
         """A call of this model begins, or, empty, of the same once more."""
         self._asked, self._told = model or self._asked, Usage()

@@ -18,6 +18,7 @@ from bot.context.report import grouped
 from bot.delivery import outbox
 from bot.i18n import text
 from bot.identity import ConversationResolver
+from bot.memory.night import record
 from bot.money import counts, limits, prices
 from bot.money.allowance import Allowance
 from bot.money.limits import Period, period
@@ -151,9 +152,13 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
-    """What is told of the caller's conversations that could not be saved to memory so far."""
+    """What is told of conversations that could not be saved so far, and of a night that failed."""
     found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
-    return [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
+    lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
+    if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
+        because = text(call.language, f"unsaved.why.{why}")
+        lines.append(text(call.language, "unsaved.night", why=because))
+    return lines
 
 
 def _notices(call: Call, session: Session, *, by_default: bool) -> str:

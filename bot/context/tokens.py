@@ -179,20 +179,18 @@ def _parse(raw: bytes) -> dict[bytes, int]:
     return {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
 
 
-MOST_OFF = 3  # times as much as was estimated; a relay that reports more counts wrongly
-
-
-def is_plausible(reported: int, estimated: int) -> bool:
-    """True for a reported number of tokens that what was sent may well come to."""
-    return reported <= MOST_OFF * max(estimated, LEAST)
-
-
-LOW, HIGH = 0.5, 3.0  # what is further off was not the same request
+LOW, HIGH = 0.5, 3.0  # times an estimate: what is reported beyond that was counted wrongly
 LEAST = 200  # tokens; in fewer, what a service adds to every request would count too much
 START = 2_000  # tokens that an estimate is believed for before anything was reported
 SAMPLE_CAP = 20_000  # tokens that one report can count for
 MEMORY_CAP = 60_000  # tokens that all reports before it count for
 MOST_MODELS = 64
+
+
+def is_plausible(reported: int, estimated: int) -> bool:
+    """True for a reported number of tokens that what was sent may well come to."""
+    return reported <= HIGH * max(estimated, LEAST)
+
 
 _Factor = Annotated[float, Field(ge=LOW, le=HIGH)]
 _Seen = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -14,11 +14,9 @@ from pydantic import TypeAdapter
 
 from bot.sessions import store
 from bot.sessions.store import Session
-from bot.storage import Transaction
-from bot.storage.meta import keep
+from bot.storage import Transaction, meta
 
 PREFIX: Final = "unsaved:"
-END: Final = "unsaved;"  # the first text that sorts behind all of them
 MINUTE_MS: Final = 60_000
 PAUSES_MS: Final = tuple(n * MINUTE_MS for n in (1, 5, 30, 120, 480))  # before each next try
 GRACE_MS: Final = 15 * MINUTE_MS  # in which whoever ended a conversation saves it
@@ -53,19 +51,19 @@ _READ: Final = TypeAdapter(Unsaved)
 
 def get(tx: Transaction, session_id: str) -> Unsaved | None:
     """What is left to do for a session; None for nothing."""
-    rows = tx.execute("SELECT value FROM meta WHERE key = ?", (PREFIX + session_id,))
-    return _READ.validate_json(str(rows[0][0])) if rows else None
+    found = meta.text_of(tx, PREFIX + session_id)
+    return _READ.validate_json(found) if found is not None else None
 
 
 def mark(tx: Transaction, session_id: str, now: int, left: Unsaved | None = None) -> None:
     """Note what is left to do; without more, that it has just ended."""
     found = left or Unsaved(at=now + GRACE_MS)
-    keep(tx, PREFIX + session_id, _READ.dump_json(found).decode(), now)
+    meta.keep(tx, PREFIX + session_id, _READ.dump_json(found).decode(), now)
 
 
 def drop(tx: Transaction, session_id: str) -> None:
     """Nothing is left to do."""
-    tx.execute("DELETE FROM meta WHERE key = ?", (PREFIX + session_id,))
+    meta.drop(tx, PREFIX + session_id)
 
 
 def due(tx: Transaction, now: int, *, interrupted: bool = False) -> list[str]:
@@ -96,7 +94,4 @@ def again(tx: Transaction, keys: Sequence[str], now: int) -> int:
 
 
 def _all(tx: Transaction) -> list[tuple[str, Unsaved]]:
-    rows = tx.execute(
-        "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key", (PREFIX, END)
-    )
-    return [(str(key)[len(PREFIX) :], _READ.validate_json(str(value))) for key, value in rows]
+    return [(id_, _READ.validate_json(text)) for id_, text in meta.under(tx, PREFIX).items()]

@@ -52,9 +52,11 @@ def text_of(tx: Transaction, key: str) -> str | None:
 
 def under(tx: Transaction, prefix: str) -> dict[str, str]:
     """The texts of all keys with a prefix, by what follows it, in the order of the keys."""
-    size, begins = len(prefix), "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?"
-    rows = tx.execute(f"{begins} ORDER BY key", (size, prefix))
-    return {key[size:]: text for key, text in rows}
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # the first text that sorts behind all of them
+    rows = tx.execute(
+        "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDER BY key", (prefix, end)
+    )
+    return {key.removeprefix(prefix): text for key, text in rows}
 
 
 def drop(tx: Transaction, key: str) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
-from bot.agent.models import Purpose, Reply, Request, TextDelta, Usage, Writer
+from bot.agent.models import Purpose, Usage
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
 from bot.agent.turn import Meter
 from bot.channel import Activity
-from bot.context import budget, tokens
+from bot.context import budget
 from bot.context.budget import Budget
 from bot.delivery.live import LiveSigns
-from bot.errors import ModelBadReply, ModelContextFull, ModelRefused
 from bot.identity import Conversation, ConversationResolver
 from bot.money.allowance import Allowance, CappedModel
 from bot.money.counts import Spent
@@ -158,39 +157,6 @@ class ActiveSessions:
             conversation=self.resolver.renewed(active.conversation),
             limits=await self.limits.of(cached.session.model),
         )
-
-
-async def replied(model: Writer, request: Request, meter: Meter) -> Reply:
-    """The whole reply to a request that no person sees; what it used counts, also when it fails.
-
-    Raises:
-        ModelError: the model cannot, refuses, or has no room for it.
-    """
-    sent = tokens.estimate(request.system) + sum(
-        tokens.estimate(message.text) for message in request.messages
-    )
-    asked = replace(request, on_usage=meter.hear, on_asked=meter.asks, tokens=sent)
-    meter.asks(request.model)
-    reply: Reply | None = None
-    written: list[str] = []
-    try:
-        async with aclosing(model.stream(asked)) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    written.append(event.text)
-                else:
-                    reply = event
-    except BaseException as error:
-        meter.broke_off(error, sent=sent, written=tokens.estimate("".join(written)))
-        raise
-    if reply is None:
-        raise ModelBadReply
-    meter.replied(reply)
-    if reply.stop == "context_full":
-        raise ModelContextFull
-    if reply.stop == "refusal":
-        raise ModelRefused
-    return reply
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from itertools import accumulate, chain, count
 import structlog
 
 from bot.agent.models import Request, Writer
+from bot.agent.models.slots import PUT_OFF
 from bot.agent.models.speed import ANSWER, time_limit
 from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
@@ -68,9 +69,8 @@ from bot.sessions.store import Session
 from bot.sessions.unsaved import Unsaved
 from bot.tool_results import Quoted
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.active_session import ActiveSession, ActiveSessions, replied, shown
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
-PUT_OFF = 20  # times that saving waits again at once when a person needed the model
 WINDOW_SHARE = 0.6  # of the window that is shown of the conversation at a time …
 SMALL_SHARE = 0.3  # … and of a small one
 RULES_SHARE = 0.5  # characters of AGENTS.md for each token of the window
@@ -293,7 +293,7 @@ class Flusher:
         system = _SYSTEM.format(
             now=saving.context.now, wishes=_WISHES.format(wishes=wishes) if wishes else ""
         )
-        reply = await replied(
+        reply = await request.meter.ask(
             request.model,
             Request(
                 model=request.model_name,
@@ -305,7 +305,6 @@ class Flusher:
                 said=said,
                 deadline=asyncio.get_running_loop().time() + request.timeout,
             ),
-            request.meter,
         )
         whole = reply.message.text
         # What was cut off in the middle is no decision.

@@ -8,7 +8,6 @@ nothing is changed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -18,6 +17,7 @@ import structlog
 
 from bot.agent.limits import ModelLimits
 from bot.agent.models import Request
+from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
@@ -25,7 +25,7 @@ from bot.clock import Clock, moment
 from bot.config import OFFLINE, Config, NightConfig
 from bot.context import tokens
 from bot.delivery.outbox import Extra
-from bot.errors import ConfidantError, ModelPutOff, StorageError, ToolError
+from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -45,11 +45,12 @@ from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.active_session import ActiveSessions, replied
+from bot.upkeep.active_session import ActiveSessions
+from bot.upkeep.flush import why_of
 
 MOST_TOKENS: Final = 2_000  # of an answer
 SECONDS: Final = 120.0  # for it
-PUT_OFF: Final = 20  # times that it is asked again because a person needed the model
+TRIES: Final = 3  # looks in which a model may fail until the rules do without it
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +64,10 @@ class NightModel:
         self._clock = clock
 
     async def propose(self, session: Session, conversation: Conversation, listed: str) -> str:
-        """What a model answers to some entries; empty when it fails, or is the offline one.
+        """What a model answers to some entries; empty when it is the offline one.
 
         Raises:
+            ModelError: it failed.
             StorageError: what it used could not be counted.
         """
         meter = Meter()
@@ -80,17 +82,14 @@ class NightModel:
 
         async with self._sessions.allowance.chore(conversation):
             async with self._committer.counting(self._clock, spent):
-                reply = ""
-                for _ in range(PUT_OFF):
-                    with suppress(ModelPutOff):  # a person needed the model: wait for a place again
-                        reply = await _asked(limits, conversation.language, listed, meter)
-                        break
+                reply = await when_free(
+                    lambda: _asked(limits, conversation.language, listed, meter)
+                )
             await self._committer.count(self._clock(), spent())
         return reply
 
 
 async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
-    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
     request = Request(
         model=limits.name,
         system=SYSTEM,
@@ -99,15 +98,12 @@ async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) 
         language=language,
         purpose="night",
     )
-    seconds = limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)
+    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
     try:
-        async with time_limit(seconds):
-            return (await replied(limits.model, request, meter)).message.text
-    except ModelPutOff:
-        raise
-    except (ConfidantError, TimeoutError) as error:
-        log.warning("memory.night_model_failed", error=type(error).__name__)
-    return ""
+        async with time_limit(limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)):
+            return (await meter.ask(limits.model, request)).message.text
+    except TimeoutError as error:
+        raise ModelTimeout from error
 
 
 LOOK_SECONDS: Final = 1_200.0
@@ -192,8 +188,12 @@ class Nights:
         due = _due(known, now, self._config.hour)
         if due == "look":
             propose = partial(self._model.propose, chat.session, chat.conversation)
-            asks = propose if self._config.mode == "model" else None
-            await self.keeper.look(view, now.date(), self._config.most, asks)
+            asks = propose if self._config.mode == "model" and known.tries < TRIES else None
+            try:
+                await self.keeper.look(view, now.date(), self._config.most, asks)
+            except ModelError as error:
+                log.warning("memory.night_model_failed", error=type(error).__name__)
+                await self.keeper.failed(view, why_of(error))
         elif due == "skip":
             await self.keeper.skip(view, now.date())
 

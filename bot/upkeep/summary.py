@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
 
 from bot.agent.models import Reply, Request, Writer
+from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
@@ -28,13 +28,11 @@ from bot.errors import (
     ModelTooLarge,
 )
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.upkeep.active_session import replied
 
 SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
 LEAST_TOKENS = 100
 LEAST_WORDS = 4  # tokens; what is shorter says nothing
-PUT_OFF = 20  # times that it is begun again because a person needed the model
 ROOM = 2  # how much longer a reply may be than it was asked to be
 WORDS_PER_TOKEN = 0.7
 SHRINKS = (1.0, 0.5, 0.25)  # of the parts, when the model's service finds them too large
@@ -129,10 +127,10 @@ class Summariser:
         Raises:
             CompactionFailed: there is none, for whatever reason; nothing is half done.
         """
-        for _ in range(PUT_OFF):
-            with suppress(ModelPutOff):  # a person needed the model: wait for a place again
-                return await self._summary(request)
-        raise CompactionFailed("the model was needed for others each time")
+        try:
+            return await when_free(lambda: self._summary(request))
+        except ModelPutOff as error:
+            raise CompactionFailed("the model was needed for others each time") from error
 
     async def _summary(self, request: SummaryRequest) -> Summary:
         try:
@@ -261,7 +259,7 @@ class _Work:
             said=tuple(material),
             is_awaited=asked.last_resort,
         )
-        return await replied(asked.model, request, asked.meter)
+        return await asked.meter.ask(asked.model, request)
 
 
 def _fault(reply: Reply, text: str, material: str) -> str:

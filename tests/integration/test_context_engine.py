@@ -28,6 +28,7 @@ from tests.fakes.time_limits import TimeIsUp
 from tests.support import Engine, running, until
 
 FLUSH_FROM, FULL, HARD = 176_000, 180_000, 191_808  # of a window of 200 000
+pytestmark = pytest.mark.usefixtures("believes_every_figure")
 PLAIN = Capabilities(max_length=4000)
 ADA = f"people/{folder_name('memory:ada')}"
 

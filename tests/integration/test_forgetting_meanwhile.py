@@ -21,6 +21,7 @@ from bot.unit_of_work import Committer
 from tests.fakes.brain import Brain, Reply, added, current, query, says, settled
 from tests.support import Engine, running, until
 
+pytestmark = pytest.mark.usefixtures("believes_every_figure")
 FLUSH_FROM = 176_000  # of a window of 200 000
 CODE = "xyzzy-42"
 

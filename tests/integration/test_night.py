@@ -29,6 +29,7 @@ from bot.sessions.erasing import NIGHT as NIGHT_KEPT
 from bot.storage import Row, Transaction
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import ScriptedModel
+from bot.upkeep.nights import TRIES
 from tests.fakes.pair import pair
 from tests.integration.test_memory_engine import ADA, EVE, TODAY, recalled, space_of, write, writing
 from tests.integration.test_memory_pages import house, query
@@ -328,7 +329,8 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
 
 async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path):
     clock = FakeClock(NIGHT)
-    answers: list[str | Exception] = ['{"same": [2, 3]}', ModelOverloaded(), "no idea"]
+    failures = [ModelOverloaded() for _ in range(TRIES)]
+    answers: list[str | Exception] = ['{"same": [2, 3]}', *failures, "no idea"]
 
     def script(request: Request) -> Any:
         return answers.pop(0) if request.purpose == "night" else "All right."
@@ -360,17 +362,23 @@ async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tm
             lambda tx: tx.execute("SELECT purpose, runs FROM usage_counts WHERE purpose = 'night'")
         )
         assert rows == [("night", 1)]
-        # One that fails, or answers rubbish, leaves the rules to it.
-        for place in ("Rome", "Oslo"):
+        # One that fails is asked again and then told of; or it answers rubbish: the rules are left.
+        kiel = tmp_path / "workspace/memory/2026-11-01.md"
+        for place, fails in (("Rome", True), ("Oslo", False)):
             clock.advance(hours=6)
             await look(engine)
             clock.advance(hours=18)
             day = f"{datetime.fromtimestamp(clock.now / 1000, UTC):%Y-%m-%d}"
             put(tmp_path, {f"memory/{day}.md": f"- I moved to {place}\n"})
+            for left in reversed(range(TRIES if fails else 0)):
+                await look(engine)
+                assert len(answers) == left + 1
+                assert "~~I moved to Kiel~~" not in kiel.read_text()
             await look(engine)
+            assert "~~I moved to Kiel~~" in kiel.read_text()
+            said = await engine.ask("/status")
+            assert ("could not help to tidy your notes" in said) is fails
         assert not answers
-        kiel = (tmp_path / "workspace/memory/2026-11-01.md").read_text()
-        assert "~~I moved to Kiel~~" in kiel
 
 
 async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_back(

@@ -248,6 +248,7 @@ async def test_the_model_is_told_to_cite_memory_as_configured(tmp_path):
     assert systems[0] != systems[1]
 
 
+@pytest.mark.usefixtures("believes_every_figure")
 async def test_a_conversation_is_told_of_at_the_configured_levels(tmp_path):
     async with begun(tmp_path, Brain(), notice_percent=[30]) as engine:
         await talk(engine, 1)

@@ -656,14 +656,14 @@ def using(tokens: int) -> ScriptedModel:
 
 
 async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands(tmp_path):
-    async with whole_page(tmp_path, model=using(30_000)) as page, aiohttp.ClientSession() as client:
+    async with whole_page(tmp_path, model=using(5_000)) as page, aiohttp.ClientSession() as client:
         url, origin = f"{page.url}context", {"Origin": page.url.rstrip("/")}
         async with client.get(url) as answer:
             assert "Nothing was said here yet" in await answer.text()
         await page.chat("my words are mine")
         async with client.get(url) as answer:
             shown = await answer.text()
-        assert "% full: 30\u202f010 of " in shown
+        assert "% full: 5\u202f010 of " in shown
         assert 'aria-label="' in shown
         assert re.search(r"<title>everything else: [\d\u202f]+</title>", shown)
         assert '<th scope="row">what we said</th>' in shown

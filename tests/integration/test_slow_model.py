@@ -31,6 +31,7 @@ from tests.fakes.brain import (
 )
 from tests.support import Engine, FakeClock, running, until
 
+pytestmark = pytest.mark.usefixtures("believes_every_figure")
 WANDA = "Ada keeps a boat called Wanda."
 BOAT = f"{WANDA} {LONG}"
 MARKS = "SELECT value FROM meta WHERE key LIKE 'unsaved:%'"

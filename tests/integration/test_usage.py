@@ -130,6 +130,7 @@ async def test_a_saving_or_a_summary_that_ends_with_the_program_counts(tmp_path,
     assert tokens[0] > 0
 
 
+@pytest.mark.usefixtures("believes_every_figure")
 async def test_saving_and_summaries_count_apart(tmp_path):
     brain = Brain(
         flush=lambda request: _with(writing("Ada likes boats.")(request), Usage(11, 1)),

@@ -204,6 +204,43 @@ async def test_what_was_found_out_outlasts_another_configuration_that_does_not_s
     assert here.limit == 0
 
 
+async def test_a_service_that_is_too_busy_takes_no_more_at_once_for_a_while(monkeypatch):
+    log: list[str] = []
+    here = Slots()
+    places = [Place(here, name, log) for name in "abc"]
+    await settle()
+    assert places[2].call is not None
+    assert here.refused(places[2].call)
+    await end(places[2])
+    fourth = Place(here, "d", log)
+    await settle()
+    assert (here.limit, log) == (2, ["a", "b", "c"])
+    places[0].leave.set()
+    await settle()
+    assert log[-1] == "d"
+    monkeypatch.setattr(slots, "LASTS", -1.0)
+    assert fourth.call is not None
+    assert here.refused(fourth.call)
+    fifth = Place(here, "e", log)
+    await settle()
+    assert (here.limit, log[-1]) == (0, "e")  # it may take more again
+    await end(places[1], fourth, fifth)
+
+
+async def test_one_that_is_too_busy_although_nothing_else_was_asked_teaches_nothing():
+    log: list[str] = []
+    for here in (Slots(), Slots(2)):
+        first = Place(here, "a", log)
+        await settle()
+        assert first.call is not None
+        assert not here.refused(first.call)
+        second = Place(here, "b", log)
+        await settle()
+        assert second.call is not None
+        assert here.refused(second.call) is (here.limit == 1)
+        await end(first, second)
+
+
 @settings(deadline=None)
 @given(
     limit=st.integers(1, 3),

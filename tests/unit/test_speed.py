@@ -15,7 +15,7 @@ from bot.agent.models import Reply, Request, TextDelta, Usage, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import LONGEST, MARGIN, Speed, Stopwatch, standing_still, time_limit
 from bot.config import ModelsConfig
-from bot.errors import ModelPutOff, ModelTimeout
+from bot.errors import ModelOverloaded, ModelPutOff, ModelTimeout
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 
@@ -64,6 +64,15 @@ def test_what_is_thought_out_of_sight_is_no_slow_reading():
     usage = Usage(1_000, 2_000)
     assert timed(60.0, 2.0, usage, words=40) == Speed()
     assert timed(60.0, 50.0, usage, words=40, thought=True) == Speed(1_000 / 60, 40)
+
+
+def test_a_figure_that_cannot_be_teaches_nothing():
+    clock = Hand()
+    watch = Stopwatch(clock)
+    clock.now += 10
+    watch.hear(1)
+    assert watch.whole(Speed(), Usage(9_000, 1), 2_000) == Speed()
+    assert watch.whole(Speed(), Usage(3_000, 1), 2_000) == Speed(300)
 
 
 def test_a_call_that_is_sent_once_more_counts_from_then_on():
@@ -255,3 +264,29 @@ async def test_a_service_with_one_lane_is_sent_one_request_at_a_time():
     service.gate.set()
     await asyncio.gather(*both)
     assert len(service.requests) == 2
+
+
+async def test_whoever_a_busy_service_refuses_is_answered_as_soon_as_it_is_free():
+    service = Paced()
+    service.gate = asyncio.Event()
+    running = 0
+
+    async def single(request):
+        nonlocal running
+        service.requests.append(request)
+        if running:
+            raise ModelOverloaded
+        running += 1
+        await service.gate.wait()
+        running -= 1
+        yield Reply(Message("assistant", (Text("Yes."),)), "end")
+
+    service.stream = single
+    models = models_of(service, base_url="http://127.0.0.1:1/v1")
+    both = [asyncio.create_task(asked(models)) for _ in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(service.requests) == 2
+    service.gate.set()
+    await asyncio.gather(*both)
+    assert len(service.requests) == 3

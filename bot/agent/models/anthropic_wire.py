@@ -24,6 +24,7 @@ from bot.agent.models.wire import (
     arguments_in,
     count,
     dump,
+    last_stop,
     listed,
     opened,
     stop_of,
@@ -280,11 +281,7 @@ class Accumulator:
         Raises:
             ModelBadReply: the stream ended too early.
         """
-        if self._stop is None and not self.done:
-            error = ModelBadReply("the reply broke off")
-            error.again = True  # a connection ended, or a server was restarted
-            raise error
-        stop, self.unknown_stop = stop_of(self._stop, calls=True)
+        stop, self.unknown_stop = last_stop(self._stop, done=self.done)
         blocks: list[Block] = []
         calls: list[TextCall] = []
         for block in self._blocks:

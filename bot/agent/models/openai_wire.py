@@ -24,6 +24,7 @@ from bot.agent.models.wire import (
     Words,
     count,
     dump,
+    last_stop,
     listed,
     opened,
     stop_of,
@@ -308,11 +309,7 @@ class CompletionReader:
         Raises:
             ModelBadReply: the stream ended too early.
         """
-        if self._stop is None and not self.done:
-            error = ModelBadReply("the reply broke off")
-            error.again = True  # a connection ended, or a server was restarted
-            raise error
-        stop, self.unknown_stop = stop_of(self._stop, calls=True)
+        stop, self.unknown_stop = last_stop(self._stop, done=self.done)
         uses = [
             (call.extra, use)
             for call in self._calls

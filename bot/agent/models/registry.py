@@ -35,6 +35,7 @@ from bot.errors import (
     ModelError,
     ModelFailed,
     ModelNotFound,
+    ModelOverloaded,
     ModelRateLimited,
     ModelTimeout,
     ModelUnreachable,
@@ -202,22 +203,34 @@ class Models:
         if service not in self._slots:
             self._slots[service] = Slots(self._lanes(service))
         slots, watch = self._slots[service], Stopwatch(self._now)
+        is_busy = False
         async with slots.taken(chore=is_chore(request)) as call:
             sent = self._watched(request, watch, service, name, call.waited)
             try:
                 async with aclosing(model.stream(sent)) as events:
                     async for event in events:
-                        if isinstance(event, TextDelta):
-                            if not watch.has_begun:
-                                slots.spoke(call)
-                            watch.hear(tokens.estimate(event.text))
-                        else:
-                            self._learn(name, watch.whole(self.speed(name), event.usage))
+                        if not watch.has_begun and isinstance(event, TextDelta):
+                            slots.spoke(call)
+                        self._hear(event, watch, name, request.tokens)
                         yield event
             except (ModelTimeout, asyncio.CancelledError):
                 if self._is_own(service):  # any other one may be out of order
                     self._learn(name, watch.broken_off(self.speed(name), request.tokens))
                 raise
+            except ModelOverloaded:
+                is_busy = not watch.has_begun and slots.refused(call)
+                if not is_busy:
+                    raise
+        if is_busy:  # once more, when there is a place for it
+            async with aclosing(self._timed(model, request, name)) as events:
+                async for event in events:
+                    yield event
+
+    def _hear(self, event: TextDelta | Reply, watch: Stopwatch, name: str, sent: int) -> None:
+        if isinstance(event, TextDelta):
+            watch.hear(tokens.estimate(event.text))
+        else:
+            self._learn(name, watch.whole(self.speed(name), event.usage, sent))
 
     def _watched(
         self, request: Request, watch: Stopwatch, service: str, name: str, waited: float

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
 
 from bot.agent.models import Request
 from bot.agent.models.speed import standing_still
@@ -20,11 +20,27 @@ from bot.errors import ModelPutOff
 QUIET: Final = 1.0  # seconds after a person's request in which no chore begins
 WAITED: Final = 1.0  # seconds that one request held up another: less may be chance
 SEEN: Final = 3  # times that a service did one after the other until it is known to
+LASTS: Final = 600.0  # seconds that a place less counts after a service was too busy
+PUT_OFF: Final = 20  # times that a chore waits for a place again at once
+
+T = TypeVar("T")
 
 
 def is_chore(request: Request) -> bool:
     """True when nobody waits for what a request is for."""
     return request.purpose != "chat" and not request.is_awaited
+
+
+async def when_free(work: Callable[[], Awaitable[T]]) -> T:
+    """What a chore comes to: it is begun again each time a person needed the model.
+
+    Raises:
+        ModelPutOff: that happened too often.
+    """
+    for _ in range(PUT_OFF):
+        with suppress(ModelPutOff):
+            return await work()
+    return await work()
 
 
 class Call:
@@ -44,7 +60,8 @@ class Slots:
 
     With None it finds out whether the service does one request after the other: when three times a
     request had its first word only after every one sent before it had ended, and had waited for
-    that for a second. Words of two replies at the same time say that it does not. Until then people
+    that for a second. Words of two replies at the same time say that it does not. One that is too
+    busy for one more takes no more at once for ten minutes. As long as nothing is known, people
     are never held back, and a chore is sent alone and put off as soon as a person comes.
     """
 
@@ -58,6 +75,7 @@ class Slots:
         self._chores: deque[asyncio.Future[None]] = deque()
         self._given = 0  # places of those that were woken and have not begun
         self._seen = 0
+        self._busy_until = 0.0  # it is known until then how many places there are
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
@@ -108,11 +126,23 @@ class Slots:
             if self._seen >= SEEN:
                 self.limit = 1
 
+    def refused(self, call: Call) -> bool:
+        """A service was too busy for a call: true when that showed how many it takes at once."""
+        running = len(call.beside & self._running)
+        if not self._finds_out or not running or 0 < self.limit <= running:
+            return False
+        self.limit, self._busy_until = running, asyncio.get_running_loop().time() + LASTS
+        return True
+
     def _waited(self, call: Call) -> bool:
         return asyncio.get_running_loop().time() - call.began >= WAITED
 
     async def _wait(self, *, chore: bool) -> float:
         """Wait for a place; the seconds that took, 0 when there was one."""
+
+        if 0 < self._busy_until < asyncio.get_running_loop().time():
+            self.limit, self._busy_until = 0, 0.0
+            self._look()
         if not chore and not self.limit:
             self._put_off(len(self._running) if self.learns else 0)
             return 0.0

@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import NonNegativeFloat, TypeAdapter, ValidationError
 
 from bot.agent.models import Usage
+from bot.context import tokens
 
 # Before anything was measured: what a 1.5B model does on two cores of a rented machine.
 CAUTIOUS_PROMPT: Final = 40.0  # tokens a second
@@ -113,8 +114,8 @@ class Stopwatch:
         """True once a word came."""
         return bool(self._first)
 
-    def whole(self, speed: Speed, usage: Usage) -> Speed:
-        """The estimate after a whole reply, by what its service reported.
+    def whole(self, speed: Speed, usage: Usage, sent: int = 0) -> Speed:
+        """The estimate after a whole reply, by what its service reported of about so many `sent`.
 
         Nothing is learned of a reply that came in one piece or was thought about out of sight:
         nobody can tell there what was reading and what was writing.
@@ -125,6 +126,8 @@ class Stopwatch:
         if not self._thought and usage.output_tokens > HIDDEN * self._written + LEAST_OUTPUT:
             return speed
         read, wrote = usage.input_tokens + usage.cache_write_tokens, usage.output_tokens
+        if sent and not tokens.is_plausible(read, sent):
+            return speed
         reading = self._first - self._sent
         return speed.learn(
             read / reading if read >= LEAST_PROMPT and reading > 0 else 0.0,

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, cast
 import orjson
 
 from bot.agent.models import Reply, Request, StopReason, Usage
+from bot.errors import ModelBadReply
 from bot.messages import Message, ToolUse
 from bot.unicode import well_formed
 
@@ -207,6 +208,19 @@ def stop_of(said: str | None, *, calls: bool) -> tuple[StopReason, str]:
     if calls and stop in {None, "end", "paused"}:
         return "tool_use", unknown
     return ("end" if stop in {None, "tool_use"} and not calls else stop or "end"), unknown
+
+
+def last_stop(said: str | None, *, done: bool) -> tuple[StopReason, str]:
+    """Like `stop_of`, of a stream that may have had calls, once it is over.
+
+    Raises:
+        ModelBadReply: it ended too early.
+    """
+    if said is None and not done:
+        error = ModelBadReply("the reply broke off")
+        error.again = True  # a connection ended, or a server was restarted
+        raise error
+    return stop_of(said, calls=True)
 
 
 def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse | None:

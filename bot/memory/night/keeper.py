@@ -36,7 +36,7 @@ MOST_BYTES: Final = 8_000_000  # of all of them
 TRIES: Final = 5  # while others change the same notes
 
 Propose = Callable[[str], Awaitable[str]]
-"""What a model answers when it is shown entries; empty when it cannot."""
+"""What a model answers when it is shown entries."""
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +77,7 @@ class Keeper:
         Raises:
             StorageError: the database cannot be read or written.
             ToolError: a note was not taken, or something was forgotten meanwhile.
+            ModelError: `propose` failed, and nothing was done.
         """
         found = await self.of(view.space)
         night = found.night
@@ -94,7 +95,10 @@ class Keeper:
             # Nobody is asked twice.
             left = found.with_left(tuple(each.name for each in new.asked))
             night = new if is_new else night
-            looked = replace(left, looked=today.isoformat(), night=night, shown=shown)
+            why = found.why if propose is None and found.tries else ""
+            looked = replace(
+                left, looked=today.isoformat(), night=night, shown=shown, tries=0, why=why
+            )
             if not await self._put(view.space, found, looked, watch) or not is_new:
                 return None
             return await self._do(view, new, watch)
@@ -142,6 +146,15 @@ class Keeper:
             more = partial(proposals.take, proposals=proposals.read(reply, seen))
         plan = partial(rules.plan, notes, aging, most=most, left=found.left, space=view.space)
         return await asyncio.to_thread(plan, more=more), shown
+
+    async def failed(self, view: MemoryView, why: str) -> None:
+        """Note that a model failed once more, and why.
+
+        Raises:
+            StorageError: the database cannot be read or written.
+        """
+        found = await self.of(view.space)
+        await self._put(view.space, found, replace(found, tries=found.tries + 1, why=why))
 
     async def skip(self, view: MemoryView, today: date) -> None:
         """Let a day go by without looking.

@@ -59,13 +59,16 @@ class Night:
 class Record:
     """A space's nights: the last one that changed anything, and the day that was last looked at.
 
-    `shown` is the digest of the entries that a model was last asked about.
+    `shown` is the digest of the entries that a model was last asked about. `tries` is how often it
+    failed tonight; `why` is why it did when it was asked last, empty when it did not.
     """
 
     looked: str = ""
     night: Night | None = None
     left: tuple[str, ...] = ()
     shown: str = ""
+    tries: int = 0
+    why: str = ""
 
     def with_left(self, names: tuple[str, ...]) -> Record:
         """The same, with changes that are not to be made again."""
@@ -130,7 +133,8 @@ def _without(changes: Sequence[Change], known: set[str]) -> tuple[Change, ...]:
 def _read(said: Mapping[str, Any]) -> Record:
     night = said["night"]
     told = None if night is None else _night(night)
-    return Record(said["looked"], told, tuple(said["left"]), said.get("shown", ""))
+    failed = said.get("tries", 0), said.get("why", "")
+    return Record(said["looked"], told, tuple(said["left"]), said.get("shown", ""), *failed)
 
 
 def _night(said: Mapping[str, Any]) -> Night:
@@ -162,7 +166,8 @@ def _written(record: Record) -> Mapping[str, Any]:
         "was_told": night.was_told,
     }
     left = list(record.left)
-    return {"looked": record.looked, "night": told, "left": left, "shown": record.shown}
+    known = {"looked": record.looked, "night": told, "left": left, "shown": record.shown}
+    return known | {"tries": record.tries, "why": record.why}
 
 
 def _change_written(change: Change) -> Mapping[str, Any]:
