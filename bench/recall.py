@@ -55,7 +55,7 @@ class Asked:
         """What is recalled for the message at a place of a conversation about the weather."""
         idle = _lines("small-talk.txt", "en")
         said = [idle[number % len(idle)] for number in range(2 * (place - 1))]
-        shown = Shown("", tokens * SMALL, said, "\n".join(said[-2:]))
+        shown = Shown("", tokens * SMALL, texts=said, before="\n".join(said[-2:]))
         now = datetime.now(UTC)
         began = time.perf_counter()
         note = await self._recaller.recall(OWNER_VIEW, self._session, words, now, shown)

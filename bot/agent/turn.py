@@ -132,6 +132,8 @@ _NAMES = rf"[{_MARKUP}]*(?:(?:NO_REPLY|HEARTBEAT_OK)(?![A-Za-z0-9_])|\[SILENT\](
 # With what sets it apart from what follows, or ends its sentence.
 _TOKEN = re.compile(rf"\s*{_NAMES}[ \t]*[.,:;!…—–-]*\s*", re.IGNORECASE)
 _LAST_TOKEN = re.compile(rf"(?:^|(?<=[^A-Za-z0-9_])){_NAMES}[.,:;!…]*[{_MARKUP}]*$", re.IGNORECASE)
+_BEGUN = "|".join(re.escape(each[:end]) for each in TOKENS for end in range(1, len(each)))
+_OPEN_TOKEN = re.compile(rf"(?:^|(?<=[^A-Za-z0-9_]))[{_MARKUP}]*(?:{_BEGUN})$", re.IGNORECASE)
 _LONGEST = 40  # characters of the longest token with what stands around it
 
 
@@ -163,10 +165,8 @@ def may_become_silent(written: str) -> bool:
 def _sure(written: str) -> str:
     """What can be shown of a reply that is being written: no token, nor the beginning of one."""
     words = spoken(written)
-    last = re.search(r"\S*$", words[-_LONGEST:])
-    bare = last[0].lstrip(_MARKUP).upper() if last else ""
-    is_open = bool(bare) and any(token.startswith(bare) for token in TOKENS)
-    return words[: len(words) - len(last[0])] if last and is_open else words
+    begun = _OPEN_TOKEN.search(words[-_LONGEST:])
+    return words[: len(words) - len(begun[0])] if begun else words
 
 
 # --- what confirms that something was stored -----------------------------------------------------

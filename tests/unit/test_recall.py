@@ -79,7 +79,7 @@ def find(text: str, origins: frozenset[Whose] = frozenset(), path: str = "memory
 
 def chosen(*finds: Find, texts: tuple[str, ...] = ("x",), room: int = 2_400, whole: bool = True):
     found = recall._Found(finds, (), whole)
-    return recall._lines_of(found, Shown("the prompt", WINDOW, texts), room)
+    return recall._lines_of(found, Shown("the prompt", WINDOW, texts=texts), room)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,6 @@ class Slots:
 
     async def _wait(self, *, chore: bool) -> float:
         """Wait for a place; the seconds that took, 0 when there was one."""
-
         if 0 < self._busy_until < asyncio.get_running_loop().time():
             self.limit, self._busy_until = 0, 0.0
             self._look()
