@@ -74,7 +74,7 @@ class SpeechServer:
     """
 
     url: str = ""
-    answer: object = field(default_factory=lambda: {"text": " Remind me to buy milk. "})
+    answer: object = field(default_factory=lambda: {"text": " Bo wants to buy milk. "})
     status: int = 200
     handle: Callable[[], Awaitable[None]] | None = None
     asked: list[dict[str, object]] = field(default_factory=list)

@@ -382,7 +382,7 @@ async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path
 async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_path):
     async with api.running(api.says("Hi")) as claude, completions.running() as server:
         claude.models["claude-x"] = api.model_info("claude-x", 300_000, 64_000)
-        server.pages = completions.ollama(131_072)
+        server.pages = completions.ollama(131_072, default=2_048)
         variables = {
             "CONFIDANT_MODELS__ANTHROPIC__BASE_URL": claude.base_url,
             "CONFIDANT_MODELS__LOCAL__KIND": "openai",
@@ -394,7 +394,7 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         said = of(out, "model")
         assert "✓ anthropic answers, without a key, and it lists 1 model\n" in said
         assert "✓ local/qwen3 answers, without a key" in said
-        assert "✗ its window has 4096 tokens; conversations need 4000" in said
+        assert "✗ its window has 2048 tokens; conversations need 4000" in said
         assert "→ Set [models.local] window" in said
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
         code, out, _ = await doctor(tmp_path, **wide)

@@ -97,9 +97,9 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
         running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
     ):
         blocks, reply = await said(engine)
-        assert blocks[-1] == Text("Remind me to buy milk.", origin="person")
+        assert blocks[-1] == Text("Bo wants to buy milk.", origin="person")
         assert any("spoken" in b.text and b.origin == "program" for b in blocks)
-        assert reply.startswith("> 🎙 Remind me to buy milk.\n\n")
+        assert reply.startswith("> 🎙 Bo wants to buy milk.\n\n")
         files = (tmp_path / "sessions").rglob
         await until(lambda: any("buy milk." in each.read_text() for each in files("*.jsonl")))
 
@@ -234,7 +234,7 @@ async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
         engine.model.script = lambda _: "**Done.** See [the list](https://example.org)."
         _, reply = await said(engine)
         assert (
-            reply == "> 🎙 Remind me to buy milk.\n\n**Done.** See [the list](https://example.org)."
+            reply == "> 🎙 Bo wants to buy milk.\n\n**Done.** See [the list](https://example.org)."
         )
         spoke = asyncio.create_task(engine.channel.wait_sent(2))
         await asyncio.wait({spoke}, timeout=10)
@@ -451,7 +451,7 @@ async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
         running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
     ):
         blocks, reply = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
-        assert "> Remind me to buy milk." in heard(blocks)
+        assert "> Bo wants to buy milk." in heard(blocks)
         assert not any(b.origin == "person" for b in blocks)
         assert "🎙" not in reply
 
@@ -469,7 +469,7 @@ async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
         running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
     ):
         blocks, reply = await said(engine, media, text="what is this?")
-        assert "> Remind me to buy milk." in heard(blocks)
+        assert "> Bo wants to buy milk." in heard(blocks)
         assert blocks[-1] == Text("what is this?", origin="person")
         assert "🎙" not in reply
         server.status = 500
@@ -503,8 +503,8 @@ async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restar
         async with running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine:
             await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
             (reply,) = engine.sent_to("ada")
-            assert reply.startswith("> 🎙 Remind me to buy milk.")
-            assert engine.model.requests[-1].messages[-1].text == "Remind me to buy milk."
+            assert reply.startswith("> 🎙 Bo wants to buy milk.")
+            assert engine.model.requests[-1].messages[-1].text == "Bo wants to buy milk."
         assert len(server.asked) == 1
 
 
