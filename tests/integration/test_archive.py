@@ -126,7 +126,8 @@ def of(folder: Path, part: str) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in (folder / part).rglob("*")
-        if path.is_file() and not path.is_symlink() and path.name != ".env"
+        if path.is_file() and not path.is_symlink()
+        if path.name != ".env" and path.suffix != ".tmp"  # which is one that is being written
     }
 
 
