@@ -119,7 +119,7 @@ FILL = (
     "The beans are growing well, the tomatoes need more sun, the fence wants paint before winter. "
 )
 ANSWERED = r"\S"  # any reply that is no error
-ERRORS = re.compile(r"Your message is kept|could not make sense|took too long")
+ERRORS = re.compile(r"Your message is saved|could not make sense|took too long")
 
 SCRIPT: Final = (
     Step("Hi! My daughter Mia is allergic to peanuts, and we live in Ghent.", "a reply", ANSWERED),

@@ -153,7 +153,7 @@ def greeting(app: App, config: Config) -> list[str]:
     """What a person is told at the start: what answers, where everything is, how to stop it."""
     model = app.models.default
     if model == OFFLINE:
-        model = "offline, until it has a key (on the page: Settings, First steps)"
+        model = "offline, until it has a key (on the page: Settings, Quick setup)"
     lines = [f"Confidant {__version__}", f"  Model     {model}"]
     if reveal(config.storage.url):
         lines.append("  Kept in   the PostgreSQL of [storage] url")

@@ -33,7 +33,7 @@ COMMANDS = {
     "en": (
         Command("new", "Start a new conversation", "[model]"),
         Command("reset", "Start over, with the same model"),
-        Command("undo", "Go back to the conversation before"),
+        Command("undo", "Go back to the previous conversation"),
         Command("stop", "Stop the running reply"),
         Command("status", "How things are going"),
         Command("model", "Show or change the model", "[name]"),

@@ -385,7 +385,7 @@ async def test_a_note_is_changed_and_the_change_taken_back(browser, program, kno
     await page.get_by_role("button", name="Save").click()
     await page.wait_for_url("**/memory/file?*")
     assert "boats" in await page.locator(".note").inner_text()
-    await page.get_by_role("button", name="Take back").click()
+    await page.get_by_role("button", name="Undo").click()
     await page.locator(".note", has_not_text="boats").wait_for()
     await visit.open(f"/memory/edit?{NOTE}")
     assert await page.input_value("#text") == before

@@ -93,7 +93,7 @@ async def test_chat_new_reload_and_the_history_is_there(browser, program):
 async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
     page = await open_page(browser, program)
     await write(page, "hello")
-    await expect(page.locator("#log")).to_contain_text("I'm offline")
+    await expect(page.locator("#log")).to_contain_text("I need a model")
     port = program.port
     await program.end(signal.SIGKILL)
     await write(page, "remember that the key is under the mat")

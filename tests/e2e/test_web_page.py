@@ -664,7 +664,7 @@ async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboar
     await expect(menu).to_be_visible()
     await expect(page.get_by_role("menuitemradio", name="scripted/one")).to_be_focused()
     await expect(page.get_by_role("menuitemradio", checked=True)).to_have_text("scripted/one")
-    costs = page.get_by_role("menuitem", name="What it costs")
+    costs = page.get_by_role("menuitem", name="Usage & costs")
     await expect(costs).to_have_attribute("href", "/usage")
     await page.keyboard.press("End")
     await expect(costs).to_be_focused()

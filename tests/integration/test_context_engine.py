@@ -836,7 +836,7 @@ async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 4)
         (told,) = await reaching(engine, FULL + 1)
-        assert told.text.startswith("I could not summarise the older part of this conversation.")
+        assert told.text.startswith("I couldn't summarise the older part of this conversation.")
         calls = len(brain.asked("summary"))
         assert calls > 0
         (notice,) = await reaching(engine, FULL + 1)  # with buttons that help
@@ -921,7 +921,7 @@ async def test_a_receipt_does_not_call_a_note_a_summary(
 
 @pytest.mark.parametrize(
     ("locale", "told"),
-    [("en", "I could not summarise the older part"), ("zh", "没能为这次对话较早的部分写出摘要")],
+    [("en", "I couldn't summarise the older part"), ("zh", "没能为这次对话较早的部分写出摘要")],
 )
 async def test_a_wished_summary_that_fails_leaves_all_as_it_was_and_says_so(tmp_path, locale, told):
     brain = Brain(summary=ModelOverloaded())
@@ -1293,7 +1293,7 @@ async def test_who_wished_a_summary_is_told_that_it_was_dropped(tmp_path):
         await forget(engine, "turn 0")
         brain.held.pop("summary").set()
         await done(engine)
-        assert engine.sent_to("ada")[-1].startswith("I could not summarise the older part")
+        assert engine.sent_to("ada")[-1].startswith("I couldn't summarise the older part")
 
 
 async def test_what_is_forgotten_within_a_turn_is_not_summarised_after_it(tmp_path):

@@ -68,7 +68,7 @@ async def test_new_starts_afresh_and_undo_goes_back(engine):
     assert "New conversation" in await engine.ask("/new")
     await engine.ask("second talk")
     assert [m.text for m in engine.model.requests[-1].messages] == ["second talk"]
-    assert "Back in the conversation before" in await engine.ask("/undo")
+    assert "Back in the previous conversation" in await engine.ask("/undo")
     await engine.ask("third")
     assert [m.text for m in engine.model.requests[-1].messages] == [
         "first talk",
@@ -82,7 +82,7 @@ async def test_the_rest_of_new_is_the_first_message(engine):
     await engine.say("/new scripted-two tell me a joke")
     await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
     told, answer = engine.sent_to("ada")[1:]
-    assert told.startswith("New conversation with anthropic/scripted-two. The one before is")
+    assert told.startswith("New conversation with anthropic/scripted-two. /undo brings the")
     assert answer == "You said: tell me a joke"
     assert engine.model.requests[-1].model == "scripted-two"
 
@@ -290,7 +290,7 @@ async def test_strangers_who_ask_and_ask_keep_no_newcomer_out_and_no_code_is_in_
 async def test_a_second_new_begins_no_second_conversation(engine):
     await engine.ask("hello")
     assert "New conversation" in await engine.ask("/new")
-    assert await engine.ask("/new") == "This is a new conversation already."
+    assert await engine.ask("/new") == "This is already a new conversation."
     assert "with anthropic/scripted-two" in await engine.ask("/new scripted-two")
     assert "scripted-two" in await engine.ask("/model")
     assert "conversation before" in await engine.ask("/undo")
@@ -304,7 +304,7 @@ async def test_new_with_words_in_an_empty_conversation_says_them_there(engine):
     await engine.say("/new how are you?")
     await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 4)
     assert engine.sent_to("ada")[2:] == [
-        "This is a new conversation already.",
+        "This is already a new conversation.",
         "You said: how are you?",
     ]
 
@@ -318,7 +318,7 @@ async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_
         model.started.clear()
         await engine.say("a first word")
         await model.started.wait()
-        assert "The one before is kept" in await engine.ask("/new")
+        assert "/undo brings the last one back" in await engine.ask("/new")
         model.gate.set()
 
 
@@ -548,7 +548,7 @@ async def test_people_choose_among_what_is_offered(tmp_path):
         assert "`anthropic/big`, `anthropic/small`." in told
         assert "I don't know that model" in await engine.ask("/model dear")
         assert "I don't know that model" in await engine.ask("/model anthropic/dear")
-        assert "now on this conversation uses `anthropic/small`" in await engine.ask("/model small")
+        assert "This conversation now uses `anthropic/small`" in await engine.ask("/model small")
         assert "`anthropic/dear`" in await engine.ask("/model dear", sender="olga")
         await engine.ask("hello")
         assert model.requests[-1].model == "small"
@@ -682,7 +682,7 @@ async def test_without_another_model_it_is_told_when_to_try_again(tmp_path):
 
     async with running(tmp_path, model=ScriptedModel(script)) as engine:
         answer = await engine.ask("a")
-        assert "Your message is kept; please try again in 2 minutes." in answer
+        assert "Your message is saved; please try again in 2 minutes." in answer
 
 
 async def test_the_model_for_chores_summarises_and_saves(tmp_path):

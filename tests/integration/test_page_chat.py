@@ -669,7 +669,7 @@ async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands
         assert '<th scope="row">what we said</th>' in shown
         assert "my words are mine" not in shown
         async with client.get(url, headers={"Accept-Language": "zh"}) as answer:
-            assert "<h1>这段对话</h1>" in await answer.text()
+            assert "<h1>上下文</h1>" in await answer.text()
         once = ONCE.search(shown)
         assert once is not None
         form = {"do": "new", "once": once[1]}

@@ -572,7 +572,7 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
 HOSTILE_NAME = "<img src=x onerror=alert(1)>"
 NOTHING_WAITS = [
     f'<th scope="row">{what}</th><td>0</td>'
-    for what in ("Messages without an answer", "Texts to be sent")
+    for what in ("Unanswered messages", "Waiting to be sent")
 ]
 
 
@@ -610,11 +610,11 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
         async with client.get(url) as answer:
             later = await answer.text()
     assert "Messages by channel" not in empty
-    assert '<th scope="row">Messages without an answer</th><td>0</td>' in empty
+    assert '<th scope="row">Unanswered messages</th><td>0</td>' in empty
     assert "<title>2026-11-21\nmemory: 2</title>" in shown
     assert "<title>2026-11-22\nmemory: 1</title>" in shown
     assert shown == again
-    assert "<h1>运行情况</h1>" in chinese
+    assert "<h1>动态</h1>" in chinese
     assert "Messages by channel" not in later
     for page in (shown, chinese):
         assert "secret" not in page

@@ -1,4 +1,4 @@
-"""First steps in the page: a model, Telegram and names, tried at once, used without a restart."""
+"""Quick setup in the page: a model, Telegram and names, tried at once, used without a restart."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_refused_key_and_a_dead_address_are_told_apart(tmp_path):
         )
         async with started(tmp_path, CONFIDANT_MODELS__OPENAI__BASE_URL=api.base_url) as program:
             _, page = await program.post("/settings/start/model", service="openai", key=KEY)
-            assert "does not take this key" in page
+            assert "This key was rejected." in page
             _, page = await program.post(
                 "/settings/start/model", service="address", address="http://127.0.0.1:9/v1"
             )
@@ -203,7 +203,7 @@ async def test_a_token_nobody_knows_is_refused_and_not_written(tmp_path):
         async with started(tmp_path, **place) as program:
             unknown = "111:AAnobodys"
             status, page = await program.post("/settings/start/telegram", token=unknown)
-            assert (status, "does not know this token" in page) == (422, True)
+            assert (status, "rejected this token" in page) == (422, True)
             assert (unknown in page, program.kept) == (False, "")
         async with started(
             tmp_path, CONFIDANT_CHANNELS__TELEGRAM__API_ROOT="http://127.0.0.1:9"
@@ -452,7 +452,7 @@ async def test_discords_token_is_kept_once_discord_knows_it(tmp_path):
         }
         async with started(tmp_path, **place) as program:
             status, page = await replace_secret(program, "channels.discord.token", "wrong.token")
-            assert (status, "Discord does not know this token" in page) == (422, True)
+            assert (status, "Discord rejected this token" in page) == (422, True)
             assert ("Nothing was changed." in page, "wrong.token" in page) == (True, False)
             assert (program.kept, list(program.app.channels)) == ("", ["web"])
             status, page = await replace_secret(program, "channels.discord.token", fake.token)

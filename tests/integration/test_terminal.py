@@ -93,7 +93,7 @@ async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
     said = re.sub(r":\d+/", ":PORT/", "\n".join(line.lstrip("\r") for line in seen.lines))
     assert said.replace("^C\r", "") == (
         f"Confidant {__version__}\n"
-        "  Model     offline, until it has a key (on the page: Settings, First steps)\n"
+        "  Model     offline, until it has a key (on the page: Settings, Quick setup)\n"
         f"  Folder    {tmp_path}/data\n"
         "  Channels  web\n"
         f"  Log in    {PROGRAM} login owner\n"

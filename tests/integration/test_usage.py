@@ -305,7 +305,7 @@ async def test_the_page_has_everybodys_numbers_and_is_the_owners(tmp_path):
         assert found["by_day"][0]["name"] == "2026-11-21"
         async with client.get(f"{url}usage", headers={**known, "Accept-Language": "zh"}) as answer:
             page = await answer.text()
-    assert "<h1>用量</h1>" in page
+    assert "<h1>用量与费用</h1>" in page
     assert "memory:&lt;b&gt;bob" in page
     assert page.count('<th scope="row">') == page.count("<tr>") - 4 - 4
     assert page.count("<caption>") == 4
@@ -367,7 +367,7 @@ async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_wer
     assert [row in page for page in pages] == [True] * 4
     assert pages[0].count("$0.1092") == pages[2].count("$0.1092") > 4  # of 52 times
     assert '<th scope="row">memory:p00</th><td>2</td><td>2\u202f000</td>' in pages[3]
-    together = '<th scope="row">Together</th><td>53</td>'
+    together = '<th scope="row">Total</th><td>53</td>'
     assert pages[3].count(together) == 4
 
 
@@ -376,7 +376,7 @@ async def test_the_page_says_that_nothing_was_used(tmp_path):
         assert engine.app.address is not None
         async with client.get(f"{engine.app.address.url}usage") as answer:
             page = await answer.text()
-    assert "Nothing was used yet." in page
+    assert "Nothing has been used yet." in page
     assert "<table>" not in page
 
 
@@ -469,7 +469,7 @@ async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_pat
         _, bobs = await bob.get("/usage")
         assert (await ada.get("/api/usage"))[0] == 403
     assert "What you may use in a day: 30 % ($0.3000 of $1.00)" in adas
-    assert "It begins anew 2026-11-22 00:00." in adas
+    assert "Resets 2026-11-22 00:00." in adas
     assert "What you may use in a day: 60 % ($0.6000 of $1.00)" in bobs
     assert "everybody" not in adas.lower()
     assert ("bob" in adas, "ada" in bobs, "0.9000" in adas + bobs) == (False, False, False)
@@ -485,7 +485,7 @@ async def test_whoever_used_nothing_is_told_so(tmp_path):
         await owner.log_in()
         await ada.post("/enter", key=await owner.link("ada"))
         _, page = await ada.get("/usage")
-    assert "Nothing was used yet." in page
+    assert "Nothing has been used yet." in page
     assert "What you may use in a day: 0 % ($0.00 of $1.00)" in page
 
 
@@ -510,7 +510,7 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path)
         asked = len(model.requests)
         refused = await engine.ask("we need milk")
         assert refused.startswith("What you may use in a day is used up, so I do not answer before")
-        assert "Your message is kept" in refused
+        assert "Your message is saved" in refused
         assert "[limits]" in refused
         assert len(model.requests) == asked
         assert "- What you may use in a day: 112 % used until Sun" in await engine.ask("/usage")

@@ -1,4 +1,4 @@
-"""First steps: a model, Telegram, and who is who; each tried at once, none needed."""
+"""Quick setup: a model, Telegram, names and the time zone; each tried at once, none needed."""
 
 from __future__ import annotations
 
