@@ -48,7 +48,7 @@ async def test_words_that_are_forgotten_go_from_every_open_page(context, program
     await expect(lines(first, "bot").last).to_contain_text("Forgotten:")
     for page in (first, second):
         await expect(page.locator("#log")).not_to_contain_text("harbour code")
-        await expect(lines(page, "user").first).to_have_text("Forgotten, as you wished.")
+        await expect(lines(page, "user").first).to_have_text("Forgotten, as you asked.")
         await expect(lines(page, "user").nth(1)).to_have_text("and the boat is blue")
         await expect(page.locator("#log .chosen")).to_have_count(1)
     # The keyboard stays where it was.

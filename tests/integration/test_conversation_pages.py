@@ -127,7 +127,7 @@ async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_p
 
 async def test_an_empty_list_says_so_in_both_languages(tmp_path):
     async with browsing_with(tmp_path) as (_, browser):
-        assert "Nothing was said yet." in await browser.get("/conversations")
+        assert "No conversations yet." in await browser.get("/conversations")
     async with browsing_with(tmp_path, language="zh") as (_, browser):
         assert "<h1>对话</h1>" in await browser.get("/conversations")
 
@@ -180,7 +180,7 @@ async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path):
         assert len(seen) == len(set(seen)) == 96
         assert seen == sorted(seen, reverse=True)
         last = f"1.{'a' * 40}"
-        assert "There are no older ones." in await browser.get(f"/conversations?after={last}")
+        assert "No older ones." in await browser.get(f"/conversations?after={last}")
 
 
 async def test_a_cursor_that_is_rubbish_is_refused(tmp_path):
@@ -276,7 +276,7 @@ async def test_a_search_finds_what_was_said_and_answered_and_leads_there(tmp_pat
         assert link is not None
         assert link[2] == link[3]
         assert f'id="l{link[2]}"' in await browser.get(link[1])
-        assert "Nothing that was said" in await browser.get("/conversations?q=unicorn")
+        assert "Nothing matches these words" in await browser.get("/conversations?q=unicorn")
         hostile = await browser.get("/conversations?q=%22%3E%3Cscript%3E")
         assert "<script>" not in hostile
         assert await browser.get("/conversations?q=" + "a+" * 1_000)
@@ -315,7 +315,7 @@ async def test_what_was_forgotten_is_nowhere(tmp_path):
         listed = await browser.get("/conversations")
         assert "something else" in listed  # it has another title now
         shown = await browser.get(f"/conversations/{id_}")
-        assert "Forgotten, as you wished." in shown
+        assert "Forgotten, as you asked." in shown
         found = await browser.get("/conversations?q=sister")
         exported = await browser.get(f"/conversations/{id_}.jsonl")
         markdown = await browser.get(f"/conversations/{id_}.md")
@@ -356,7 +356,7 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
     for page in pages:
         assert "leonor" not in page.casefold()
     assert "/memory forget …" in pages[1]
-    assert "Forgotten, as you wished." in pages[1]
+    assert "Forgotten, as you asked." in pages[1]
 
 
 async def test_the_button_takes_the_commands_with_it(tmp_path):
@@ -480,7 +480,7 @@ async def page(tmp_path):
 
 
 async def test_who_asks_is_shown_let_in_told_and_answered_at_once(page):
-    assert "Nobody is asking." in await page.shows()
+    assert "No requests." in await page.shows()
     code = await page.code_of("ada", sender_name="Ada Lovelace")
     shown = await page.shows()
     assert "Ada Lovelace" in shown
@@ -495,7 +495,7 @@ async def test_who_asks_is_shown_let_in_told_and_answered_at_once(page):
     await page.engine.channel.wait_until(lambda _: len(page.engine.sent_to("ada")) == 2)
     assert page.engine.sent_to("ada")[1].startswith("You're in.")
     assert await page.engine.ask("hello") == "You said: hello"
-    assert "Nobody is asking." in await page.shows()
+    assert "No requests." in await page.shows()
     assert "Ada Lovelace" in await page.shows()
 
 
@@ -540,7 +540,7 @@ async def test_whoever_is_blocked_gets_neither_answer_nor_code_until_that_is_und
     page.engine.clock.advance(hours=2)  # the code they had would have been followed by another
     assert not await page.is_heard("eve")
     assert await page.does("approve", channel="memory", code=code) == "gone"
-    assert "Nobody is blocked." not in await page.shows()
+    assert "No one is blocked." not in await page.shows()
     assert await page.does("unblock", channel="memory", sender="eve") == "may_ask"
     assert await page.code_of("eve") != code
     assert await page.does("unblock", channel="memory", sender="eve") == "gone"
@@ -582,7 +582,7 @@ async def test_who_is_let_in_no_longer_must_ask_again(page):
     await page.answers("ada", 2, "hello")
     assert await page.does("revoke", channel="memory", sender="ada") == "ended"
     assert "pairing approve" in await page.engine.ask("hello?")
-    assert "Nobody was let in" in await page.shows()
+    assert "No one has been approved" in await page.shows()
     await page.does("revoke", channel="memory", sender="ada")
     assert await page.does("revoke", channel="memory", sender="ada") == "gone"
 

@@ -112,12 +112,12 @@ async def page(
             "/memory",
             (
                 "Memory: 3 files, ",
-                "Finding by words: on",
-                "Finding by meaning: off (memory.embedder is off in the configuration)",
-                "Nothing was saved from a conversation yet",
+                "Search by words: on",
+                "Search by meaning: off (memory.embedder is off in the configuration)",
+                "Nothing has been saved from a conversation yet",
             ),
         ),
-        ("en", "/memory status", ("Memory: 3 files, ", "Finding by words: on")),
+        ("en", "/memory status", ("Memory: 3 files, ", "Search by words: on")),
         (
             "zh",
             "/memory",
@@ -161,7 +161,7 @@ async def test_memory_and_status_tell_of_the_last_save_and_of_no_other_persons(t
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, context=context) as engine:
         await engine.ask("my boat is called Orinoco")
-        assert "Nothing was saved from a conversation yet" in await engine.ask("/status")
+        assert "Nothing has been saved from a conversation yet" in await engine.ask("/status")
         await engine.ask("/new")
         await until(lambda: "Saved to memory (1): memory" in str(engine.sent_to("ada")))
         told = f"Last saved from a conversation: Sat 2026-11-21 12:00 (UTC), {TODAY}:"
@@ -211,7 +211,7 @@ async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path):
         await engine.ask("/new")
         await until(lambda: bool(brain.asked("flush")))
         await settled()
-        assert "Nothing was saved from a conversation yet" in await engine.ask("/memory")
+        assert "Nothing has been saved from a conversation yet" in await engine.ask("/memory")
 
 
 async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_says_why(
@@ -221,7 +221,7 @@ async def test_without_a_package_for_vectors_memory_is_searched_by_words_and_say
     furnish(tmp_path)
     async with started(tmp_path, memory={"embedder": {"provider": "multilingual"}}) as engine:
         status = await engine.ask("/memory")
-        assert "Finding by meaning: off (the package not_here is not installed" in status
+        assert "Search by meaning: off (the package not_here is not installed" in status
         assert "trouble" not in status
         assert "peanuts" in await engine.ask("/memory search peanuts")
 
@@ -265,7 +265,7 @@ async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path
     (tmp_path / "workspace" / ADA / "memory" / "odd.md").write_bytes(b"- caf\xe9 \xff\n")
     write(tmp_path, f"{EVE}/memory/odd.md", "- fine\n")
     async with started(tmp_path) as engine:
-        assert "In trouble: memory/odd.md: not UTF-8" in await engine.ask("/memory")
+        assert "Problem: memory/odd.md: not UTF-8" in await engine.ask("/memory")
         assert "odd" not in await engine.ask("/memory", sender="eve")
 
 

@@ -204,7 +204,7 @@ async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(it, owner, m
     shown, hers = await owner.seen("memory"), await me.seen("memory")
     assert "3 of 4 notes found (75 %)" in shown
     assert "memory/owners.md:7" in shown
-    assert "notes 75 % are found like that" in shown
+    assert "notes, 75 % are found" in shown
     assert "memory/adas.md:7" not in shown
     assert "memory/adas.md:7" in hers
     assert "owners.md:7" not in hers
@@ -644,8 +644,8 @@ async def test_a_search_says_why_and_nothing_when_nothing_fits(owner, me, other)
     assert "by words only" in page
     assert "the heading: harbour" in heading
     assert "date" in dated
-    assert "I found nothing that fits." in nothing
-    assert "I found nothing that fits." in hers
+    assert "I found nothing that matches." in nothing
+    assert "I found nothing that matches." in hers
 
 
 async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
@@ -704,19 +704,19 @@ async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(it,
     view = MemoryView(space_of(me), (), private=True)
     keeper = it.engine.app.nights.keeper
     assert await keeper.look(view, date(2026, 7, 1), 10) is not None
-    assert "Nothing of yours was changed" in await owner.seen("memory/night")
+    assert "None of your notes were changed" in await owner.seen("memory/night")
     assert 'href="/memory/night"' in await me.seen("memory")
     page = await me.seen("memory/night")
-    assert "In the night of 2026-07-01" in page
+    assert "in the night of 2026-07-01" in page
     assert "says the same, struck out" in page
     shown = await me.seen("memory/file", path="MEMORY.md")
-    assert "put together on 2026-07-01 with what says the same" in shown
+    assert "merged on 2026-07-01 with an entry that says the same" in shown
     history = await me.seen("memory/history", path="MEMORY.md")
     assert "a change of mine at night" in history
     status, where, page = await me.post("memory/night", x="")
     assert (status, where) == (303, "/memory/night?back=2&left=0")
-    assert "Taken back: 2 entries of your notes stand as before." in page
-    assert "was taken back" in page
+    assert "Undone: 2 entries of your notes are back as before." in page
+    assert "were undone" in page
     assert me.read("MEMORY.md") == note
     # Once more it is nothing.
     assert (await me.post("memory/night", x=""))[1] == "/memory/night"

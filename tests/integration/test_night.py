@@ -1,4 +1,4 @@
-"""At night notes are kept in order, in the morning that is told, and /undo night takes it back."""
+"""At night notes are kept in order, in the morning that is told, and /undo night reverses it."""
 
 from __future__ import annotations
 
@@ -105,18 +105,18 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
         (told,) = await look(engine)
         assert told == (
             "I tidied your notes in the night of 2026-11-22:\n"
-            "- MEMORY.md:3: “Lives in Bonn” is over, by what memory/2026-11-01.md says; "
+            "- MEMORY.md:3: “Lives in Bonn” is over, according to memory/2026-11-01.md; "
             "struck out\n"
-            f"- {TEA}:3: “I like green tea” stays, with the first day it was said and the last\n"
+            f"- {TEA}:3: “I like green tea” stays, with the first and last day it was said\n"
             f"- memory/2026-11-01.md:4: “I like green tea!” says the same as {TEA}; struck out\n\n"
-            "Nothing was deleted. /undo night takes all of it back."
+            "Nothing was deleted. /undo night reverses all of it."
         )
         (button,) = engine.channel.sent[-1].buttons
         assert button.command == "/undo night"
         said = await engine.ask("/undo night")
-        assert said == "Taken back: 3 entries of your notes stand as before."
+        assert said == "Undone: 3 entries of your notes are back as before."
         assert held(tmp_path) == NOTES
-        assert await engine.ask("/undo night") == ("There is no change of the night to take back.")
+        assert await engine.ask("/undo night") == ("There is no nightly change to undo.")
         # What was taken back is not done again; what is new is.
         clock.advance(hours=19)
         await look(engine)
@@ -212,7 +212,7 @@ async def test_ended_between_two_notes_it_is_completed_and_so_is_taking_it_back(
             with pytest.raises(Killed):
                 await look(engine)
         assert held(tmp_path) != AFTER
-        assert await engine.ask("/undo night") == "There is no change of the night to take back."
+        assert await engine.ask("/undo night") == "There is no nightly change to undo."
     async with owned(tmp_path, clock) as engine:
         await look(engine)
         assert held(tmp_path) == AFTER
@@ -298,16 +298,16 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
         await look(engine)
         await engine.channel.wait_until(lambda _: "strike these out" in engine.sent_to("ada")[-1])
         sent = engine.channel.sent[-1]
-        assert "MEMORY.md:1: “Collects stamps” has not been needed for long" in sent.text
+        assert "MEMORY.md:1: “Collects stamps” hasn't been needed for a long time" in sent.text
         assert receipts(engine) == []
         yes, no = (button.command for button in sent.buttons)
         assert no == "/memory night no 2026-11-22"
         assert await engine.ask("/memory night yes 2026-11-21") == (
-            "That question is no longer open, and nothing was changed."
+            "That question is closed, and nothing was changed."
         )
         path = tmp_path / "workspace/MEMORY.md"
         assert path.read_text() == old.format("stamps")
-        assert await engine.ask(yes) == "Struck out: 1. /undo night takes it back."
+        assert await engine.ask(yes) == "Struck out: 1. /undo night reverses it."
         assert path.read_text() == (
             "- ~~Collects stamps~~ <!-- agent 2019-01-05, until 2026-11-22, let go -->\n"
         )
@@ -323,7 +323,7 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
         await look(engine)
         await engine.channel.wait_until(lambda _: "Collects coins" in engine.sent_to("ada")[-1])
         assert "stamps" not in engine.sent_to("ada")[-1]
-        assert await engine.ask(no.replace("22", "23")) == "They stay as they are: 1."
+        assert await engine.ask(no.replace("22", "23")) == "Left as they are: 1."
         assert "~~" not in path.read_text()
 
 

@@ -659,7 +659,7 @@ async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands
     async with whole_page(tmp_path, model=using(5_000)) as page, aiohttp.ClientSession() as client:
         url, origin = f"{page.url}context", {"Origin": page.url.rstrip("/")}
         async with client.get(url) as answer:
-            assert "Nothing was said here yet" in await answer.text()
+            assert "Nothing has been said yet" in await answer.text()
         await page.chat("my words are mine")
         async with client.get(url) as answer:
             shown = await answer.text()

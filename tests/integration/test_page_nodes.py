@@ -296,7 +296,7 @@ async def who_may_open_the_page(look: Looking) -> None:
         found = await again.there.post("/login", name=name, password=PASSWORD)
         assert found == (303, "/")
     await look.does("/logins/out", name=name)
-    await look.shows("/logins", "taken out")
+    await look.shows("/logins", "removed")
 
 
 async def when_it_answers_in_a_room(look: Looking) -> None:

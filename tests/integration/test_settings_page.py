@@ -261,7 +261,7 @@ async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path):
         assert "confidant.toml:2" in await program.get("/settings")
         (tmp_path / "confidant.toml").write_text("[session]\n\nmax_turns = 90\n")
         page = await change(program, "bot", agent__name="Heron")
-        assert "it counts after the next start" in page
+        assert "applies after a restart" in page
         assert "confidant.toml:3" in page
         assert program.app.resolver.policy.config.session.max_turns == 30
         (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 'x'\n")
@@ -362,15 +362,15 @@ async def test_each_account_says_how_it_is_what_to_do_and_when_it_was_heard_from
     async with channels(tmp_path) as page:
         shown = await page.shows()
         assert '<span class="state up">connected</span>' in shown
-        assert "Not heard from in the last weeks." in shown
-        assert "Nothing waits to be sent." in shown
+        assert "No messages in the last weeks." in shown
+        assert "Nothing is waiting to be sent." in shown
         await page.engine.ask("hello")
-        assert "Last heard from 2026-11-21 12:00." in await page.shows()
+        assert "Last message 2026-11-21 12:00." in await page.shows()
         page.report("work", Health.DOWN, f"No answer {HOSTILE}")
         shown = await page.shows()
         assert '<span class="state down">not connected</span>' in shown
         assert "No answer &#34;&gt;&lt;script&gt;" in shown
-        assert "It is tried again by itself." in shown
+        assert "It keeps trying to reconnect." in shown
         assert "<h3>work</h3>" in shown
         assert "未连接" in await page.shows(language="zh")
 
@@ -388,7 +388,7 @@ async def test_what_waits_and_what_is_parked_is_counted_for_its_account(tmp_path
         await written(tmp_path, fill)
         page.report("work", Health.DEGRADED)
         shown = await page.shows()
-        assert "2 could not be sent: tried again every ten minutes for a week." in shown
+        assert "2 could not be sent. Retried every ten minutes for a week." in shown
         assert "1 was refused" in shown
         assert "1 text waits to be sent." in shown
         assert "secret words" not in shown
@@ -441,7 +441,7 @@ async def test_what_a_channel_finds_is_said_in_the_language_of_the_page(tmp_path
 
 async def test_when_it_answers_in_a_room_is_chosen_and_counts_at_once_and_after_a_restart(tmp_path):
     async with channels(tmp_path) as page:
-        assert "Nobody has spoken to the bot in a room yet." in await page.shows()
+        assert "No one has spoken to the bot in a room yet." in await page.shows()
         await in_the_den(page.engine, "hello")
         shown = await page.shows()
         assert "It answers when it is mentioned or replied to." in shown
@@ -452,7 +452,7 @@ async def test_when_it_answers_in_a_room_is_chosen_and_counts_at_once_and_after_
         assert {"event": "room.activated", "activation": "always", "log_level": "info"} in logs
         assert await in_the_den(page.engine, "and me?", mentions_bot=False)
     async with channels(tmp_path) as page:
-        assert "It answers everything that is said there." in await page.shows()
+        assert "It answers everything." in await page.shows()
         assert '<option value="always" selected>' in await page.shows()
         assert await in_the_den(page.engine, "still me?", mentions_bot=False)
         assert await page.does("activation", key=key, activation="") == "room"
@@ -495,14 +495,14 @@ async def test_rooms_show_what_holds_there_and_the_configurations_where_it_stand
     async with channels(tmp_path, channels={"memory": memory}, origins=origins) as page:
         assert await in_the_den(page.engine, "hello", mentions_bot=False)
         shown = await page.shows()
-        assert "It answers everything that is said there." in shown
+        assert "It answers everything." in shown
         assert "confidant.toml:12" in shown
         assert ".env:3: ROOMS" in shown
         assert "enabled = <bdi>false</bdi>" in shown
         assert "* (every other room)" in shown
         assert "<script>" not in shown
     async with channels(tmp_path, channels={"memory": {}}) as page:
-        assert "It does not talk there" in await page.shows()
+        assert "It doesn't talk there" in await page.shows()
         assert "The configuration lists no room." in await page.shows()
 
 
@@ -564,7 +564,7 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
                 assert answer.url.query["told"] == "gone"
     finally:
         await database.close()
-    assert "It runs once PIGEON_TOKEN is set" in shown
+    assert "Set PIGEON_TOKEN to turn it on" in shown
     assert "Switched off" in shown
     assert "Check now" not in shown
 

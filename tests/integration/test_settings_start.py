@@ -247,7 +247,7 @@ async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_aga
         assert "is called" not in await program.get("/people")
         status, page = await program.post("/settings/start/self", owner_name=name)
         assert (status, "<b>" in page) == (200, False)
-        assert "Saved, and in effect." in page
+        assert "Saved. In effect now." in page
         assert "Saved" not in await program.get("/settings/start")
         assert await greeted(program) == name
         people = await program.get("/people")
@@ -456,7 +456,7 @@ async def test_discords_token_is_kept_once_discord_knows_it(tmp_path):
             assert ("Nothing was changed." in page, "wrong.token" in page) == (True, False)
             assert (program.kept, list(program.app.channels)) == ("", ["web"])
             status, page = await replace_secret(program, "channels.discord.token", fake.token)
-            assert (status, "Discord says that it belongs to Confidant." in page) == (200, True)
+            assert (status, "Discord says it belongs to Confidant." in page) == (200, True)
             assert fake.token in program.kept
             assert "discord" in program.app.channels
             _, page = await program.post("/settings/unset", option="channels.discord.token")
@@ -477,7 +477,7 @@ async def test_what_was_not_checked_of_talks_secret_is_said(tmp_path):
             assert (status, "Not checked: the secret itself." in page) == (200, True)
             assert OTHER_SECRET in program.kept
             status, page = await replace_secret(program, option, "x" * 30)
-            assert (status, "takes 40 to 128 characters" in page) == (422, True)
+            assert (status, "needs 40 to 128 characters" in page) == (422, True)
             assert OTHER_SECRET in program.kept
 
 

@@ -334,7 +334,7 @@ async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path):
         await engine.ask("hello", sender="eve")
         async with client.get(url) as answer:
             tomorrow = await answer.text()
-    day, month = "What everybody together may use in a day", "use in a month"
+    day, month = "Everyone's daily limit", "use in a month"
     assert f"{day}: 60 % ($0.6000 of $1.00)" in today
     assert f"{month}: 22 % (220\u202f000 of 1\u202f000\u202f000 tokens)" in today
     assert f"{day}: 120 % ($1.20 of $1.00)" in tomorrow
@@ -363,7 +363,7 @@ async def test_many_people_are_summed_up_and_days_that_are_over_stay_as_they_wer
         await engine.ask("hello", sender="p00")
         async with client.get(url) as answer:
             pages.append(await answer.text())
-    row = '<th scope="row">Everybody and everything else</th><td>2</td><td>2\u202f000</td>'
+    row = '<th scope="row">Everyone and everything else</th><td>2</td><td>2\u202f000</td>'
     assert [row in page for page in pages] == [True] * 4
     assert pages[0].count("$0.1092") == pages[2].count("$0.1092") > 4  # of 52 times
     assert '<th scope="row">memory:p00</th><td>2</td><td>2\u202f000</td>' in pages[3]
@@ -450,7 +450,7 @@ async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path, 
             _, page = await owner.get("/usage")
     people = [each.split()[0] for each in rows(page) if " a day " in each]
     assert people == ["memory:p0", "memory:p2"]
-    assert "Not shown: 1 of which less is used." in page
+    assert "Not shown: 1 with less used." in page
 
 
 async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_path):
@@ -468,9 +468,9 @@ async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_pat
         _, adas = await ada.get("/usage")
         _, bobs = await bob.get("/usage")
         assert (await ada.get("/api/usage"))[0] == 403
-    assert "What you may use in a day: 30 % ($0.3000 of $1.00)" in adas
+    assert "Your daily limit: 30 % ($0.3000 of $1.00)" in adas
     assert "Resets 2026-11-22 00:00." in adas
-    assert "What you may use in a day: 60 % ($0.6000 of $1.00)" in bobs
+    assert "Your daily limit: 60 % ($0.6000 of $1.00)" in bobs
     assert "everybody" not in adas.lower()
     assert ("bob" in adas, "ada" in bobs, "0.9000" in adas + bobs) == (False, False, False)
     assert adas.count("<caption>") == 3
@@ -486,7 +486,7 @@ async def test_whoever_used_nothing_is_told_so(tmp_path):
         await ada.post("/enter", key=await owner.link("ada"))
         _, page = await ada.get("/usage")
     assert "Nothing has been used yet." in page
-    assert "What you may use in a day: 0 % ($0.00 of $1.00)" in page
+    assert "Your daily limit: 0 % ($0.00 of $1.00)" in page
 
 
 OPEN = {"memory": {"group_policy": "open", "require_mention": False}}
@@ -503,17 +503,17 @@ async def test_a_limit_is_told_once_then_refuses_and_ends_with_the_day(tmp_path)
         await engine.channel.wait_until(lambda sent: len(sent) == 4)
         told = engine.channel.sent[-1]
         assert told.kind == "notice"
-        assert told.text.startswith("What you may use in a day is 84 % used. ")
+        assert told.text.startswith("Your daily limit is 84 % used. ")
         assert "before Sun 2026-11-22 00:00 (UTC)" in told.text
         assert told.text.endswith("($0.2100 of $0.2500)")
         assert await engine.ask("one more") == "All right."  # it may be exceeded by this one
         asked = len(model.requests)
         refused = await engine.ask("we need milk")
-        assert refused.startswith("What you may use in a day is used up, so I do not answer before")
+        assert refused.startswith("Your daily limit is used up, so I can't answer before")
         assert "Your message is saved" in refused
         assert "[limits]" in refused
         assert len(model.requests) == asked
-        assert "- What you may use in a day: 112 % used until Sun" in await engine.ask("/usage")
+        assert "- Your daily limit: 112 % used until Sun" in await engine.ask("/usage")
     async with running(tmp_path, model=model, **config) as engine:  # a restart lifts nothing
         assert "is used up" in await engine.ask("hello?")
         assert await engine.ask("hello", sender="bob") == "All right."
@@ -596,7 +596,7 @@ async def test_the_owner_is_told_of_what_everybody_uses_and_may_be_exempt(tmp_pa
         await engine.ask("hello")
         await engine.channel.wait_until(lambda _: len(engine.sent_to("boss")) == 2)
         told = engine.sent_to("boss")[1]
-        assert told.startswith("What everybody together may use in a month is 80 % used.")
+        assert told.startswith("Everyone's monthly limit is 80 % used.")
         assert "(8\u202f000 tokens of 10\u202f000 tokens)" in told
         await engine.ask("hello")
         refused = await engine.ask("hello")

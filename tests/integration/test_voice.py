@@ -405,7 +405,7 @@ async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
         await engine.channel.wait_until(lambda sent: len(sent) == 2)  # that it is used up now
         for media in (VOICE, replace(VOICE, kind="audio")):
             _, reply = await said(engine, media)
-            assert "is used up, so I do not answer" in reply
+            assert "is used up, so I can't answer" in reply
             assert ("so I did not listen" in reply) == (media is VOICE)
         assert len(server.asked) == 1
 

@@ -524,7 +524,7 @@ def test_the_list_says_how_full_it_is_and_of_what():
         "- what tools answered: 5 000 (5 %)",
         "- everything else: 2 000 (2 %)",
         "",
-        "Counted by the model; how it divides is estimated.",
+        "The total is counted by the model; the breakdown is estimated.",
     ]
 
 
@@ -533,7 +533,7 @@ def test_the_details_name_what_parts_are_made_of_the_largest_first():
     place = found.index("- who I am: 2 000 (2 %)")
     assert found[place + 1 : place + 3] == ["  - `SOUL.md`: 1 500", "  - `AGENTS.md`: 500"]
     assert "Model: `claude-test`, a window of 120 000 tokens" in found
-    assert "The model says how large its window is: 200 000 tokens." in found
+    assert "The service reports a window of 200 000 tokens." in found
     assert "The configuration uses 120 000 of them (context_tokens)." in found
     assert "96 000" in " ".join(found)
 
