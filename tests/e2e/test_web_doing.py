@@ -151,7 +151,7 @@ async def test_what_was_not_sent_yet_outlives_a_reload(page, service):
 
 
 async def test_who_may_connect_a_model_is_led_there_when_none_is(page, service):
-    link = page.get_by_role("link", name="No model connected: add one")
+    link = page.get_by_role("link", name="No model connected. Connect one")
     service.engine.choice = ModelChoice("offline", "", ("offline",))
 
     async def ways(route: Route) -> None:
@@ -203,17 +203,17 @@ async def test_what_goes_on_is_one_line_that_opens_and_is_folded_above_its_reply
     await expect(line).to_be_hidden()
     await expect(page.locator("#stop")).to_be_hidden()
     summary = page.locator("#log .line.bot summary")
-    await expect(summary).to_have_text("2 steps on the way to this reply")
+    await expect(summary).to_have_text("2 steps")
     await expect(summary).to_be_focused()  # the keyboard goes on where it was
     kept = page.locator("#log .line.bot .steps li")
     await expect(kept.first).to_be_hidden()
     await page.keyboard.press("Enter")
-    await expect(kept).to_have_text([found, "memory_write: did not work"])
+    await expect(kept).to_have_text([found, "memory_write: failed"])
     await expect(kept.first).to_be_visible()
     # The next reply begins anew, and one that never comes leaves nothing.
     other = replace(call, id="8.1", draft="8", state="asked")
     await web.activity(ADDRESS, other)
-    await expect(steps).to_have_text(["memory_write: waits for your word"])
+    await expect(steps).to_have_text(["memory_write: waiting for your approval"])
     await web.draft(ADDRESS, "8", "")
     await expect(line).to_be_hidden()
     await page.reload()  # it was kept nowhere

@@ -39,13 +39,13 @@ async def notice(service: Any, message_id: str = "n1", **extra: Any) -> None:
 
 async def test_a_press_sends_the_command_once_and_ends_the_choice(page, service):
     await notice(service)
-    group = page.get_by_role("group", name="What you can choose")
+    group = page.get_by_role("group", name="Options")
     await expect(group.get_by_role("button")).to_have_text(["Compact", "Start fresh", "Not now"])
     await choice(page, "Not now").click()
     await expect(lines(page, "user")).to_have_text(["/notices later"])
     for label in ("Compact", "Start fresh", "Not now"):
         await expect(choice(page, label)).to_be_disabled()
-    await expect(page.locator("#log .chosen")).to_have_text(["Not now (chosen)"])
+    await expect(page.locator("#log .chosen")).to_have_text(["Not now (selected)"])
     await choice(page, "Compact").click(force=True)
     await choice(page, "Not now").click(force=True)
     await say(page, "and then")
@@ -77,7 +77,7 @@ async def test_a_press_in_one_tab_ends_the_choice_in_all(page, context, service)
     await notice(service)
     await choice(other, "Compact").click()
     await expect(choice(page, "Start fresh")).to_be_disabled()
-    await expect(page.locator("#log .chosen")).to_have_text(["Compact (chosen)"])
+    await expect(page.locator("#log .chosen")).to_have_text(["Compact (selected)"])
     assert len(service.engine.inbounds) == 1
 
 

@@ -50,7 +50,7 @@ async def test_files_are_brought_taken_back_sent_and_there_after_a_reload(page, 
     await expect(page.locator("#attached li.there .name")).to_have_text(
         ["a.png", HOSTILE, "paste.bin", "drop.bin"]
     )
-    await page.get_by_role("button", name="Take paste.bin back").click()
+    await page.get_by_role("button", name="Remove paste.bin").click()
     await expect(attached).to_have_count(3)
     await expect(page.locator("#message")).to_be_focused()
     await expect(send).to_be_enabled()

@@ -706,7 +706,7 @@ async def test_of_many_models_some_are_offered_and_the_others_named_by_the_comma
     # What was chosen is there, though the service does not name it.
     await expect(page.get_by_role("menuitemradio", checked=True)).to_have_text("local/x")
     await expect(page.get_by_role("menuitemradio")).to_have_count(41)
-    await page.get_by_role("menuitem", name="12 more, by /model").click()
+    await page.get_by_role("menuitem", name="12 more with /model").click()
     await expect(page.locator("#message")).to_be_focused()
     await expect(page.locator("#message")).to_have_value("/model ")
 

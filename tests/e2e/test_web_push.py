@@ -121,8 +121,8 @@ async def opened(
 async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser, program):
     given = program.service.browser("one")
     async with opened(browser, program, given=given.subscription()) as (_, page):
-        switch = page.get_by_role("switch", name="Tell me when I am away")
-        words = page.get_by_role("switch", name="With the first words")
+        switch = page.get_by_role("switch", name="Notifications")
+        words = page.get_by_role("switch", name="Show the first words")
         await expect(switch).not_to_be_checked()
         await expect(words).to_be_hidden()
         assert await page.evaluate("window.asked") == 0
@@ -158,7 +158,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
         program = Program(database, service, PUBLIC)
         program.pages.append(WayPages("Heron"))
         async with program.served(), opened(browser, program, given=RECORDED) as (_, page):
-            switch = page.get_by_role("switch", name="Tell me when I am away")
+            switch = page.get_by_role("switch", name="Notifications")
             await switch.click()
             await expect(page.locator("#away-state")).to_contain_text("while you are away")
             (found,) = await database.read(lambda tx: subscriptions.of(tx, "owner"))
@@ -175,7 +175,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
 async def test_who_comes_after_somebody_else_ends_what_they_were_told(browser, program):
     given = program.service.browser("shared").subscription()
     async with opened(browser, program, given=given) as (context, page):
-        switch = page.get_by_role("switch", name="Tell me when I am away")
+        switch = page.get_by_role("switch", name="Notifications")
         await switch.click()
         await expect(switch).to_be_checked()
         cookie = {"name": COOKIE, "value": "ada-1", "url": program.url}
@@ -196,7 +196,7 @@ async def test_a_browser_that_may_not_says_so(browser, program):
     given = program.service.browser("one").subscription()
     async with opened(browser, program, given=given, locale="zh-CN") as (context, page):
         await context.clear_permissions()
-        switch = page.get_by_role("switch", name="我不在时通知我")
+        switch = page.get_by_role("switch", name="通知")
         await page.evaluate("Notification.requestPermission = async () => 'denied'")
         await switch.click()
         await expect(page.locator("#away-state")).to_contain_text("浏览器不允许")

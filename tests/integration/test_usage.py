@@ -334,7 +334,7 @@ async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path):
         await engine.ask("hello", sender="eve")
         async with client.get(url) as answer:
             tomorrow = await answer.text()
-    day, month = "Everyone's daily limit", "use in a month"
+    day, month = "Everyone's daily limit", "monthly limit"
     assert f"{day}: 60 % ($0.6000 of $1.00)" in today
     assert f"{month}: 22 % (220\u202f000 of 1\u202f000\u202f000 tokens)" in today
     assert f"{day}: 120 % ($1.20 of $1.00)" in tomorrow
