@@ -348,7 +348,7 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
         ]
         place = Address("memory", "default", "ada")
         pages += [item.text for item in await engine.channel.engine.history(place, 100)]
-        assert "Neither your files" in await engine.ask("/whosees Leonor")
+        assert "in none of your files" in await engine.ask("/whosees Leonor")
     (transcript,) = (tmp_path / TRANSCRIPTS).rglob("*.jsonl")
     lines = [entries.parse(line) for line in transcript.read_bytes().splitlines()[1:]]
     pages += [line.text for line in lines if "forget" in line.text.casefold()]

@@ -266,5 +266,5 @@ async def test_a_confirmed_forgetting_looks_through_history_beside_the_writer(tm
         assert not confirmed.done()
         held.go_on.set()
         assert "conversations: 2 messages" in await confirmed
-        assert "Neither" in await engine.ask("/whosees harbour code", sender="ada")
+        assert "in none of your files" in await engine.ask("/whosees harbour code", sender="ada")
     assert held.looks_beside()
