@@ -487,7 +487,7 @@ async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_the
     for node in (both.one, both.other):
         await told(both, node, "and now?")
         assert CODE not in str(brain.asked("chat")[-1].messages)
-        assert "Neither your files" in await told(both, node, f"/memory forget {CODE}")
+        assert "in none of your files" in await told(both, node, f"/memory forget {CODE}")
 
 
 async def test_the_heir_of_a_node_feeds_the_index(both):

@@ -119,7 +119,7 @@ async def test_a_turn_that_had_read_the_words_does_not_write_them(tmp_path):
         # What the turn itself said with the words is forgotten with them.
         await engine.ask("and now?")
         assert CODE not in str(brain.asked("chat")[-1].messages)
-        assert "Neither your files" in await engine.ask(f"/memory forget {CODE}")
+        assert "in none of your files" in await engine.ask(f"/memory forget {CODE}")
         await engine.ask("/new")
         await settled()
         assert all(CODE not in str(each.messages) for each in brain.asked("flush"))

@@ -456,7 +456,7 @@ async def test_what_is_forgotten_the_running_conversation_does_not_show_either(t
         assert "messages that I was shown it with" in question
         assert "results of searches that I no longer see" in await engine.ask("/memory forget yes")
         assert transcript_of(tmp_path)[: len(before)] == before  # nothing that was said is lost
-        assert "Neither your files" in await engine.ask("/memory forget allergic to peanuts")
+        assert "in none of your files" in await engine.ask("/memory forget allergic to peanuts")
         engine.model.script = lambda _: "Well."
         await engine.ask("And dinner?")
         await _does_not_show_it(engine)
@@ -505,7 +505,7 @@ async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_pa
         left = await engine.ask("/remind list")
         assert "tea" in left
         assert "oculist" not in left
-        assert "Neither your files" in await engine.ask("/memory forget oculist")
+        assert "in none of your files" in await engine.ask("/memory forget oculist")
 
 
 @pytest.mark.parametrize("place", ["shared", "room"])
@@ -552,7 +552,7 @@ async def test_a_question_is_over_after_a_while(tmp_path, monkeypatch):
 async def test_what_is_nowhere_is_not_asked_about(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
-        assert "Neither your files" in await engine.ask("/memory forget zeppelin")
+        assert "in none of your files" in await engine.ask("/memory forget zeppelin")
         assert "nothing to confirm" in await engine.ask("/memory forget yes")
 
 
@@ -583,7 +583,7 @@ async def test_whosees_names_places_and_conversations(tmp_path, locale, seen, ev
         assert "shared/kitchen.md:1" in both
         assert everybody in both
         nothing = await engine.ask("/whosees the owner is", locale=locale)
-        assert ("Neither your files" if locale == "en" else "都没有这些词") in nothing
+        assert ("in none of your files" if locale == "en" else "都没有这些词") in nothing
 
 
 async def test_whosees_needs_words(tmp_path):
@@ -683,7 +683,7 @@ async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path)
     assert "USER.md" not in found.out
     for words in ("zeppelin", " "):
         nowhere = await confidant(tmp_path, "memory", "forget", words, "--yes")
-        assert (nowhere.code, nowhere.out.startswith("Neither your files")) == (0, True)
+        assert (nowhere.code, nowhere.out.startswith("These words are in none")) == (0, True)
     done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
     assert "MEMORY.md: 1 entry removed" in done.out
     assert "The bot is running" not in done.out

@@ -561,7 +561,7 @@ async def test_forgetting_shows_what_would_go_and_then_it_is_gone_everywhere(it,
     assert "trains" in kept(it, me)
     nowhere = await me.post("memory/forget", words="peanuts")
     assert nowhere[0] == 400
-    assert "Neither your files" in nowhere[2]
+    assert "in none of your files" in nowhere[2]
 
 
 @pytest.mark.parametrize("how", ["page", "command"])

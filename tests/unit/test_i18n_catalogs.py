@@ -1,14 +1,17 @@
 import ast
+import inspect
 import string
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 import adapters
 import bot
-from bot.commands.menu import NAMES
+from bot.commands.commander import handlers
+from bot.commands.menu import KNOWN, NAMES
 from bot.i18n import FINDINGS, LANGUAGES, catalog, language_of, text
 
 SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
@@ -49,6 +52,11 @@ def _leaves(node: ast.expr) -> Iterator[str]:
 
 def dotted(key: str) -> bool:
     return "." in key and " " not in key and "/" not in key and ":" not in key
+
+
+def test_each_command_that_is_offered_has_a_handler_and_each_handler_is_known():
+    services = {name: MagicMock() for name in inspect.signature(handlers).parameters}
+    assert set(handlers(**services)) == KNOWN
 
 
 def test_every_language_has_the_same_keys():
