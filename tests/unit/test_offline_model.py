@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bot import i18n
 from bot.agent.models import Purpose, Reply, Request, TextDelta, ToolSpec, Usage
-from bot.agent.models.intent import MAX_QUERY, Intent, understand
-from bot.agent.models.offline import OfflineModel, best_lines
+from bot.agent.offline.intent import MAX_QUERY, Intent, understand
+from bot.agent.offline.model import OfflineModel, best_lines
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage

@@ -15,11 +15,11 @@ from bot.agent.models import Model, Reply, Request, TextDelta, Window, plugins
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.breaker import Breaker
 from bot.agent.models.catalog import TextStore
-from bot.agent.models.offline import OfflineModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel
 from bot.agent.models.slots import Slots, is_chore
 from bot.agent.models.speed import Speed, Stopwatch
+from bot.agent.offline.model import OfflineModel
 from bot.config import (
     ANTHROPIC,
     OFFLINE,

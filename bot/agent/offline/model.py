@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, Window
-from bot.agent.models.intent import MAX_QUERY, Intent, understand
+from bot.agent.offline.intent import MAX_QUERY, Intent, understand
 from bot.agent.turn import TOKENS
 from bot.context import excerpt, sentences, wording
 from bot.context.quoting import clipped
