@@ -18,7 +18,7 @@ import orjson
 from bot import __version__
 from bot.agent.models.refusals import Refusal, read
 from bot.agent.models.sse import events, whole
-from bot.agent.models.wire import ErrorEvent, Json, Refused
+from bot.agent.models.wire import Json, Refused
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
 from bot.net.connection import ProxyTrouble, session, why
 
@@ -168,9 +168,7 @@ _ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
 
 def refusal(failure: Exception) -> Refusal | None:
     """What the service said, if it was the service that failed or refused."""
-    if isinstance(failure, Refused):
-        return read(failure.status, failure.body)
-    return read(200, failure.event) if isinstance(failure, ErrorEvent) else None
+    return read(failure.status, failure.body) if isinstance(failure, Refused) else None
 
 
 def model_error(failure: Exception) -> ModelError:
@@ -182,9 +180,7 @@ def model_error(failure: Exception) -> ModelError:
         error = next(kinds, ModelError)(why(failure))
         error.told = str(failure) if isinstance(failure, ProxyTrouble) else ""
         return error
-    if not isinstance(failure, Refused):
-        return found.error()
-    headers = failure.headers
+    headers = failure.headers if isinstance(failure, Refused) else {}
     error = found.error(headers.get("request-id") or headers.get("x-request-id") or "")
     error.wait, error.again = _wait(headers), _AGAIN.get(headers.get("x-should-retry", ""))
     return error

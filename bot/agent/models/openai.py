@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
@@ -16,13 +14,9 @@ from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
 from bot.agent.models.openai_wire import CompletionReader, body_of
 from bot.agent.models.service import MAX_RETRIES, ServiceModel
-from bot.agent.models.wire import Json
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.errors import ModelError
-
-if TYPE_CHECKING:
-    from bot.agent.models.connection import Connection
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +26,8 @@ class OpenAIModel(ServiceModel):
 
     name = "openai"
     default_url = "https://api.openai.com/v1"
+    path = "/chat/completions"
+    reader = CompletionReader
 
     def __init__(
         self,
@@ -63,18 +59,6 @@ class OpenAIModel(ServiceModel):
         """The JSON of a request."""
         longest = self.longest(request, able)
         return body_of(replace(request, model=await self._name(request.model)), longest, able)
-
-    @asynccontextmanager
-    async def opened(
-        self, connection: Connection, body: bytes, silence: float | None
-    ) -> AsyncGenerator[AsyncIterator[Json]]:
-        """The events of a reply; a server that does not stream has one for the whole."""
-        async with connection.stream("/chat/completions", body, silence) as events:
-            yield events
-
-    def reader(self, request: Request, *, waits: bool) -> CompletionReader:
-        """What puts the events together."""
-        return CompletionReader(request.tools, waits=waits)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the server told them; never raises."""

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Final, cast
 
 from bot import errors
-from bot.agent.models.wire import load
+from bot.agent.models.wire import Json, load
 from bot.errors import ModelError
 
 MOST_TOLD = 200  # characters of a service's sentence that are shown
@@ -134,9 +134,13 @@ def read(status: int, body: object) -> Refusal:
 
 def is_failure(event: Mapping[str, Any]) -> bool:
     """True for an event, or a whole answer, that is no part of a reply but an error."""
-    if event.get("error") or event.get("type") == "error":
+    choices = event.get("choices")
+    first: object = next(iter(cast("Sequence[object]", choices or ())), None)
+    if event.get("error") or (isinstance(first, dict) and cast("Json", first).get("error")):
         return True
-    if "type" in event or event.get("choices") is not None:
+    if any(event.get(name) == "error" for name in ("type", "object", "status")):
+        return True
+    if "type" in event or choices is not None:
         return False
     return not event.keys().isdisjoint({"message", "msg", "detail", "error_msg", "base_resp"})
 

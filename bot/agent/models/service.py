@@ -28,7 +28,7 @@ from bot.agent.models.capabilities import (
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.refusals import cleaned, is_failure
 from bot.agent.models.sse import DONE
-from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
+from bot.agent.models.wire import Json, Refused, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
@@ -66,6 +66,8 @@ class ServiceModel(ABC):
 
     name: str
     default_url: str
+    path: str  # below the address: where requests for a reply go
+    reader: type[ReplyReader]  # what puts the events of one together
     known_names: tuple[str, ...] = ()
 
     def __init__(
@@ -105,18 +107,15 @@ class ServiceModel(ABC):
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON that is sent for a request."""
 
-    @abstractmethod
     def opened(
         self, connection: Connection, body: bytes, silence: float | None
     ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
         """A request, sent: for the length of an `async with` the events that come.
 
-        The first may take `silence` seconds; None is as long as is configured.
+        A server that does not stream has one for the whole. The first may take `silence` seconds;
+        None is as long as is configured.
         """
-
-    @abstractmethod
-    def reader(self, request: Request, *, waits: bool) -> ReplyReader:
-        """What puts these events together; for `waits` see `OutputFilter`."""
+        return connection.stream(self.path, body, silence)
 
     def usual(self, model: str) -> Capabilities:
         """What a model of this service takes before anything was learned of it."""
@@ -162,7 +161,7 @@ class ServiceModel(ABC):
         ladder = Ladder(able, request.extra)
         asking = _Asking(self, request, ladder, await self.fitting(request, able))
         while True:
-            reply = self.reader(request, waits=request.model in self._thinks_first)
+            reply = self.reader(request.tools, waits=request.model in self._thinks_first)
             has_begun = False
             try:
                 async with (
@@ -381,7 +380,7 @@ def _words(reply: ReplyReader, event: Json) -> str:
     if reply.done:
         return ""
     if is_failure(event):
-        raise ErrorEvent(event)
+        raise Refused(200, {}, event)
     return reply.feed(event)
 
 
