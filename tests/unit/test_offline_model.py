@@ -624,7 +624,9 @@ FORMS = st.sampled_from(
         "{at:%Y}年{at:%m}月{at:%d}日{at:%H}点{at:%M}分提醒我{what}",
     ]
 )
-OTHERS_SAY = st.sampled_from(["my boss", "she said", "you", "I do not", "memories", "他", "老师", "谁"])
+OTHERS_SAY = st.sampled_from(
+    ["my boss", "she said", "you", "I do not", "memories", "他", "老师", "谁"]
+)
 
 
 @given(AHEAD, FORMS, st.sampled_from(["call mum", "喝水", "drink 2 glasses"]), OTHERS_SAY)

@@ -320,7 +320,7 @@ def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str
         return _text(request, "not_searched", reason=_reason(found[0][1])), True
     quotes, head = _quotes(found), "found"
     if wish.intent.kind == "find":
-        best = best_lines(wish.said, *wish.intent.words, quotes)
+        best = best_lines(wish.said, wish.intent.words[0], quotes)
     else:
         best, head = [(quote, quote.text) for quote in quotes], "known"
         if not best:
