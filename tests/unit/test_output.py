@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request, ToolSpec, Usage, refusals
 from bot.agent.models.anthropic_wire import Accumulator
 from bot.agent.models.capabilities import Capabilities, fitted
-from bot.agent.models.openai_wire import CompletionReader, body_of, messages_of
+from bot.agent.models.openai_wire import CompletionReader, body_of, merge
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.refusals import is_failure
 from bot.agent.models.wire import REPAIRABLE, arguments_in
@@ -281,7 +281,9 @@ def test_what_openrouter_wants_back_is_put_together_and_goes_back_alone():
     events += [{"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}]
     _, thought, reply = read(CompletionReader(TOOLS), events)
     assert thought == "xxx"
-    (_, sent) = messages_of([Message("user", (Text("Hi"),)), reply.message])
+    made: list[Any] = [{"role": "user", "content": "Hi"}]
+    merge(made, reply.message)
+    sent = made[-1]
     assert "reasoning" not in sent
     assert sent["reasoning_details"] == [
         {"type": "reasoning.text", "text": "ab", "index": 0, "signature": "c2ln"}, pieces[2]

@@ -5,9 +5,8 @@ The messages of a conversation are converted once, those of its newest turn for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from bot.agent.models import Request, StopReason, ToolSpec, Usage
@@ -22,14 +21,13 @@ from bot.agent.models.wire import (
     TextCall,
     Words,
     arguments_in,
+    converted,
     count,
     dump,
     listed,
-    opened,
     use_of,
     written_calls,
 )
-from bot.errors import ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 CACHE_MARK: Final[Json] = {"type": "ephemeral"}
@@ -44,12 +42,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    earlier = partial(_merge, thinks=able.reasoning in {"kept", "needed"})
-    closed, messages = opened(request, f"anthropic.{able.reasoning}", earlier)
-    for message in request.messages[request.begins :]:
-        _merge(messages, message, thinks=able.reasoning != "never")
-    if not messages:
-        raise ModelRejected("there is nothing to answer")
+    closed, messages = converted(request, "anthropic", able.reasoning, merge)
     messages[-1]["content"] = _marked(messages[-1]["content"])
     body: Json = {
         "model": request.model,
@@ -77,19 +70,12 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     return dump({**body, **request.extra})
 
 
-def messages_of(messages: Iterable[Message]) -> list[Json]:
-    """Messages as the API takes them: roles alternate, a user begins, no blank text.
+def merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side.
 
-    A tool result's place is in front of the words beside it.
+    So roles alternate, a user begins, and no text is blank. A tool result's place is in front of
+    the words beside it.
     """
-    merged: list[Json] = []
-    for message in messages:
-        _merge(merged, message)
-    return merged
-
-
-def _merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
-    """Put a message behind others, or into the last of them if that is of the same side."""
     said = [b for b in message.blocks if thinks or not (isinstance(b, Opaque) and b.is_thought)]
     blocks = [raw for block in said if (raw := _block_to_json(block)) is not None]
     if not blocks:
@@ -259,13 +245,13 @@ class Accumulator(ReplyReader):
             if block.output is not None:
                 calls += block.output.calls
                 blocks += [Text(block.output.text)] if block.output.text else []
-            elif (made := _made(block, stop)) is not None:
+            elif (made := _wordless(block, stop)) is not None:
                 blocks.append(made)
         uses = [each for each in blocks if isinstance(each, ToolUse)]
         return [*blocks, *written_calls(calls, uses, stop)]
 
 
-def _made(block: _Block, stop: StopReason) -> Block | None:
+def _wordless(block: _Block, stop: StopReason) -> Block | None:
     """A block that holds no words; None for a call within which the reply was cut off."""
     raw = block.raw
     if block.thoughts:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
 from bot.agent.models import Request, StopReason, ToolSpec, Usage
@@ -22,14 +21,13 @@ from bot.agent.models.wire import (
     Json,
     ReplyReader,
     Words,
+    converted,
     count,
     dump,
     listed,
-    opened,
     use_of,
     written_calls,
 )
-from bot.errors import ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 REASONING = ("reasoning_content", "reasoning", "thinking")  # where servers put what a model thinks
@@ -46,12 +44,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    earlier = partial(_merge, thinks=able.reasoning in {"kept", "needed"})
-    history, messages = opened(request, f"openai.{able.reasoning}", earlier)
-    for message in request.messages[request.begins :]:
-        _merge(messages, message, thinks=able.reasoning != "never")
-    if not messages:
-        raise ModelRejected("there is nothing to answer")
+    history, messages = converted(request, "openai", able.reasoning, merge)
     system: Json = {"role": "system", "content": request.system}
     before = dump(system) + b"," if request.system.strip() else b""
     body: Json = {"model": request.model}
@@ -77,16 +70,11 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     return dump({**body, **request.extra})
 
 
-def messages_of(messages: Sequence[Message], *, thinks: bool = True) -> list[Json]:
-    """Messages as chat templates take them: a user begins, roles alternate, results stand alone."""
-    merged: list[Json] = []
-    for message in messages:
-        _merge(merged, message, thinks=thinks)
-    return merged
+def merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side.
 
-
-def _merge(merged: list[Json], message: Message, *, thinks: bool) -> None:
-    """Put a message behind others, or into the last of them if that is of the same side."""
+    So a user begins, roles alternate, and results stand alone, as chat templates take them.
+    """
     made = (
         _from_person(message.blocks)
         if message.role == "user"

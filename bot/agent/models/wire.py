@@ -6,15 +6,15 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from bot.agent.models import Reply, Request, StopReason, ToolSpec, Usage
-from bot.errors import ModelBadReply
+from bot.agent.models import Reply, Request, StopReason, Thoughts, ToolSpec, Usage
+from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, ToolUse
 from bot.unicode import well_formed
 
@@ -161,20 +161,33 @@ class Words:
         return well_formed(words)
 
 
-Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the last one
+Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the others
 
 
-def opened(request: Request, name: str, merge: Callable[[list[Json], Message], None]) -> Written:
-    """The messages of a request from before its turn, in the format of that name.
+class Merge(Protocol):
+    """How an API has messages one behind the other."""
 
-    Those that are complete are JSON, each with a comma after it. The last one is apart, as the
-    turn's own may belong to it: `merge` puts a message behind others, or into the last of them,
-    which is another dict then or has other values, while lists and blocks in it stay as they are.
+    def __call__(self, merged: list[Json], message: Message, /, *, thinks: bool) -> None:
+        """Put a message behind others, or into the last of them if that is of the same side.
+
+        That one is another dict then or has other values, while lists and blocks in it stay as
+        they are. Without `thinks`, what the model thought is left out.
+        """
+
+
+def converted(request: Request, api: str, reasoning: Thoughts, merge: Merge) -> Written:
+    """The messages of a request in the format of an API.
+
+    Those from before its turn that are complete are JSON, each with a comma after it, and made
+    once; the last of them is apart, as the turn's own may belong to it.
+
+    Raises:
+        ModelRejected: there is nothing to answer.
     """
 
     def add(written: Written, message: Message) -> Written:
         closed, last = written
-        merge(last, message)
+        merge(last, message, thinks=reasoning in {"kept", "needed"})
         for complete in last[:-1]:
             closed += dump(complete)
             closed += b","
@@ -182,12 +195,18 @@ def opened(request: Request, name: str, merge: Callable[[list[Json], Message], N
         return written
 
     history = request.messages[: request.begins]
+    name = f"{api}.{reasoning}"
     closed, last = request.folding.of(name, history, lambda: (bytearray(), []), add)
-    return closed, [dict(message) for message in last]
+    messages = [dict(message) for message in last]
+    for message in request.messages[request.begins :]:
+        merge(messages, message, thinks=reasoning != "never")
+    if not messages:
+        raise ModelRejected("there is nothing to answer")
+    return closed, messages
 
 
 def listed(closed: bytes | bytearray, rest: Sequence[Json]) -> orjson.Fragment:
-    """A list of messages: the `opened` ones, and the rest of them."""
+    """A list of messages: those that are JSON, and the rest of them."""
     return orjson.Fragment(b"[" + closed + dump(rest)[1:])
 
 
