@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import structlog
 
 from bot.agent.models import Request, Window
 from bot.agent.models.capabilities import Capabilities
-from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
 from bot.agent.models.openai_wire import CompletionReader, body_of
-from bot.agent.models.service import MAX_RETRIES, ServiceModel
-from bot.clock import Clock, system_clock
-from bot.config import ServiceConfig
+from bot.agent.models.service import ServiceModel
 from bot.errors import ModelError
 
 log = structlog.get_logger(__name__)
@@ -29,21 +27,21 @@ class OpenAIModel(ServiceModel):
     path = "/chat/completions"
     reader = CompletionReader
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        *,
-        window_store: TextStore,
-        max_retries: int = MAX_RETRIES,
-        clock: Clock = system_clock,
-    ) -> None:
-        super().__init__(config, window_store=window_store, max_retries=max_retries, clock=clock)
-        if urlsplit(self.url).path in {"", "/"}:  # as the servers themselves say where they are
-            self.url = f"{self.url.rstrip('/')}/v1"
+    def located(self, address: str) -> str:
+        """Where the API is; servers themselves tell their address without its path."""
+        is_whole = not address or urlsplit(address).path not in {"", "/"}
+        return address if is_whole else f"{address.rstrip('/')}/v1"
+
+    @cached_property
+    def _root(self) -> str:
+        """The address above the API, where servers have others; empty when there is none."""
         has_more = self.has_own_endpoint and self.url.endswith("/v1")
-        self._root = self.url.removesuffix("/v1") if has_more else ""
-        self._window = config.window
-        self._names: dict[str, str] = {}  # by model, as its server has it with that window
+        return self.url.removesuffix("/v1") if has_more else ""
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """What a server calls a model with the window that was configured, by the model's name."""
+        return {}
 
     def headers(self, key: str) -> Mapping[str, str]:
         """The key."""
@@ -91,11 +89,12 @@ class OpenAIModel(ServiceModel):
 
     async def _name(self, model: str) -> str:
         """The name to ask for a model by, where its window was configured."""
-        if not self._window or not self._root:
+        if not self.config.window or not self._root:
             return model
         if model not in self._names:
             try:
-                self._names[model] = await widened(self.ask, self._root, model, self._window)
+                name = await widened(self.ask, self._root, model, self.config.window)
+                self._names[model] = name
             except ModelError as error:
                 log.warning("model.window_not_set", model=model, error=str(error))
                 return model

@@ -78,7 +78,7 @@ class ServiceModel(ABC):
         max_retries: int = MAX_RETRIES,
         clock: Clock = system_clock,
     ) -> None:
-        self.url = config.base_url.strip() or self.default_url
+        self.url = self.located(config.base_url.strip()) or self.default_url
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.config = config
@@ -98,6 +98,10 @@ class ServiceModel(ABC):
         )
 
     # --- what an adapter brings -------------------------------------------------------------------
+
+    def located(self, address: str) -> str:
+        """Where the API is, by the address that was configured."""
+        return address
 
     @abstractmethod
     def headers(self, key: str) -> Mapping[str, str]:
@@ -190,8 +194,16 @@ class ServiceModel(ABC):
         """The words of a reply, as its events bring them."""
         has_begun = False
         async for event in events:
-            words = _words(reply, event)
-            _tell(request, reply, has_begun=has_begun)
+            reply.done = reply.done or event is DONE
+            if reply.done:
+                continue  # whatever follows counts for nothing
+            if is_failure(event):
+                raise Refused(200, {}, event)
+            words = reply.feed(event)
+            if request.on_usage is not None and not has_begun:
+                request.on_usage(reply.usage)
+            if request.on_thought is not None and (thought := reply.thought()):
+                request.on_thought(thought)
             if reply.replaced:
                 self._thinks_first.add(request.model)
             if words or reply.replaced:
@@ -371,25 +383,6 @@ def _said(request: Request) -> str:
                 pass
     said += (f"{spec.description} {dump(dict(spec.schema)).decode()}" for spec in request.tools)
     return "\n".join(said)
-
-
-def _words(reply: ReplyReader, event: Json) -> str:
-    """The words that an event adds."""
-    if event is DONE:
-        reply.done = True
-    if reply.done:
-        return ""
-    if is_failure(event):
-        raise Refused(200, {}, event)
-    return reply.feed(event)
-
-
-def _tell(request: Request, reply: ReplyReader, *, has_begun: bool) -> None:
-    """Tell what the service says of its tokens, before the first word, and what is thought."""
-    if request.on_usage is not None and not has_begun:
-        request.on_usage(reply.usage)
-    if request.on_thought is not None and (thought := reply.thought()):
-        request.on_thought(thought)
 
 
 def _pause(error: ModelError, number: int, deadline: float | None) -> float | None:
