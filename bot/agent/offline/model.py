@@ -92,22 +92,22 @@ class OfflineModel:
 def _reply(request: Request) -> Message:
     """The whole reply to a request: first the tools to ask, then what there is to say. Pure."""
     left = _answered(request)
-    wishes = [
+    asked = [
         _wish(request, place)
         for place, message in enumerate(request.messages)
         if place >= request.begins and message.begins_turn
     ]
-    calls = [call for wish in wishes for call in wish.calls]
+    calls = [call for wish in asked for call in wish.calls]
     if calls and not left:
         place = len(request.messages)  # no other call of the conversation has this id
         uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
         return Message("assistant", tuple(uses))
-    is_asked = any(wish.intent.kind == "about" for wish in wishes)
+    is_asked = any(wish.intent.kind == "about" for wish in asked)
     # All of it the first time in a conversation and for who asks, else one line.
     whole = is_asked or not any(_introduces(message) for message in request.messages)
     parts: list[str] = []
     explain, offered = is_asked, None
-    for number, wish in enumerate(wishes):
+    for number, wish in enumerate(asked):
         found = _taken(left, wish)
         text, says_all = _answer(request, wish, found)
         if wish.offer and _is_news(wish.offer, found):
