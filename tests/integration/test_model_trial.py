@@ -41,6 +41,7 @@ class Brain:
 
     can: set[str] = field(default_factory=lambda: {"words", "long", "stream", "tools", "images"})
     refuses: bool = False  # what it cannot do, instead of doing something else
+    status: int = 400  # … with this
     waits: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -50,7 +51,7 @@ class Brain:
         if kind == self.waits:
             await self.over.wait()
         if kind not in self.can and (self.refuses or kind == "words"):
-            return await api.fails(400, message="no")(request)
+            return await api.fails(self.status, message="no")(request)
         return await self.said(kind, body)(request)
 
     def said(self, kind: str, body: dict[str, Any]) -> Any:
@@ -152,6 +153,14 @@ async def test_conversations_know_what_was_found_out(missing, refuses):
         brain.can.add(missing)
         await trial.what_it_can(config, "own", "m", store, PATIENCE)
         assert await takes(config, store, missing)
+
+
+async def test_a_service_that_is_busy_teaches_nothing():
+    store, brain = Facts(), Brain({*EVERY} - {"images"}, refuses=True, status=429)
+    async with serving(brain) as config:
+        found = await trial.what_it_can(config, "own", "m", store, PATIENCE)
+        assert not works(found)["images"]
+        assert await takes(config, store, "images")
 
 
 async def takes(config: ModelsConfig, store: Facts, what: str) -> bool:

@@ -21,7 +21,7 @@ from bot.channel import Finding
 from bot.clock import system_clock
 from bot.config import ModelsConfig
 from bot.context.budget import NARROW, TOO_SMALL
-from bot.errors import ModelError
+from bot.errors import ModelBlind, ModelError
 from bot.messages import Message, Picture, Text, ToolResult, ToolUse
 
 WIDE = 32_768  # tokens: room for a long conversation, and in the memory of most machines
@@ -106,7 +106,9 @@ async def what_it_can(
         if attempt.can["words"] is not False:  # else nothing else would
             await attempt.made("tools", attempt.with_tool)
             await attempt.made("images", attempt.with_picture)
-        if catalog is not None and attempt.can.get("images") is False:
+        # One that was too busy just then may see all the same.
+        is_blind = isinstance(attempt.failed.get("images", ModelBlind()), ModelBlind)
+        if catalog is not None and attempt.can.get("images") is False and is_blind:
             await catalog.learn(name, {"images": Learned(system_clock())})
         return attempt.findings()
 
@@ -114,8 +116,8 @@ async def what_it_can(
 class _Attempt:
     """One model, asked until a moment of the running loop's clock.
 
-    `can` says of "words", "long", "stream", "tools" and "images" whether they work; None where
-    there was no time to find out.
+    `can` says of "words", "long", "stream", "tools" and "images" whether they work, None where
+    there was no time to find out; `failed` with what they failed, where the service said so.
     """
 
     def __init__(self, model: Model, name: str, until: float) -> None:
@@ -127,7 +129,7 @@ class _Attempt:
         self._speed = 0.0  # tokens a second that it writes; 0 unknown
         self._tokens = 0
         self.can: dict[str, bool | None] = {}
-        self._why: dict[str, str] = {}  # what it refuses with
+        self.failed: dict[str, ModelError] = {}
 
     def findings(self) -> Sequence[Finding]:
         """A line for each thing that was tried, for those that were not, and for the tokens."""
@@ -141,7 +143,7 @@ class _Attempt:
     def _finding(self, name: str, works: bool) -> Finding:  # noqa: FBT001 - what was found
         if works:
             return Finding.of("ok", f"model.can_{name}", speed=round(self._speed, 1))
-        why = f" ({self._why[name]})" if self._why.get(name) else ""
+        why = f" ({self.failed[name].reason})" if name in self.failed else ""
         level = "error" if name == "words" else "warning"
         return Finding.of(level, f"model.cannot_{name}", why=why)
 
@@ -150,8 +152,8 @@ class _Attempt:
         await self.made("long", self._counting)
         late = None if self.can["long"] is None else False
         has_words = bool(self._words.strip())
-        if not has_words:
-            self._why["words"] = self._why["long"]
+        if not has_words and "long" in self.failed:
+            self.failed["words"] = self.failed["long"]
         stream = self._pieces > 2 or late
         self.can = {"words": has_words or late, **self.can, "stream": stream}
 
@@ -165,13 +167,12 @@ class _Attempt:
 
     async def made(self, name: str, attempt: Callable[[], Awaitable[bool]]) -> None:
         """Note whether an attempt works."""
-        self._why[name] = ""
         try:
             self.can[name] = await attempt()
         except TimeoutError:
             self.can[name] = None
         except ModelError as error:
-            self.can[name], self._why[name] = False, error.reason
+            self.can[name], self.failed[name] = False, error
 
     async def with_tool(self) -> bool:
         """True when it calls a tool and uses what that says."""
