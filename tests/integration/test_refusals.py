@@ -532,6 +532,21 @@ BROKEN: Mapping[str, tuple[Answer, Answer, str]] = {
         "An answer.",
     ),
     "silent": (waits(asyncio.Event()), waits(asyncio.Event()), "took too long"),
+    "only thought": (
+        completions_api.streams(
+            completions_api.chunk(reasoning_content="Hm."), completions_api.chunk("stop")
+        ),
+        messages_api.streams(
+            messages_api.start(),
+            *messages_api.block(
+                0,
+                {"type": "thinking", "thinking": ""},
+                {"type": "thinking_delta", "thinking": "Hm."},
+            ),
+            *messages_api.end(),
+        ),
+        "wrote no answer",
+    ),
 }
 
 
@@ -542,7 +557,9 @@ async def test_a_broken_reply_is_told_the_message_kept_and_the_next_one_answered
 ):
     api = completions_api if kind == "openai" else messages_api
     made = OpenAIModel if kind == "openai" else AnthropicModel
-    async with api.running(broken if kind == "openai" else other, api.says("Again.")) as server:
+    answers = [broken if kind == "openai" else other]
+    answers *= 2 if sentence == "wrote no answer" else 1  # that one is asked for once more
+    async with api.running(*answers, api.says("Again.")) as server:
         config = ServiceConfig(base_url=server.base_url, timeout=0.3, api_key=SecretStr(SECRET))
         model = made(config, window_store=TextStoreInMemory(), max_retries=0)
         async with running(tmp_path, model=model, agent={"model": "m"}) as engine:
