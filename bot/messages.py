@@ -135,6 +135,13 @@ class Message:
         return "".join(b.text for b in self.blocks if isinstance(b, Text) and not b.note)
 
     @property
+    def own_text(self) -> str:
+        """Of these words, those that are their sender's own."""
+        return "".join(
+            b.text for b in self.blocks if isinstance(b, Text) and not b.note and b.origin in CLEAN
+        )
+
+    @property
     def begins_turn(self) -> bool:
         """True when a person sent it, so that what follows stands by itself."""
         if self.role != "user":

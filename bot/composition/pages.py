@@ -33,6 +33,7 @@ from bot.memory.growth import MemoryGrowth
 from bot.memory.lookup import Lookup
 from bot.push.pusher import Endpoints, Pusher
 from bot.settings.fields import Key
+from bot.storage.meta import MetaStore
 
 GROWTH_SECONDS = 3600.0
 FIRST_GROWTH_SECONDS = 60.0  # after a start
@@ -111,7 +112,7 @@ def server_of(
             LoginPages(browsers, visits, lambda: ground.config.now.dashboard),
             AccountPages(browsers, visits, passwords),
             *_people(ground, browsers, settings, read_books),
-            StartPages(settings, ground.connections.all),
+            StartPages(settings, ground.connections.all, MetaStore(database, clock)),
             SettingsPages(settings),
             reached.pages,
             *(each for each in ground.channels.values() if isinstance(each, HttpRoutes)),

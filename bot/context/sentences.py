@@ -13,7 +13,7 @@ from typing import Final
 from bot.context import wording
 from bot.context.phrases import folded, phrases
 from bot.context.secrets import holds_secret
-from bot.messages import CLEAN, Message, Text
+from bot.messages import Message
 from bot.storage import fulltext
 
 LONGEST_MESSAGE: Final = 4_000  # characters; a longer one was pasted
@@ -26,7 +26,8 @@ PASTED: Final = 150  # characters that follow "here is the letter" and make it a
 _MONTHS_DE = "Jan|Feb|März|Apr|Mai|Juni|Juli|Aug|Sept|Okt|Nov|Dez"
 _END = re.compile(
     r"(?<=[.!?…؟])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bProf\.)"
-    rf"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?!(?<=\d\.)\s+(?:{_MONTHS_DE}))\s+|(?<=[。！？])|\n+"
+    r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[ap]\.m\.)(?<!\b[A-Z]\.)"
+    rf"(?!(?<=\d\.)\s+(?:{_MONTHS_DE}))\s+|(?<=[。！？])|\n+"
 )
 _BULLET = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -137,11 +138,7 @@ def is_exact(sentence: str) -> bool:
 
 def sentence_of(message: Message) -> str:
     """The first sentence of a person's own words that may be offered; empty without one."""
-    own = "".join(
-        block.text
-        for block in message.blocks
-        if isinstance(block, Text) and not block.note and block.origin in CLEAN
-    ).strip()
+    own = message.own_text.strip()
     if len(own) > MESSAGE or own.count("\n") >= LINES or is_unwanted(own):
         return ""
     return next(filter(_may_be_offered, split(own)), "")

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from bot.context import sentences, wording
 from bot.context.phrases import NAMED, Kind, folded, phrases
+from bot.sessions import time_phrases
 
 MOST: Final = 5  # wishes of one message
 TAIL: Final = 120  # characters of a sentence in which the phrase at its end is looked for
@@ -89,9 +90,13 @@ def stated(message: str) -> str:
     Empty when that is nothing, or more than `STATED` characters.
     """
     (own,) = sentences.own([message])
-    said = [each for each in sentences.split(own) if not sentences.is_question(each)]
-    kept = " ".join(said)
+    kept = " ".join(each for each in sentences.split(own) if _states(each))
     return kept if len(kept) <= STATED and len(wording.stems(kept)) >= CONTENT else ""
+
+
+def _states(sentence: str) -> bool:
+    is_wish = _kept(sentence) is not None or _reminder(sentence) is not None
+    return not (is_wish or sentences.is_question(sentence))
 
 
 def _kept(sentence: str) -> str | None:
@@ -118,6 +123,11 @@ def _reminder(sentence: str) -> str | None:
     kind, rest = _head(sentence)
     if kind == "remind":
         return rest.strip(_AROUND)
+    said = sentence[phrases().opened(folded(sentence)) :]
+    if end := time_phrases.beginning(said):  # "tomorrow at 9, please remind me to …"
+        kind, rest = _head(said[end:].lstrip(_AROUND))
+        if kind == "remind":
+            return f"{said[:end]} {rest}".strip(_AROUND)
     found = phrases().reminding.search(folded(sentence), max(0, len(sentence) - TAIL))
     return None if found is None else sentence.strip(_AROUND)
 
@@ -136,5 +146,7 @@ def _head(sentence: str) -> tuple[Kind | None, str]:
                     best, kind, by = found.end(), each, language
         if by is not None:
             rest = sentence[best:].lstrip(_AROUND)
-            return (None, "") if by.never.match(folded(rest)) else (kind, rest)
+            # "remind me of you" asks for nothing, and "remind me of the party at 6pm" does.
+            is_timed = kind == "remind" and time_phrases.find(rest) is not None
+            return (kind, rest) if is_timed or not by.never.match(folded(rest)) else (None, "")
     return None, ""

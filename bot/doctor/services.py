@@ -25,6 +25,7 @@ from bot.settings import key_name
 from bot.speech.api import SpeechApi
 from bot.speech.local import missing
 from bot.speech.transcriber import Audio
+from bot.storage.meta import MetaStore
 
 if TYPE_CHECKING:
     from bot.agent.tools.web.search import SearchService
@@ -69,7 +70,7 @@ async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Find
             found = await _asked(config, full, name, model)
         if not name or not setup.tries_models:
             return found
-        return [*found, *(await trial.what_it_can(config.models, service, name)).findings()]
+        return [*found, *await _tried(setup, service, name)]
     except ModelNotFound as error:
         is_sure = name and not section.base_url
         level = "error" if is_sure else "warning"
@@ -78,6 +79,16 @@ async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Find
         level, key = "error" if name else "warning", key_name(service)
         said = {"model": full, "why": error.reason, "key": key, "service": service}
         return [Finding(level, id="model.unreachable", values=said)]
+
+
+async def _tried(setup: Setup, service: str, name: str) -> Sequence[Finding]:
+    """What a model can do, which is also kept for the program."""
+    models = setup.config.models
+    if not setup.has_database:
+        return await trial.what_it_can(models, service, name)
+    async with setup.opened() as database:
+        store = MetaStore(database, setup.clock)
+        return await trial.what_it_can(models, service, name, store)
 
 
 async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:

@@ -27,7 +27,7 @@ from bot.gateway.requests import PreparedRequest
 from bot.i18n import text
 from bot.memory import guard
 from bot.memory.notes import Place
-from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse
+from bot.messages import Text, ToolResult, ToolUse
 from bot.sessions import due_time
 from bot.sessions.due_time import Problem
 from bot.sessions.inbox import QueuedMessage
@@ -143,7 +143,7 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
     What one of them points back to is what the person stated in the message before it.
     """
     people = [message for message in memory.seen[: -count or None] if message.begins_turn]
-    before = wishes.stated(_own(people[-1])) if people else ""
+    before = wishes.stated(people[-1].own_text) if people else ""
     seen: set[str] = set()
     for message in asked:
         for wish in message.wishes:
@@ -153,15 +153,6 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
                 seen.add(words or lacks)
                 yield message.said_at, Wish(words, lacks)
         before = message.stated
-
-
-def _own(message: Message) -> str:
-    """The words of a message that are its sender's own."""
-    return "".join(
-        block.text
-        for block in message.blocks
-        if isinstance(block, Text) and not block.note and block.origin in CLEAN
-    )
 
 
 def _unkept(wanted: Sequence[tuple[int, Wish]], result: TurnResult) -> list[tuple[int, Wish]]:

@@ -80,6 +80,14 @@ def find(text: str) -> Phrase | None:
     return _at_beginning(text) or _at_end(text)
 
 
+def beginning(text: str) -> int:
+    """How many characters at the beginning of a text say when, once or again and again."""
+    reader = Reader(_plain(text[:LEAD]))
+    if reader.read(repetition_at) is None and _phrase(reader) is None:
+        return 0
+    return reader.at
+
+
 _SIZES: Final = {  # months, days, seconds
     "second": (0, 0, 1),
     "minute": (0, 0, 60),

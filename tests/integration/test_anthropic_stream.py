@@ -24,7 +24,7 @@ from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.wire import ErrorEvent, Refused
+from bot.agent.models.wire import Refused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.net import connection
@@ -590,7 +590,7 @@ def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, co
 
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(model_error(ErrorEvent(event)), errors.ModelError)
+    assert isinstance(model_error(Refused(200, {}, event)), errors.ModelError)
 
 
 @pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import io
 import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +16,8 @@ from aiohttp import web
 from PIL import Image
 
 from bot.agent.models import trial
-from bot.agent.models.trial import Tried
+from bot.agent.models.service import ServiceModel
+from bot.channel import Finding
 from bot.config import ModelsConfig
 from bot.findings import told
 from tests.fakes import completions_api as api
@@ -38,6 +41,7 @@ class Brain:
 
     can: set[str] = field(default_factory=lambda: {"words", "long", "stream", "tools", "images"})
     refuses: bool = False  # what it cannot do, instead of doing something else
+    status: int = 400  # … with this
     waits: str = ""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -47,7 +51,7 @@ class Brain:
         if kind == self.waits:
             await self.over.wait()
         if kind not in self.can and (self.refuses or kind == "words"):
-            return await api.fails(400, message="no")(request)
+            return await api.fails(self.status, message="no")(request)
         return await self.said(kind, body)(request)
 
     def said(self, kind: str, body: dict[str, Any]) -> Any:
@@ -80,35 +84,52 @@ def seen(message: dict[str, Any]) -> str:
     return f"Left: {COLOURS[left]}. Right: {COLOURS[right]}."
 
 
-async def tried(brain: Brain, seconds: float = PATIENCE) -> Tried:
-    async with api.running(brain.answer) as server:
-        own = {"kind": "openai", "base_url": server.base_url}
-        config = ModelsConfig.model_validate({"own": own})
+class Facts(dict[str, str]):
+    """A store whose texts a test sees."""
+
+    async def get(self, key: str) -> str | None:
+        return super().get(key)
+
+    async def set(self, key: str, text: str) -> None:
+        self[key] = text
+
+
+async def tried(brain: Brain, seconds: float = PATIENCE) -> Sequence[Finding]:
+    async with serving(brain) as config:
         try:
-            return await trial.what_it_can(config, "own", "m", seconds)
+            return await trial.what_it_can(config, "own", "m", seconds=seconds)
         finally:
             brain.over.set()
 
 
-def works(found: Tried) -> dict[str, bool | None]:
-    return {each.name: each.works for each in found.abilities}
+@asynccontextmanager
+async def serving(brain: Brain) -> AsyncGenerator[ModelsConfig]:
+    async with api.running(brain.answer) as server:
+        own = {"kind": "openai", "base_url": server.base_url}
+        yield ModelsConfig.model_validate({"own": own})
 
 
 EVERY = ("words", "long", "stream", "tools", "images")
 
 
+def works(found: Sequence[Finding]) -> dict[str, bool]:
+    """What was found out, by name; nothing of what there was no time for."""
+    ids = (each.id.partition("_") for each in found)
+    return {name: can == "model.can" for can, _, name in ids if name in EVERY}
+
+
 async def test_a_model_that_can_do_everything():
     found = await tried(Brain())
     assert works(found) == dict.fromkeys(EVERY, True)
-    assert found.speed > 0
-    assert {each.level for each in found.findings()} == {"ok"}
+    assert all(each.values["speed"] > 0 for each in found if each.id == "model.can_long")
+    assert {each.level for each in found} == {"ok"}
 
 
 @pytest.mark.parametrize("missing", ["long", "stream", "tools", "images"])
 async def test_what_a_model_cannot_do_is_said_of_that_alone(missing):
     found = await tried(Brain({*EVERY} - {missing}))
     assert works(found) == {name: name != missing for name in EVERY}
-    (wrong,) = (each for each in found.findings() if each.level != "ok")
+    (wrong,) = (each for each in found if each.level != "ok")
     assert (wrong.level, wrong.id) == ("warning", f"model.cannot_{missing}")
 
 
@@ -118,29 +139,57 @@ async def test_what_a_service_refuses_is_said_with_its_reason(missing):
     assert works(found)["words"]
     assert works(found)[missing] is False
     if missing == "images":  # without tools it may be asked all the same
-        assert [each.why for each in found.abilities][-1]
+        assert next(each for each in found if each.id == "model.cannot_images").values["why"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+@pytest.mark.parametrize("missing", ["tools", "images"])
+async def test_conversations_know_what_was_found_out(missing, refuses):
+    store, brain = Facts(), Brain({*EVERY} - {missing}, refuses=refuses)
+    async with serving(brain) as config:
+        await trial.what_it_can(config, "own", "m", store, PATIENCE)
+        # A model that was offered a tool and did not call it may call it another time.
+        assert await takes(config, store, missing) is (missing == "tools" and not refuses)
+        brain.can.add(missing)
+        await trial.what_it_can(config, "own", "m", store, PATIENCE)
+        assert await takes(config, store, missing)
+
+
+async def test_a_service_that_is_busy_teaches_nothing():
+    store, brain = Facts(), Brain({*EVERY} - {"images"}, refuses=True, status=429)
+    async with serving(brain) as config:
+        found = await trial.what_it_can(config, "own", "m", store, PATIENCE)
+        assert not works(found)["images"]
+        assert await takes(config, store, "images")
+
+
+async def takes(config: ModelsConfig, store: Facts, what: str) -> bool:
+    """True when a service that is opened now sends its model that."""
+    async with trial.opened(config, "own", store) as model:
+        assert isinstance(model, ServiceModel)
+        return getattr(await model.catalog.able("m", model.usual("m")), what)
 
 
 async def test_a_model_that_does_not_answer_is_asked_for_nothing_else():
     found = await tried(Brain(set()))
     assert works(found) == dict.fromkeys(("words", "long", "stream"), False)
-    assert found.findings()[0].level == "error"
+    assert found[0].level == "error"
 
 
 async def test_what_there_is_no_time_for_is_said_to_be_untried():
     found = await tried(Brain(waits="tools"), seconds=1.0)
-    assert works(found) == {**dict.fromkeys(EVERY, True), "tools": None, "images": None}
+    assert works(found) == dict.fromkeys(("words", "long", "stream"), True)
     for language, words in (("en", "2 things more"), ("zh", "还有 2 项")):
-        assert any(words in told(each, language).text for each in found.findings())
+        assert any(words in told(each, language).text for each in found)
     slow = await tried(Brain(waits="words"), seconds=0.2)
-    assert not any(works(slow).values())
-    assert {each.level for each in slow.findings()} == {"ok", "warning"}
+    assert not works(slow)
+    assert {each.level for each in slow} == {"ok", "warning"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_every_line_of_it_has_words(language):
     for brain in (Brain(), Brain({"words"}), Brain(set())):
-        for finding in (await tried(brain)).findings():
+        for finding in await tried(brain):
             said = told(finding, language)
             assert said.text
             assert said.text != finding.id

@@ -16,7 +16,7 @@ from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.wire import ErrorEvent, Refused
+from bot.agent.models.wire import Refused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
@@ -446,7 +446,7 @@ def test_a_refusal_names_what_can_be_looked_up():
     "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
 )
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(model_error(ErrorEvent(event)), errors.ModelError)
+    assert isinstance(model_error(Refused(200, {}, event)), errors.ModelError)
 
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})

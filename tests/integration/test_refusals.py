@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from bot import errors
-from bot.agent.models import Reply, Request, TextDelta, ToolSpec
+from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.refusals import LEAST, RUN, cleaned
@@ -26,6 +27,7 @@ from bot.config import ModelsConfig, ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from tests.fakes import completions_api, messages_api
+from tests.fakes.model_server import Answer, drops, waits
 from tests.fakes.text_store import TextStoreInMemory
 from tests.support import running, until
 
@@ -375,6 +377,19 @@ async def test_choosing_a_model_finds_out_anew(pair):
     assert any(b["type"] == "image_url" for b in _blocks(server.bodies[-1]))
 
 
+async def test_a_server_that_refuses_something_new_every_hour_is_answered_all_the_same(pair):
+    server, first, _, _, clock = pair
+    request = everything("openai")
+    for when in ("images", "stream_options", "parallel", "limit", "system", "reasoning", "tools"):
+        told = SAYS[when]
+        server.rules = [*server.rules, rule(when, body=f'{{"error":"{told}"}}', number=2048)]
+        server.refused[:] = []
+        await asked(first, request)
+        assert server.refused == [when], "what was refused before is not sent again"
+        request = following(request)
+        clock.now += 3600 * 1000
+
+
 # --- anything at all ------------------------------------------------------------------------------
 
 SAYS = {
@@ -386,6 +401,7 @@ SAYS = {
     "no_reasoning": "The `reasoning_content` in the thinking mode must be passed back to the API.",
     "parallel": "This model only supports single tool-calls at once!",
     "limit": "Range of max_tokens should be [1, 2048]",
+    "thoughts": "messages.1.content.0: Invalid `signature` in `thinking` block",
 }
 GUESSED = ("images", "tools", "limit", "reasoning")  # what is found out when nothing is said
 
@@ -405,14 +421,14 @@ def servers(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[Message]:
+def conversations(draw: st.DrawFn, kind: str) -> list[Message]:
     messages: list[Message] = []
     for number in range(draw(st.integers(0, 4))):
         photo = (PHOTO,) if draw(st.booleans()) else ()
         messages.append(Message("user", (*photo, Text(f"message {number}"))))
         if count := draw(st.integers(0, 3)):
             ids = [f"call_{number}_{each}" for each in range(count)]
-            before = (thought("openai"),) if draw(st.booleans()) else ()
+            before = (thought(kind),) if draw(st.booleans()) else ()
             messages += [
                 Message("assistant", (*before, *(ToolUse(id_, "look", {}) for id_ in ids))),
                 Message("user", tuple(ToolResult(id_, "seen") for id_ in ids)),
@@ -426,19 +442,27 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(servers(), conversations(), st.booleans())
-async def test_no_cause_fails_twice_in_a_row_whatever_a_server_lacks(opened, rules, said, sees):
-    server, model = await opened("openai")
+@given(st.sampled_from(["openai", "anthropic"]), servers(), st.data(), st.booleans())
+async def test_no_cause_fails_twice_in_a_row_whatever_a_server_lacks(
+    opened, kind, rules, data, sees
+):
+    server, model = await opened(kind)
     server.rules = rules
+    said = data.draw(conversations(kind))
     photo = (PHOTO,) if sees else ()
     turn = Message("user", (*photo, Text("And this?")))
     request = Request("m", "Be brief.", (*said, turn), (LOOK,), begins=len(said))
-    await asked(model, request)
+    heard: list[Usage] = []
+    request = replace(request, on_usage=heard.append)
+    first = await asked(model, request)
     server.refused[:] = []
     request = following(request)
-    await asked(model, request)
-    await asked(model, following(request))
-    assert server.refused == []
+    replies = [first, await asked(model, request), await asked(model, following(request))]
+    # Of a thought that is refused nothing is learned: the next one is another.
+    assert set(server.refused) <= {"thoughts"}
+    counted = Usage(3, 2) if kind == "openai" else Usage(1, 1)
+    assert [each.usage for each in replies] == [counted] * 3, "tokens of refusals are nobody's"
+    assert {each.output_tokens for each in heard} <= {0, counted.output_tokens}
 
 
 # --- in a chat ------------------------------------------------------------------------------------
@@ -472,6 +496,77 @@ async def test_the_person_is_told_in_one_line_what_was_left_out(tmp_path, lacks,
         assert first.startswith("Here you are.")
         assert told in first
         assert await engine.ask("hello") == "And again."
+
+
+# Replies that break, over both APIs, and what the person reads then.
+BROKEN: Mapping[str, tuple[Answer, Answer, str]] = {
+    "a page": (
+        completions_api.streams(b"<html>A page</html>"),
+        messages_api.streams(b"<html>A page</html>"),
+        "a web page, not a model",
+    ),
+    "cut": (
+        completions_api.streams(completions_api.chunk(content="Some"), then=drops),
+        messages_api.streams(messages_api.start(), *messages_api.text(0, "Some"), then=drops),
+        "could not reach the model's service",
+    ),
+    "without an end": (
+        completions_api.streams(completions_api.chunk(content="Some")),
+        messages_api.streams(messages_api.start(), *messages_api.text(0, "Some")),
+        "sent back something I could not read",
+    ),
+    "doubled": (
+        completions_api.streams(
+            completions_api.chunk(content="An answer."),
+            *[completions_api.chunk("stop"), completions_api.DONE] * 2,
+            completions_api.chunk(content="An answer."),
+            completions_api.DONE,
+        ),
+        messages_api.streams(
+            messages_api.start(),
+            *messages_api.text(0, "An answer."),
+            *messages_api.end() * 2,
+            *messages_api.text(1, "An answer."),
+            *messages_api.end(),
+        ),
+        "An answer.",
+    ),
+    "silent": (waits(asyncio.Event()), waits(asyncio.Event()), "took too long"),
+    "only thought": (
+        completions_api.streams(
+            completions_api.chunk(reasoning_content="Hm."), completions_api.chunk("stop")
+        ),
+        messages_api.streams(
+            messages_api.start(),
+            *messages_api.block(
+                0,
+                {"type": "thinking", "thinking": ""},
+                {"type": "thinking_delta", "thinking": "Hm."},
+            ),
+            *messages_api.end(),
+        ),
+        "wrote no answer",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize(("broken", "other", "sentence"), BROKEN.values(), ids=BROKEN)
+async def test_a_broken_reply_is_told_the_message_kept_and_the_next_one_answered(
+    tmp_path, kind, broken, other, sentence
+):
+    api = completions_api if kind == "openai" else messages_api
+    made = OpenAIModel if kind == "openai" else AnthropicModel
+    answers = [broken if kind == "openai" else other]
+    answers *= 2 if sentence == "wrote no answer" else 1  # that one is asked for once more
+    async with api.running(*answers, api.says("Again.")) as server:
+        config = ServiceConfig(base_url=server.base_url, timeout=0.3, api_key=SecretStr(SECRET))
+        model = made(config, window_store=TextStoreInMemory(), max_retries=0)
+        async with running(tmp_path, model=model, agent={"model": "m"}) as engine:
+            first = await engine.ask("The first message.")
+            assert first.count(sentence) == 1
+            assert await engine.ask("The second message.") == "Again."
+        assert b"The first message." in orjson.dumps(server.bodies[-1]["messages"])
 
 
 class Blind(ScriptedModel):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Reply, Request, ToolSpec
-from bot.agent.models.offline import OfflineModel, chore
+from bot.agent.offline.model import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig, MemoryConfig
 from bot.context import tokens

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from bot.agent.models import Reply, Request, TextDelta, Usage
-from bot.agent.models.offline import OfflineModel, chore
+from bot.agent.offline.model import OfflineModel, chore
 from bot.context import tokens
 from bot.context.history import size_of
 from bot.messages import Message, Text, ToolResult, ToolUse

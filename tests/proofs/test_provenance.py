@@ -21,7 +21,7 @@ from adapters.discord.places import Place, Room
 from adapters.nextcloud_talk import inbound as talk
 from adapters.telegram import inbound as telegram
 from bot.agent.models import Reply, Request
-from bot.agent.models.offline import OfflineModel
+from bot.agent.offline.model import OfflineModel
 from bot.channel import Capabilities, Heard, Inbound, Media, ReplyTo
 from bot.identity.view import folder_name
 from bot.messages import Message, ToolResult, ToolUse

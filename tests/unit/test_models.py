@@ -1,6 +1,7 @@
 """Models: which service a name means, who steps in, and what goes over the wire."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -11,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
-from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, messages_of
+from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, merge
 from bot.agent.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, PROBE, Breaker
 from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.openai_wire import REASONING, THOUGHT
 from bot.agent.models.openai_wire import body_of as chat_body
-from bot.agent.models.openai_wire import messages_of as chat_messages
+from bot.agent.models.openai_wire import merge as merge_chat
 from bot.agent.models.registry import Models
 from bot.agent.models.sse import MOST_BYTES, EventReader
 from bot.agent.models.wire import NO_OUTPUT, OPENING, load
@@ -362,6 +363,14 @@ def body(*said: Message, **fields: Any) -> dict[str, Any]:
     return orjson.loads(body_of(request, request.max_tokens, ABLE))
 
 
+def messages_of(messages: Iterable[Message], put: Callable[..., None] = merge) -> list[Any]:
+    """Messages as an API takes them."""
+    made: list[Any] = []
+    for message in messages:
+        put(made, message)
+    return made
+
+
 @given(histories)
 def test_any_history_becomes_what_the_api_takes(history: tuple[Message, ...]):
     sent = messages_of(history)
@@ -549,7 +558,7 @@ any_messages = st.builds(
 def test_a_conversation_that_goes_on_is_sent_as_if_it_were_converted_anew(history, turns):
     folding = Folding()
     for begins in sorted(turns):
-        if not (alone := chat_messages(history)):
+        if not (alone := messages_of(history, merge_chat)):
             continue
         request = Request("m", "s", history, begins=begins, folding=folding)
         sent = orjson.loads(chat_body(request, 9, ABLE))["messages"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bot import i18n
 from bot.agent.models import Purpose, Reply, Request, TextDelta, ToolSpec, Usage
-from bot.agent.models.intent import MAX_QUERY, Intent, understand
-from bot.agent.models.offline import OfflineModel, best_lines
+from bot.agent.offline.intent import MAX_QUERY, Intent, understand
+from bot.agent.offline.model import OfflineModel, best_lines
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
@@ -462,7 +462,7 @@ FRIDAY = datetime(2026, 11, 20, 12, 0, 7, tzinfo=BERLIN)
 REMEMBER = {
     "remember that my daughter is allergic to peanuts": "my daughter is allergic to peanuts",
     "Remember: the code is 4711": "the code is 4711",
-    "please remember I like tea.": "I like tea.",
+    "please remember I like tea.": "I like tea",
     "Hey, remember the milk": "the milk",
     "Could you remember that I moved to Berlin?": "I moved to Berlin",
     "Can you please remember my size is 42?": "my size is 42",
@@ -472,15 +472,16 @@ REMEMBER = {
     "note that I'm out on Friday": "I'm out on Friday",
     "make a note: buy milk": "buy milk",
     "remember that he asked what time it is": "he asked what time it is",
-    'remember "open sesame"': "open sesame",
-    "remember one\ntwo": "one\ntwo",
+    'remember "open sesame"': '"open sesame"',
+    "remember:\none\ntwo": "one\ntwo",
+    "recuerda que la llave está bajo la alfombra": "la llave está bajo la alfombra",
+    "Merk dir bitte, dass Mia keine Nüsse verträgt": "Mia keine Nüsse verträgt",
     **dict.fromkeys(("remember", "Remember that.", "remember this", "记住", "记住这个"), ""),
     "记住我女儿对花生过敏": "我女儿对花生过敏",
     "请记住：密码是4711": "密码是4711",
-    "请你记住，我喜欢喝茶。": "我喜欢喝茶。",
+    "请你记住，我喜欢喝茶。": "我喜欢喝茶",
     "帮我记一下:车停在B2": "车停在B2",
     "记得我喜欢喝茶": "我喜欢喝茶",
-    "别忘了明天开会": "明天开会",
     "不要忘记艾达周五来": "艾达周五来",
     "记下来:买牛奶": "买牛奶",
     "remember that you remind me tomorrow at 9": "you remind me tomorrow at 9",
@@ -563,6 +564,10 @@ REMIND = {
     "明天早上九点你能提醒我吃药好吗？": ("Sat 09:00", "吃药"),
     "帮我设个提醒：明天九点开会": ("Sat 09:00", "开会"),
     "每周一早上九点提醒我开会": ("Mon 09:00", "开会"),
+    "remind me at 3 p.m. to call mum": ("Fri 15:00", "call mum"),
+    "Hi! How are you? Remind me at 6pm to call mum.": ("Fri 18:00", "call mum"),
+    "别忘了明天开会": ("Sat 09:00", "开会"),
+    "remember to call mum": "none",
     "remind me": "none",
     "remind me to call mum": "none",
     "remind me today at 11:00 to call mum": "past",
@@ -574,12 +579,19 @@ REMIND = {
 
 @pytest.mark.parametrize(("text", "words"), REMEMBER.items())
 def test_a_wish_to_keep(text: str, words: str):
-    assert understand(text) == Intent("remember", words)
+    assert understand(text) == Intent("remember", (words,) if words else ())
+
+
+def test_each_wish_of_a_message_is_one():
+    assert understand("I like tea. Remember that. And remember: rice!").words == (
+        "I like tea.",
+        "rice",
+    )
 
 
 @pytest.mark.parametrize(("text", "words"), FIND.items())
 def test_a_question_is_looked_for_by_its_content_words(text: str, words: str):
-    assert understand(text) == Intent("find", words)
+    assert understand(text) == Intent("find", (words,))
 
 
 @pytest.mark.parametrize(
@@ -593,7 +605,7 @@ def test_what_has_no_words_of_its_own(kind: str, text: str):
 def test_a_wish_to_be_reminded(text: str, expected: tuple[str, str] | str):
     asked = understand(text)
     assert asked.kind == "remind"
-    found = due_time.parse(asked.words, FRIDAY)
+    found = due_time.parse(*asked.words, FRIDAY)
     match found:
         case Problem():
             assert found.value == expected
@@ -612,7 +624,9 @@ FORMS = st.sampled_from(
         "{at:%Y}年{at:%m}月{at:%d}日{at:%H}点{at:%M}分提醒我{what}",
     ]
 )
-OTHERS_SAY = st.sampled_from(["he", "she said", "you", "I do not", "memories", "他", "老师", "谁"])
+OTHERS_SAY = st.sampled_from(
+    ["my boss", "she said", "you", "I do not", "memories", "他", "老师", "谁"]
+)
 
 
 @given(AHEAD, FORMS, st.sampled_from(["call mum", "喝水", "drink 2 glasses"]), OTHERS_SAY)
@@ -622,7 +636,7 @@ def test_the_time_that_was_written_is_read_and_only_of_who_asks_for_themselves(
     now = FRIDAY.replace(second=0)
     at = (now.astimezone(UTC) + ahead).astimezone(BERLIN)
     said = form.format(at=at, what=what)
-    found = due_time.parse(understand(said).words, now)
+    found = due_time.parse(*understand(said).words, now)
     assert isinstance(found, When)
     assert found.rest == what
     # Of a time that comes twice, the other one may be meant.
@@ -633,10 +647,9 @@ def test_the_time_that_was_written_is_read_and_only_of_who_asks_for_themselves(
 @given(st.text())
 def test_any_text_is_understood_one_way_or_another(text: str):
     asked = understand(text)
-    assert len(asked.words) <= max(MAX_QUERY, len(text) + 1)
-    assert asked.kind != "remember" or asked.words in text
-    assert asked.kind != "find" or asked.words
-    assert asked.kind != "remind" or "remind" in text.lower() or "提醒" in text
+    assert all(len(words) <= max(MAX_QUERY, len(text) + 1) for words in asked.words)
+    assert len(asked.words) == 1 or asked.kind not in {"find", "remind"}
+    assert asked.kind == "remember" or len(asked.words) < 2
 
 
 @pytest.mark.timeout(10)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
-from bot.agent.models.offline import OfflineModel
+from bot.agent.offline.model import OfflineModel
 from bot.context import excerpt, quoting, sentences, tokens
 from bot.context.history import History, Line, size_of
 from bot.context.quoting import Said

@@ -49,6 +49,38 @@ def test_what_asks_not_to_be_written_down(said, is_unwanted):
     assert sentences.is_unwanted(said) is is_unwanted
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Please remind me to call Bob at 6pm.", "to call Bob at 6pm"),
+        ("Tomorrow at 9, please remind me to call", "Tomorrow at 9 to call"),
+        ("每周一早上九点提醒我开会", "每周一早上九点 开会"),
+        ("Hello! Can you set a reminder for 6pm: dinner?", "6pm: dinner"),
+        ("I was away. Remind me at 3 p.m. to go.", "at 3 p.m. to go"),
+        ("Remind me of the party at 6pm", "of the party at 6pm"),
+        ("Remind me of you", None),
+        ("This reminds me of you", None),
+        ("Tomorrow he will remind me", None),
+        ("今天你提醒我吃药了吗？", None),
+        ("提醒我的人明天来", None),
+    ],
+)
+def test_what_a_message_asks_to_be_reminded_of(said, asked):
+    assert wishes.reminder(said) == asked
+
+
+@pytest.mark.parametrize(
+    ("said", "stated"),
+    [
+        ("I like tea. Do you?", "I like tea."),
+        ("Remember that I like tea.", ""),
+        ("I like green tea. Remind me at 6pm to buy some.", "I like green tea."),
+    ],
+)
+def test_what_a_message_states_is_no_question_and_no_wish(said, stated):
+    assert wishes.stated(said) == stated
+
+
 @given(st.text(alphabet="remember that记住。:?, \n“”I", max_size=80))
 def test_what_is_kept_is_made_of_what_was_said(said):
     for wish in wishes.find(said):

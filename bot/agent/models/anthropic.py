@@ -35,6 +35,8 @@ class AnthropicModel(ServiceModel):
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
+    path = "/v1/messages"
+    reader = Accumulator
     known_names = KNOWN_NAMES
     _sdk: asyncio.Task[Callable[[Connection, str], Client] | None] | None = None
 
@@ -64,7 +66,7 @@ class AnthropicModel(ServiceModel):
         client = sdk.result() if sdk is not None and is_there else None
         way = client(connection, self.key or NO_KEY) if client is not None else connection
         try:
-            async with way.stream("/v1/messages", body, silence) as events:
+            async with way.stream(self.path, body, silence) as events:
                 yield events
         finally:
             if not self._closed:  # for the next one: beside this it would take half of the time
@@ -84,10 +86,6 @@ class AnthropicModel(ServiceModel):
         if self._sdk is None:
             self._sdk = asyncio.create_task(_load_sdk())
         return self._sdk
-
-    def reader(self, request: Request, *, waits: bool) -> Accumulator:
-        """What puts the events together."""
-        return Accumulator(request.tools, waits=waits)
 
     async def check(self, model: str) -> Window:
         """Ask the service for a model's sizes now.

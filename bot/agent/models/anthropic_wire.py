@@ -5,33 +5,29 @@ The messages of a conversation are converted once, those of its newest turn for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
-from bot.agent.models import Reply, Request, StopReason, ToolSpec, Usage
+from bot.agent.models import Request, StopReason, ToolSpec, Usage
 from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.wire import (
     GONE_PICTURE,
     NO_OUTPUT,
     OPENING,
-    ErrorEvent,
     Json,
+    ReplyReader,
     TextCall,
     Words,
     arguments_in,
+    converted,
     count,
     dump,
-    last_stop,
     listed,
-    opened,
-    stop_of,
     use_of,
     written_calls,
 )
-from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 CACHE_MARK: Final[Json] = {"type": "ephemeral"}
@@ -46,12 +42,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    earlier = partial(_merge, thinks=able.reasoning in {"kept", "needed"})
-    closed, messages = opened(request, f"anthropic.{able.reasoning}", earlier)
-    for message in request.messages[request.begins :]:
-        _merge(messages, message, thinks=able.reasoning != "never")
-    if not messages:
-        raise ModelRejected("there is nothing to answer")
+    closed, messages = converted(request, "anthropic", able.reasoning, merge)
     messages[-1]["content"] = _marked(messages[-1]["content"])
     body: Json = {
         "model": request.model,
@@ -79,19 +70,12 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     return dump({**body, **request.extra})
 
 
-def messages_of(messages: Iterable[Message]) -> list[Json]:
-    """Messages as the API takes them: roles alternate, a user begins, no blank text.
+def merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side.
 
-    A tool result's place is in front of the words beside it.
+    So roles alternate, a user begins, and no text is blank. A tool result's place is in front of
+    the words beside it.
     """
-    merged: list[Json] = []
-    for message in messages:
-        _merge(merged, message)
-    return merged
-
-
-def _merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
-    """Put a message behind others, or into the last of them if that is of the same side."""
     said = [b for b in message.blocks if thinks or not (isinstance(b, Opaque) and b.is_thought)]
     blocks = [raw for block in said if (raw := _block_to_json(block)) is not None]
     if not blocks:
@@ -155,51 +139,35 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {  # of deltas: the block they be
 }
 
 
-class Accumulator:
-    """Puts the events of one streamed reply together. See `ReplyReader`."""
+class Accumulator(ReplyReader):
+    """Puts the events of one streamed message together."""
 
     def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
-        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
-        self._tools, self._waits = {spec.name: spec.schema for spec in tools}, waits
+        """See `ReplyReader`."""
+        super().__init__(tools, waits=waits)
         self._blocks: list[_Block] = []
         self._open: dict[object, _Block] = {}  # by the number that the service gives it
         self._usage: dict[str, int] = {}
-        self._stop: str | None = None
         self._words = Words()
-        self._thought: list[str] = []  # and not told yet
-        self.done = self.replaced = False
-        self.unknown_stop = ""
 
-    def feed(self, event: Json) -> str:
-        """Take one event; returns the new words, often none.
-
-        Raises:
-            ErrorEvent: the event tells that the service failed.
-            ModelBadReply: the event is not what the protocol says.
-        """
-        self.replaced = False
-        try:
-            match event.get("type") or ("error" if event.get("error") else event["type"]):
-                case "content_block_delta":
-                    return self._delta(event.get("index"), event["delta"])
-                case "content_block_start":
-                    return self._start(event.get("index"), dict(event["content_block"]))
-                case "content_block_stop":
-                    self._open.pop(event.get("index"), None)
-                case "message_start" | "message_delta":
-                    told: Json = event.get("delta") or event.get("message") or {}
-                    self._stop = told.get("stop_reason") or self._stop
-                    usage: Json = (event.get("message") or event).get("usage") or {}
-                    # Figures are cumulative: the latest count.
-                    self._usage |= {name: count(usage, name) for name, n in usage.items() if n}
-                case "message_stop":
-                    self.done = True
-                case "error":
-                    raise ErrorEvent(event)
-                case _:  # pings, and kinds of events that are yet to be invented
-                    pass
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ModelBadReply("an event of the reply is malformed") from error
+    def _take(self, event: Json) -> str:
+        match event["type"]:
+            case "content_block_delta":
+                return self._delta(event.get("index"), event["delta"])
+            case "content_block_start":
+                return self._start(event.get("index"), dict(event["content_block"]))
+            case "content_block_stop":
+                self._open.pop(event.get("index"), None)
+            case "message_start" | "message_delta":
+                told: Json = event.get("delta") or event.get("message") or {}
+                self._stop = told.get("stop_reason") or self._stop
+                usage: Json = (event.get("message") or event).get("usage") or {}
+                # Figures are cumulative: the latest count.
+                self._usage |= {name: count(usage, name) for name, n in usage.items() if n}
+            case "message_stop":
+                self.done = True
+            case _:  # pings, and kinds of events that are yet to be invented
+                pass
         return ""
 
     def _start(self, index: object, raw: Json) -> str:
@@ -235,7 +203,7 @@ class Accumulator:
             block = self._add(index, {"type": kind})
         if block.output is not None:
             words = block.output.feed(self._words.feed(piece))
-            self._thought.append(block.output.thought())
+            self._thoughts.append(block.output.thought())
             self.replaced = block.output.replaced
             if self.replaced:
                 words = self._text()
@@ -246,19 +214,14 @@ class Accumulator:
             block.raw["signature"] = piece
         else:
             block.thoughts.append(self._words.feed(piece))
-            self._thought += block.thoughts[-1:]
+            self._thoughts += block.thoughts[-1:]
         return ""
-
-    def thought(self) -> str:
-        """What the model thought since this was asked last."""
-        thought, self._thought = "".join(self._thought), []
-        return thought
 
     def end(self) -> str:
         """The words that were held back until the last."""
         outputs = [block.output for block in self._blocks if block.output is not None]
         rest = "".join([output.end() for output in outputs])
-        self._thought += [output.thought() for output in outputs]
+        self._thoughts += [output.thought() for output in outputs]
         self.replaced = any(output.replaced for output in outputs)
         return self._text() if self.replaced else rest
 
@@ -275,28 +238,20 @@ class Accumulator:
             cache_write_tokens=count(self._usage, "cache_creation_input_tokens"),
         )
 
-    def reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ModelBadReply: the stream ended too early.
-        """
-        stop, self.unknown_stop = last_stop(self._stop, done=self.done)
+    def _made(self, stop: StopReason) -> Sequence[Block]:
         blocks: list[Block] = []
         calls: list[TextCall] = []
         for block in self._blocks:
             if block.output is not None:
                 calls += block.output.calls
                 blocks += [Text(block.output.text)] if block.output.text else []
-            elif (made := _made(block, stop)) is not None:
+            elif (made := _wordless(block, stop)) is not None:
                 blocks.append(made)
-        blocks += written_calls(calls, [each for each in blocks if isinstance(each, ToolUse)], stop)
-        has_calls = any(isinstance(each, ToolUse) for each in blocks)
-        stop, _ = stop_of(self._stop, calls=has_calls)
-        return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
+        uses = [each for each in blocks if isinstance(each, ToolUse)]
+        return [*blocks, *written_calls(calls, uses, stop)]
 
 
-def _made(block: _Block, stop: StopReason) -> Block | None:
+def _wordless(block: _Block, stop: StopReason) -> Block | None:
     """A block that holds no words; None for a call within which the reply was cut off."""
     raw = block.raw
     if block.thoughts:

@@ -27,13 +27,9 @@ FIELD: Final = "field:"  # begins the cause that is a field of the options
 TOLD: Final = ("images", "picture", "tools", "history")  # what a person is told was left out
 
 _WITHOUT: Final[Mapping[str, Mapping[str, Any]]] = {
-    "images": {"images": False},
+    **{name: {name: False} for name in ("images", "tools", "tool_choice", "parallel", "thinking")},
     "picture": {"images": False},
-    "tools": {"tools": False},
-    "tool_choice": {"tool_choice": False},
-    "parallel": {"parallel": False},
     "system_role": {"system": False},
-    "thinking": {"thinking": False},
     "stream_options": {"usage": False},
     "reasoning_missing": {"reasoning": "needed"},
     "reasoning_forbidden": {"reasoning": "never"},

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 from pydantic import NonNegativeInt, TypeAdapter
@@ -40,6 +40,8 @@ class _Record:
 _RECORD: Final = TypeAdapter(_Record)
 _FACTS: Final = TypeAdapter(dict[str, Learned])
 _NOTHING = _Record()
+
+T = TypeVar("T")
 
 
 class TextStore(Protocol):
@@ -127,13 +129,7 @@ class Catalog:
             await self._keep(model, {})
 
     async def _stored(self, model: str) -> Facts:
-        try:
-            return _FACTS.validate_json(
-                await self._store.get(self._key(f"learned:{model}{self._options}")) or "{}"
-            )
-        except Exception as error:  # noqa: BLE001 - then it is learned again
-            log.warning("model.catalog_unreadable", error=type(error).__name__)
-            return {}
+        return await self._read(f"learned:{model}{self._options}", _FACTS) or {}
 
     async def _keep(self, model: str, facts: Facts) -> None:
         self._learned[model] = facts
@@ -142,6 +138,15 @@ class Catalog:
             await self._store.set(self._key(f"learned:{model}{self._options}"), text)
         except Exception as error:  # noqa: BLE001 - then this process alone knows it
             log.warning("model.catalog_not_kept", error=type(error).__name__)
+
+    async def _read(self, what: str, kind: TypeAdapter[T]) -> T | None:
+        """What was kept, perhaps before the last start."""
+        try:
+            text = await self._store.get(self._key(what))
+            return kind.validate_json(text) if text else None
+        except Exception as error:  # noqa: BLE001 - a turn must not fail for what can be asked again
+            log.warning("model.catalog_unreadable", error=type(error).__name__)
+            return None
 
     def known_output(self, model: str) -> int:
         """The longest reply of a model; 0 when the service has not said it."""
@@ -170,12 +175,8 @@ class Catalog:
 
     async def _look_up(self, what: str, fetch: Callable[[], Awaitable[_Record]]) -> _Record:
         """What is known; an old record is fetched anew in the background, once at a time."""
-        if what not in self._records:
-            try:
-                if stored := await self._store.get(self._key(what)):
-                    self._records.setdefault(what, _RECORD.validate_json(stored))
-            except Exception as error:  # noqa: BLE001 - a turn must not fail for a cached figure
-                log.warning("model.catalog_unreadable", error=type(error).__name__)
+        if what not in self._records and (stored := await self._read(what, _RECORD)):
+            self._records.setdefault(what, stored)
         record = self._records.get(what, _NOTHING)
         # A clock that was set back makes a record from the future: that is old too.
         is_old = not 0 <= self._clock() - record.at <= WEEK

@@ -17,8 +17,8 @@ import orjson
 
 from bot import __version__
 from bot.agent.models.refusals import Refusal, read
-from bot.agent.models.sse import events, whole
-from bot.agent.models.wire import ErrorEvent, Json, Refused
+from bot.agent.models.sse import events
+from bot.agent.models.wire import Json, Refused
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
 from bot.net.connection import ProxyTrouble, session, why
 
@@ -75,10 +75,7 @@ class Connection:
             timeout=self.session.timeout if silence is None else limits(silence),
         ) as answer:
             await _look(answer)
-            if answer.content_type == "application/json":
-                yield whole(await self.read(answer))
-            else:
-                yield events(answer.content.iter_any())
+            yield events(answer.content.iter_any())
 
     async def ask(self, where: str, body: Json | None = None, *, within: float) -> object:
         """The JSON that is answered at a path or a whole address; with a body it is posted.
@@ -99,18 +96,10 @@ class Connection:
         )
         async with call as answer:
             await _look(answer)
-            return _parsed(await self.read(answer))
-
-    async def read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """An answer that is not streamed.
-
-        Raises:
-            ModelBadReply: it is longer than any such answer.
-        """
-        body, is_whole = await _begin(answer, MOST_ANSWER)
-        if not is_whole:
-            raise ModelBadReply("the answer does not end")
-        return body
+            text, is_whole = await _begin(answer, MOST_ANSWER)
+            if not is_whole:
+                raise ModelBadReply("the answer does not end")
+            return _parsed(text)
 
     async def close(self) -> None:
         """Close all that is open."""
@@ -168,24 +157,22 @@ _ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
 
 def refusal(failure: Exception) -> Refusal | None:
     """What the service said, if it was the service that failed or refused."""
-    if isinstance(failure, Refused):
-        return read(failure.status, failure.body)
-    return read(200, failure.event) if isinstance(failure, ErrorEvent) else None
+    return read(failure.status, failure.body) if isinstance(failure, Refused) else None
 
 
 def model_error(failure: Exception) -> ModelError:
     """The error to raise `from` this one."""
     if isinstance(failure, ModelError):
         return failure
-    if (found := refusal(failure)) is None:
+    if not isinstance(failure, Refused):
         kinds = (kind for cls, kind in _ON_THE_WAY if isinstance(failure, cls))
         error = next(kinds, ModelError)(why(failure))
         error.told = str(failure) if isinstance(failure, ProxyTrouble) else ""
         return error
-    if not isinstance(failure, Refused):
-        return found.error()
     headers = failure.headers
-    error = found.error(headers.get("request-id") or headers.get("x-request-id") or "")
+    error = read(failure.status, failure.body).error(
+        headers.get("request-id") or headers.get("x-request-id") or ""
+    )
     error.wait, error.again = _wait(headers), _AGAIN.get(headers.get("x-should-retry", ""))
     return error
 

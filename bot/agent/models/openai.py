@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import structlog
 
 from bot.agent.models import Request, Window
 from bot.agent.models.capabilities import Capabilities
-from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai_windows import GUESS, conversing, entries, sizes, widened
 from bot.agent.models.openai_wire import CompletionReader, body_of
-from bot.agent.models.service import MAX_RETRIES, ServiceModel
-from bot.agent.models.wire import Json
-from bot.clock import Clock, system_clock
-from bot.config import ServiceConfig
+from bot.agent.models.service import ServiceModel
 from bot.errors import ModelError
-
-if TYPE_CHECKING:
-    from bot.agent.models.connection import Connection
 
 log = structlog.get_logger(__name__)
 
@@ -32,22 +24,24 @@ class OpenAIModel(ServiceModel):
 
     name = "openai"
     default_url = "https://api.openai.com/v1"
+    path = "/chat/completions"
+    reader = CompletionReader
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        *,
-        window_store: TextStore,
-        max_retries: int = MAX_RETRIES,
-        clock: Clock = system_clock,
-    ) -> None:
-        super().__init__(config, window_store=window_store, max_retries=max_retries, clock=clock)
-        if urlsplit(self.url).path in {"", "/"}:  # as the servers themselves say where they are
-            self.url = f"{self.url.rstrip('/')}/v1"
+    def located(self, address: str) -> str:
+        """Where the API is; servers themselves tell their address without its path."""
+        is_whole = not address or urlsplit(address).path not in {"", "/"}
+        return address if is_whole else f"{address.rstrip('/')}/v1"
+
+    @cached_property
+    def _root(self) -> str:
+        """The address above the API, where servers have others; empty when there is none."""
         has_more = self.has_own_endpoint and self.url.endswith("/v1")
-        self._root = self.url.removesuffix("/v1") if has_more else ""
-        self._window = config.window
-        self._names: dict[str, str] = {}  # by model, as its server has it with that window
+        return self.url.removesuffix("/v1") if has_more else ""
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """What a server calls a model with the window that was configured, by the model's name."""
+        return {}
 
     def headers(self, key: str) -> Mapping[str, str]:
         """The key."""
@@ -63,18 +57,6 @@ class OpenAIModel(ServiceModel):
         """The JSON of a request."""
         longest = self.longest(request, able)
         return body_of(replace(request, model=await self._name(request.model)), longest, able)
-
-    @asynccontextmanager
-    async def opened(
-        self, connection: Connection, body: bytes, silence: float | None
-    ) -> AsyncGenerator[AsyncIterator[Json]]:
-        """The events of a reply; a server that does not stream has one for the whole."""
-        async with connection.stream("/chat/completions", body, silence) as events:
-            yield events
-
-    def reader(self, request: Request, *, waits: bool) -> CompletionReader:
-        """What puts the events together."""
-        return CompletionReader(request.tools, waits=waits)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the server told them; never raises."""
@@ -107,11 +89,12 @@ class OpenAIModel(ServiceModel):
 
     async def _name(self, model: str) -> str:
         """The name to ask for a model by, where its window was configured."""
-        if not self._window or not self._root:
+        if not self.config.window or not self._root:
             return model
         if model not in self._names:
             try:
-                self._names[model] = await widened(self.ask, self._root, model, self._window)
+                name = await widened(self.ask, self._root, model, self.config.window)
+                self._names[model] = name
             except ModelError as error:
                 log.warning("model.window_not_set", model=model, error=str(error))
                 return model

@@ -7,8 +7,8 @@ own below the same address, which is asked only where the list says nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 from bot.agent.models import Window
 from bot.agent.models.wire import Json
@@ -18,20 +18,8 @@ GUESS = 32_000  # tokens, where nobody says it
 OLLAMA_DEFAULT = 4_096  # tokens that it gives a model for which nothing else is set
 
 # What OpenAI lists beside the models that converse.
-OTHER_MODELS: Final = (
-    "audio",
-    "babbage",
-    "dall-e",
-    "davinci",
-    "embed",
-    "image",
-    "moderation",
-    "realtime",
-    "rerank",
-    "sora",
-    "transcribe",
-    "tts",
-    "whisper",
+OTHER_MODELS: Final = re.compile(
+    "audio|babbage|dall-e|davinci|embed|image|moderation|realtime|rerank|sora|transcribe|tts|whisper"
 )
 
 # What servers call it in their lists: vLLM, OpenRouter, Groq, Mistral, others.
@@ -44,19 +32,9 @@ _WIDENED: Final = re.compile(r"-ctx\d+$")
 _UNKNOWN: Final = (ModelNotFound, ModelRejected, ModelBadReply)
 
 
-class Asks(Protocol):
-    """A server that can be asked, by a path of its API or by a whole address.
-
-    With a body it is posted. Answers that are no JSON object are empty.
-    """
-
-    async def __call__(self, where: str, body: Json | None = None, /) -> Json:
-        """Ask.
-
-        Raises:
-            ModelError: it does not answer, or with an error.
-        """
-        ...
+# Asks a server by a path of its API, or a whole address; what is beside that is posted. Answers
+# that are no JSON object are empty.
+Asks = Callable[[str, Json | None], Awaitable[Json]]
 
 
 async def sizes(ask: Asks, root: str, model: str) -> Window:
@@ -91,11 +69,7 @@ def told_by(entry: Mapping[str, Any]) -> Window:
 def conversing(listed: Sequence[Json]) -> list[str]:
     """The names in a list of models, without those that do not converse or were made here."""
     names = [str(each.get("id") or "") for each in listed]
-    return [
-        name
-        for name in names
-        if name and not _WIDENED.search(name) and not any(word in name for word in OTHER_MODELS)
-    ]
+    return [n for n in names if n and not (_WIDENED.search(n) or OTHER_MODELS.search(n))]
 
 
 async def widened(ask: Asks, root: str, model: str, window: int) -> str:
@@ -163,7 +137,7 @@ async def _lm_studio(ask: Asks, root: str, model: str) -> int:
 
 async def _listed(ask: Asks) -> list[Json]:
     try:
-        return entries(await ask("/models"))
+        return entries(await ask("/models", None))
     except _UNKNOWN:
         return []
 

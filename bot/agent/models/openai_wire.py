@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, cast
 
-from bot.agent.models import Reply, Request, ToolSpec, Usage
+from bot.agent.models import Request, StopReason, ToolSpec, Usage
 from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.text_calls import own_name
@@ -19,19 +18,16 @@ from bot.agent.models.wire import (
     GONE_PICTURE,
     NO_OUTPUT,
     OPENING,
-    ErrorEvent,
     Json,
+    ReplyReader,
     Words,
+    converted,
     count,
     dump,
-    last_stop,
     listed,
-    opened,
-    stop_of,
     use_of,
     written_calls,
 )
-from bot.errors import ModelBadReply, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 REASONING = ("reasoning_content", "reasoning", "thinking")  # where servers put what a model thinks
@@ -48,12 +44,7 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     Raises:
         ModelRejected: there is nothing to answer.
     """
-    earlier = partial(_merge, thinks=able.reasoning in {"kept", "needed"})
-    history, messages = opened(request, f"openai.{able.reasoning}", earlier)
-    for message in request.messages[request.begins :]:
-        _merge(messages, message, thinks=able.reasoning != "never")
-    if not messages:
-        raise ModelRejected("there is nothing to answer")
+    history, messages = converted(request, "openai", able.reasoning, merge)
     system: Json = {"role": "system", "content": request.system}
     before = dump(system) + b"," if request.system.strip() else b""
     body: Json = {"model": request.model}
@@ -79,16 +70,11 @@ def body_of(request: Request, max_tokens: int, able: Capabilities) -> bytes:
     return dump({**body, **request.extra})
 
 
-def messages_of(messages: Sequence[Message], *, thinks: bool = True) -> list[Json]:
-    """Messages as chat templates take them: a user begins, roles alternate, results stand alone."""
-    merged: list[Json] = []
-    for message in messages:
-        _merge(merged, message, thinks=thinks)
-    return merged
+def merge(merged: list[Json], message: Message, *, thinks: bool = True) -> None:
+    """Put a message behind others, or into the last of them if that is of the same side.
 
-
-def _merge(merged: list[Json], message: Message, *, thinks: bool) -> None:
-    """Put a message behind others, or into the last of them if that is of the same side."""
+    So a user begins, roles alternate, and results stand alone, as chat templates take them.
+    """
     made = (
         _from_person(message.blocks)
         if message.role == "user"
@@ -194,58 +180,32 @@ class _Call:
     extra: Json = field(default_factory=dict[str, Any])
 
 
-class CompletionReader:
-    """Puts the chunks of one streamed completion together. See `ReplyReader`."""
+class CompletionReader(ReplyReader):
+    """Puts the chunks of one streamed completion together."""
 
     def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
-        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
-        self._tools = {spec.name: spec.schema for spec in tools}
+        """See `ReplyReader`."""
+        super().__init__(tools, waits=waits)
         self._output = OutputFilter(self._tools, waits=waits)
         self._thought: dict[str, list[str]] = {}  # by the field it came in
         self._details: list[Json] = []
-        self._words = Words()
-        self._thoughts = Words()
-        self._untold: list[str] = []  # of what was thought
+        self._words, self._thinking = Words(), Words()
         self._calls: list[_Call] = []
         self._places: dict[str, int] = {}  # of calls, by the server's number for them
         self._usage: Mapping[str, Any] = {}
-        self._stop: str | None = None
         self._has_deltas = False
-        self.done = False
-        self.unknown_stop = ""
 
-    @property
-    def replaced(self) -> bool:
-        """True when the words before the last ones were a thought."""
-        return self._output.replaced
-
-    def feed(self, event: Json) -> str:
-        """Take one chunk; returns the new words, often none.
-
-        Raises:
-            ErrorEvent: it tells that the service failed.
-            ModelBadReply: it is not what the protocol says.
-        """
-        if isinstance(event, list) and event:  # Gemini wraps its errors so
-            return "".join([self.feed(each) for each in cast("list[Json]", event)])
-        try:
-            choices: Sequence[Json] = event.get("choices") or ()
-            choice: Json = (choices[0] if choices else None) or {}
-            if failed := _failure(event, choice):
-                raise ErrorEvent(failed)
-            if usage := event.get("usage") or choice.get("usage"):  # Kimi tells it there
-                self._usage = usage if isinstance(usage, Mapping) else {}
-            self._stop = choice.get("finish_reason") or self._stop
-            delta: Json = choice.get("delta") or {}
-            self._has_deltas = self._has_deltas or bool(delta)
-            # A server that does not stream sends the whole message at once, and some do so as well.
-            if not self._has_deltas:
-                delta = choice.get("message") or {}
-            return self._take(delta)
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-            raise ModelBadReply("an event of the reply is malformed") from error
-
-    def _take(self, delta: Json) -> str:
+    def _take(self, event: Json) -> str:
+        choices: Sequence[Json] = event.get("choices") or ()
+        choice: Json = (choices[0] if choices else None) or {}
+        if usage := event.get("usage") or choice.get("usage"):  # Kimi tells it there
+            self._usage = usage if isinstance(usage, Mapping) else {}
+        self._stop = choice.get("finish_reason") or self._stop
+        delta: Json = choice.get("delta") or {}
+        self._has_deltas = self._has_deltas or bool(delta)
+        # A server that does not stream sends the whole message at once, and some do so as well.
+        if not self._has_deltas:
+            delta = choice.get("message") or {}
         calls = delta.get("tool_calls") or ()
         if old := delta.get("function_call"):  # as it was before there were several
             calls = ({"index": 0, "function": old},)
@@ -262,8 +222,13 @@ class CompletionReader:
         if not thought:
             thought = [("", _words_of(each.get("text") or each.get("summary"))) for each in details]
         for _, piece in thought[:1]:  # some send the same in both
-            self._untold.append(self._thoughts.feed(piece))
-        return self._output.feed(self._words.feed(words) if words else "")
+            self._thoughts.append(self._thinking.feed(piece))
+        return self._shown(self._output.feed(self._words.feed(words))) if words else ""
+
+    def _shown(self, words: str) -> str:
+        self.replaced = self._output.replaced
+        self._thoughts.append(self._output.thought())
+        return words
 
     def _call(self, delta: Json) -> None:
         """A piece of a tool call: some servers number them, some name them, some do neither."""
@@ -289,27 +254,16 @@ class CompletionReader:
         if isinstance(extra := delta.get("extra_content"), dict):
             known.extra["extra_content"] = extra
 
-    def thought(self) -> str:
-        """What the model thought since this was asked last."""
-        thought, self._untold = "".join((*self._untold, self._output.thought())), []
-        return thought
-
     def end(self) -> str:
         """The words that were held back until the last."""
-        return self._output.end()
+        return self._shown(self._output.end())
 
     @property
     def usage(self) -> Usage:
         """The tokens so far, as the service says; most say them with the last event."""
         return _usage(self._usage)
 
-    def reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ModelBadReply: the stream ended too early.
-        """
-        stop, self.unknown_stop = last_stop(self._stop, done=self.done)
+    def _made(self, stop: StopReason) -> Sequence[Block]:
         uses = [
             (call.extra, use)
             for call in self._calls
@@ -325,9 +279,7 @@ class CompletionReader:
             if extra:
                 blocks.append(Opaque({"type": CALL, "id": use.id, "extra": extra}))
             blocks.append(use)
-        blocks += written
-        stop, _ = stop_of(self._stop, calls=bool(uses or written))
-        return Reply(Message("assistant", tuple(blocks)), stop, self.usage)
+        return [*blocks, *written]
 
     def _kept_thoughts(self) -> list[Opaque]:
         if self._details:
@@ -337,18 +289,6 @@ class CompletionReader:
             for name, pieces in self._thought.items()
             if name
         ]
-
-
-def _failure(event: Json, choice: Json) -> Json | None:
-    """What tells of a failure within a reply with status 200, as an event has it."""
-    if error := event.get("error") or choice.get("error"):
-        return {**event, "error": error}
-    is_error = "error" in {event.get("object"), event.get("type"), event.get("status")}
-    return (
-        {"error": event}
-        if not choice and (is_error or isinstance(event.get("message"), str))
-        else None
-    )
 
 
 def _words_of(value: object) -> str:

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Final, cast
 
 from bot import errors
-from bot.agent.models.wire import load
+from bot.agent.models.wire import Json, load
 from bot.errors import ModelError
 
 MOST_TOLD = 200  # characters of a service's sentence that are shown
@@ -43,23 +43,6 @@ _STATUS: Final = re.compile(r"[45]\d\d")
 _NAME: Final = re.compile(r"(?!error$)[a-z_][\w.-]{0,59}|\d{1,9}")
 _KEY: Final = re.compile(r"(?=[\w*.-]*[\d*])(?=[\w*.-]*[A-Za-z])[\w*-]{16,}")  # or a part of one
 
-_BY_STATUS: Final[Mapping[int, str]] = {
-    401: "auth",
-    402: "billing",
-    403: "auth",
-    404: "not_found",
-    407: "proxy",
-    408: "timeout",
-    409: "overloaded",
-    413: "too_large",
-    429: "rate",
-    451: "region",
-    499: "unreachable",
-    503: "overloaded",
-    504: "timeout",
-    524: "timeout",
-    529: "overloaded",
-}
 _ERRORS: Final[Mapping[str, type[ModelError]]] = {
     "auth": errors.ModelAuth,
     "expired": errors.ModelExpired,
@@ -134,9 +117,13 @@ def read(status: int, body: object) -> Refusal:
 
 def is_failure(event: Mapping[str, Any]) -> bool:
     """True for an event, or a whole answer, that is no part of a reply but an error."""
-    if event.get("error") or event.get("type") == "error":
+    choices = event.get("choices")
+    first: object = next(iter(cast("Sequence[object]", choices or ())), None)
+    if event.get("error") or (isinstance(first, dict) and cast("Json", first).get("error")):
         return True
-    if "type" in event or event.get("choices") is not None:
+    if any(event.get(name) == "error" for name in ("type", "object", "status")):
+        return True
+    if "type" in event or choices is not None:
         return False
     return not event.keys().isdisjoint({"message", "msg", "detail", "error_msg", "base_resp"})
 
@@ -221,9 +208,11 @@ class _Row:
 
 
 @cache
-def _table() -> tuple[_Row, ...]:
+def _tables() -> tuple[tuple[_Row, ...], Mapping[str, str]]:
+    """The refusals, and what a status means where there is no more to go by."""
     text = resources.files("bot.agent.models").joinpath("refusals.toml").read_text("utf-8")
-    return tuple(
+    told = tomllib.loads(text)
+    rows = tuple(
         _Row(
             row["cause"],
             # Those with a number first: it is worth more.
@@ -234,8 +223,9 @@ def _table() -> tuple[_Row, ...]:
             frozenset(each for codes in row.get("codes", {}).values() for each in codes),
             frozenset(row.get("statuses", ())),
         )
-        for row in tomllib.loads(text)["refusal"]
+        for row in told["refusal"]
     )
+    return rows, told["statuses"]
 
 
 def _phrase(text: str) -> re.Pattern[str]:
@@ -244,7 +234,7 @@ def _phrase(text: str) -> re.Pattern[str]:
 
 
 def _by_words(status: int, text: str) -> tuple[str, int] | None:
-    for row in _table():
+    for row in _tables()[0]:
         if row.statuses and status not in row.statuses:
             continue
         for phrase in row.phrases:
@@ -256,8 +246,10 @@ def _by_words(status: int, text: str) -> tuple[str, int] | None:
 
 
 def _by_code(codes: Sequence[str]) -> tuple[str, int]:
-    return next(((row.cause, 0) for row in _table() if not row.codes.isdisjoint(codes)), ("", 0))
+    rows = (row for row in _tables()[0] if not row.codes.isdisjoint(codes))
+    return next(((row.cause, 0) for row in rows), ("", 0))
 
 
 def _by_status(status: int) -> str:
-    return _BY_STATUS.get(status, "failed" if status >= 500 or status < 300 else "")
+    usual = "failed" if status >= 500 or status < 300 else ""
+    return _tables()[1].get(str(status), usual)

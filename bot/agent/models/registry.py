@@ -15,11 +15,11 @@ from bot.agent.models import Model, Reply, Request, TextDelta, Window, plugins
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.breaker import Breaker
 from bot.agent.models.catalog import TextStore
-from bot.agent.models.offline import OfflineModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel
 from bot.agent.models.slots import Slots, is_chore
 from bot.agent.models.speed import Speed, Stopwatch
+from bot.agent.offline.model import OfflineModel
 from bot.config import (
     ANTHROPIC,
     OFFLINE,
@@ -48,14 +48,14 @@ LATEST = ":latest"  # to Ollama "qwen3" and "qwen3:latest" are one
 PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
 _CLOSED = Breaker()
 
-_MAKERS = {ANTHROPIC: AnthropicModel.default_url, OPENAI: OpenAIModel.default_url}
+_KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 
 log = structlog.get_logger(__name__)
 
 
 def address_of(kind: str, section: ServiceConfig) -> str:
     """Where a service is; empty for one that a package brings and that says nothing itself."""
-    return section.base_url.strip() or _MAKERS.get(kind, "")
+    return section.base_url.strip() or (_KINDS[kind].default_url if kind in _KINDS else "")
 
 
 class Models:
@@ -401,9 +401,6 @@ def configured(
         for name, service in config.services.items()
         if config.is_set_up(name)
     }
-
-
-_KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 
 
 def _for_service(request: Request, name: str, own_name: str) -> Request:

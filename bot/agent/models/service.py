@@ -28,7 +28,7 @@ from bot.agent.models.capabilities import (
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.refusals import cleaned, is_failure
 from bot.agent.models.sse import DONE
-from bot.agent.models.wire import ErrorEvent, Json, ReplyReader, dump
+from bot.agent.models.wire import Json, Refused, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
@@ -66,6 +66,8 @@ class ServiceModel(ABC):
 
     name: str
     default_url: str
+    path: str  # below the address: where requests for a reply go
+    reader: type[ReplyReader]  # what puts the events of one together
     known_names: tuple[str, ...] = ()
 
     def __init__(
@@ -76,7 +78,7 @@ class ServiceModel(ABC):
         max_retries: int = MAX_RETRIES,
         clock: Clock = system_clock,
     ) -> None:
-        self.url = config.base_url.strip() or self.default_url
+        self.url = self.located(config.base_url.strip()) or self.default_url
         self.has_own_endpoint = self.url != self.default_url
         self.key = config.api_key.get_secret_value().strip() if config.api_key else ""
         self.config = config
@@ -97,6 +99,10 @@ class ServiceModel(ABC):
 
     # --- what an adapter brings -------------------------------------------------------------------
 
+    def located(self, address: str) -> str:
+        """Where the API is, by the address that was configured."""
+        return address
+
     @abstractmethod
     def headers(self, key: str) -> Mapping[str, str]:
         """What every request says beside, with the key it is asked with."""
@@ -105,18 +111,15 @@ class ServiceModel(ABC):
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON that is sent for a request."""
 
-    @abstractmethod
     def opened(
         self, connection: Connection, body: bytes, silence: float | None
     ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
         """A request, sent: for the length of an `async with` the events that come.
 
-        The first may take `silence` seconds; None is as long as is configured.
+        A server that does not stream has one for the whole. The first may take `silence` seconds;
+        None is as long as is configured.
         """
-
-    @abstractmethod
-    def reader(self, request: Request, *, waits: bool) -> ReplyReader:
-        """What puts these events together; for `waits` see `OutputFilter`."""
+        return connection.stream(self.path, body, silence)
 
     def usual(self, model: str) -> Capabilities:
         """What a model of this service takes before anything was learned of it."""
@@ -162,7 +165,7 @@ class ServiceModel(ABC):
         ladder = Ladder(able, request.extra)
         asking = _Asking(self, request, ladder, await self.fitting(request, able))
         while True:
-            reply = self.reader(request, waits=request.model in self._thinks_first)
+            reply = self.reader(request.tools, waits=request.model in self._thinks_first)
             has_begun = False
             try:
                 async with (
@@ -191,8 +194,16 @@ class ServiceModel(ABC):
         """The words of a reply, as its events bring them."""
         has_begun = False
         async for event in events:
-            words = _words(reply, event)
-            _tell(request, reply, has_begun=has_begun)
+            reply.done = reply.done or event is DONE
+            if reply.done:
+                continue  # whatever follows counts for nothing
+            if is_failure(event):
+                raise Refused(200, {}, event)
+            words = reply.feed(event)
+            if request.on_usage is not None and not has_begun:
+                request.on_usage(reply.usage)
+            if request.on_thought is not None and (thought := reply.thought()):
+                request.on_thought(thought)
             if reply.replaced:
                 self._thinks_first.add(request.model)
             if words or reply.replaced:
@@ -372,25 +383,6 @@ def _said(request: Request) -> str:
                 pass
     said += (f"{spec.description} {dump(dict(spec.schema)).decode()}" for spec in request.tools)
     return "\n".join(said)
-
-
-def _words(reply: ReplyReader, event: Json) -> str:
-    """The words that an event adds."""
-    if event is DONE:
-        reply.done = True
-    if reply.done:
-        return ""
-    if is_failure(event):
-        raise ErrorEvent(event)
-    return reply.feed(event)
-
-
-def _tell(request: Request, reply: ReplyReader, *, has_begun: bool) -> None:
-    """Tell what the service says of its tokens, before the first word, and what is thought."""
-    if request.on_usage is not None and not has_begun:
-        request.on_usage(reply.usage)
-    if request.on_thought is not None and (thought := reply.thought()):
-        request.on_thought(thought)
 
 
 def _pause(error: ModelError, number: int, deadline: float | None) -> float | None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from bot.agent.models import Request
@@ -43,16 +44,19 @@ async def when_free(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
 
 
+@dataclass(eq=False, slots=True)
 class Call:
-    """One request that was sent to a service."""
+    """One request that was sent to a service.
 
-    def __init__(self, began: float, waited: float, beside: frozenset[Call]) -> None:
-        """`beside` are those that were running when it was sent; it `waited` seconds for that."""
-        self.began = began
-        self.waited = waited
-        self.beside = beside
-        self.has_spoken = False
-        self.limit: asyncio.Timeout | None = None  # of a chore: what puts it off
+    It `waited` so many seconds for that; `beside` it were running when it was sent. `limit` is what
+    puts a chore off.
+    """
+
+    began: float
+    waited: float
+    beside: frozenset[Call]
+    has_spoken: bool = False
+    limit: asyncio.Timeout | None = None
 
 
 class Slots:

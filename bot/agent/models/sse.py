@@ -9,8 +9,7 @@ from bot.agent.models.wire import Json, Refused, load
 from bot.errors import ModelBadReply
 
 DONE: Final[Json] = {}  # the end of a stream, by its own word
-MOST_BEGINNING = 1 << 16  # bytes that are looked at of an answer that is none of events
-MOST_BYTES = 16 * 1024 * 1024  # of one event; a reply comes in far smaller ones
+MOST_BYTES = 16 * 1024 * 1024  # of one event, or of an answer that is not streamed
 
 
 class EventReader:
@@ -71,32 +70,22 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Json]:
         ModelBadReply: an event is larger than any reply, or no JSON object.
         ValueError: it is no JSON.
     """
-    reader, beginning = EventReader(), b""
+    reader, beginning, size = EventReader(), list[bytes](), 0
     async for chunk in chunks:
-        if not reader.has_begun and len(beginning) < MOST_BEGINNING:
-            beginning += chunk
+        if not reader.has_begun and size < MOST_BYTES:
+            beginning.append(chunk)
+            size += len(chunk)
         for data in reader.feed(chunk):
             if data:
                 yield _parsed(data)
     for data in reader.end():
         yield _parsed(data)
-    if not reader.has_begun and (text := beginning.strip()):
+    if not reader.has_begun and (text := b"".join(beginning).strip()):
         if text[:1] == b"<":
             raise Refused(200, {}, text.decode("utf-8", "replace"))
-        if text[:1] == b"{":
+        if text[:1] in {b"{", b"["}:
             yield _parsed(text)
             yield DONE
-
-
-async def whole(body: bytes) -> AsyncGenerator[Json]:
-    """An answer that is not streamed, as the events of one that is.
-
-    Raises:
-        ModelBadReply: it is no JSON object.
-        ValueError: it is no JSON.
-    """
-    yield _parsed(body)
-    yield DONE
 
 
 def _parsed(data: bytes) -> Json:

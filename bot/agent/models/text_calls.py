@@ -80,10 +80,10 @@ def calls_in(text: str, tools: Tools) -> list[TextCall]:
 
 def _tagged(name: str, inner: str, tools: Tools) -> TextCall:
     """`<function=name>`, `<invoke name="…">`: with a tag for each argument, or JSON."""
-    pairs = [(key, value) for key, value in _PARAMETER.findall(inner)]
+    pairs, name = _PARAMETER.findall(inner), own_name(name, tools)
     if not pairs and inner.strip():
-        return _called(name, inner, tools)
-    return TextCall(own_name(name, tools), _typed(pairs, tools.get(own_name(name, tools), {})))
+        return _called(name, inner)
+    return TextCall(name, _typed(pairs, tools.get(name, {})))
 
 
 def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
@@ -136,7 +136,7 @@ def _named(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
-        return [_called(name, text[at:], tools)], len(text)
+        return [_called(name, text[at:])], len(text)
     return [TextCall(name, value)], end
 
 
@@ -145,10 +145,9 @@ def _after(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _called(name: str, raw: str, tools: Tools) -> TextCall:
+def _called(name: str, raw: str) -> TextCall:
     """A call whose arguments are JSON, perhaps with something behind it."""
     arguments = arguments_in(raw)
-    name = own_name(name, tools)
     return TextCall(name, {}, garbled=raw) if arguments is None else TextCall(name, arguments)
 
 
@@ -173,7 +172,7 @@ def _from_json(value: object, tools: Tools) -> list[TextCall]:
     name = own_name(name, tools)
     arguments: object = next((fields[key] for key in _ARGUMENTS if key in fields), None)
     raw = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-    return [_called(name, raw, tools)] if name in tools else []
+    return [_called(name, raw)] if name in tools else []
 
 
 def _from_python(text: str) -> list[TextCall]:

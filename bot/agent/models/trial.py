@@ -9,25 +9,34 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from bot.agent.models import Checked, Model, Reply, Request, TextDelta, ToolSpec
+from bot.agent.models.capabilities import Learned
+from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
+from bot.agent.models.service import ServiceModel
 from bot.channel import Finding
+from bot.clock import system_clock
 from bot.config import ModelsConfig
 from bot.context.budget import NARROW, TOO_SMALL
-from bot.errors import ModelError
+from bot.errors import ModelBlind, ModelError
 from bot.messages import Message, Picture, Text, ToolResult, ToolUse
 
 WIDE = 32_768  # tokens: room for a long conversation, and in the memory of most machines
 
 
 @asynccontextmanager
-async def opened(config: ModelsConfig, service: str) -> AsyncGenerator[Model]:
-    """A service as it is configured, for as long as it is asked; nothing of it is kept."""
-    model = open_service(config.kind_of(service), config.services[service], _NothingKept())
+async def opened(
+    config: ModelsConfig, service: str, store: TextStore | None = None
+) -> AsyncGenerator[Model]:
+    """A service as it is configured, for as long as it is asked.
+
+    What is learned of its models is kept in the store; without one it is forgotten.
+    """
+    store = _Nowhere() if store is None else store
+    model = open_service(config.kind_of(service), config.services[service], store)
     try:
         yield model
     finally:
@@ -75,59 +84,41 @@ _TOOL: Final = ToolSpec(
 _COLOURS: Final = ("red", "green", "blue", "yellow", "black", "white")
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
-    """Whether a model can do something: None where there was no time to find out.
-
-    `name` is "words", "long", "stream", "tools" or "images"; `why` says what it refuses with.
-    """
-
-    name: str
-    works: bool | None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What a model can do, how fast it writes (tokens a second, 0 unknown), and what that used."""
-
-    abilities: Sequence[Ability]
-    speed: float = 0.0
-    tokens: int = 0
-
-    def findings(self) -> Sequence[Finding]:
-        """The same in words: a line for each ability that was tried."""
-        found = [self._finding(each) for each in self.abilities if each.works is not None]
-        left = len(self.abilities) - len(found)
-        late = [Finding.of("warning", "model.untried", count=left)] if left else []
-        return [*found, *late, Finding.of("ok", "model.used", tokens=self.tokens)]
-
-    def _finding(self, ability: Ability) -> Finding:
-        why, speed = f" ({ability.why})" if ability.why else "", round(self.speed, 1)
-        if ability.works:
-            return Finding.of("ok", f"model.can_{ability.name}", speed=speed)
-        level = "error" if ability.name == "words" else "warning"
-        return Finding.of(level, f"model.cannot_{ability.name}", why=why)
-
-
 async def what_it_can(
-    config: ModelsConfig, service: str, name: str, seconds: float = SECONDS
-) -> Tried:
-    """Try what a model can do: a long answer, a tool, a picture, one after the other.
+    config: ModelsConfig,
+    service: str,
+    name: str,
+    store: TextStore | None = None,
+    seconds: float = SECONDS,
+) -> Sequence[Finding]:
+    """Try what a model can do: a long answer, a tool, a picture; a line for each.
 
-    It costs some 1 500 tokens. Nothing is raised: what fails is what does not work.
+    What was known of it is found out anew: what it refuses and that it sees no pictures is kept in
+    the store, so that no conversation has to find out. It costs some 1 500 tokens. Nothing is
+    raised: what fails is what does not work.
     """
-    async with opened(config, service) as model:
+    async with opened(config, service, store) as model:
+        catalog = model.catalog if isinstance(model, ServiceModel) else None
+        if catalog is not None:
+            await catalog.forget(name)
         attempt = _Attempt(model, name, asyncio.get_running_loop().time() + seconds)
-        found = [*await attempt.at_length()]
-        if found[0].works is not False:  # else nothing else would
-            found.append(await attempt.made("tools", attempt.with_tool))
-            found.append(await attempt.made("images", attempt.with_picture))
-        return Tried(found, attempt.speed, attempt.tokens)
+        await attempt.at_length()
+        if attempt.can["words"] is not False:  # else nothing else would
+            await attempt.made("tools", attempt.with_tool)
+            await attempt.made("images", attempt.with_picture)
+        # One that was too busy just then may see all the same.
+        is_blind = isinstance(attempt.failed.get("images", ModelBlind()), ModelBlind)
+        if catalog is not None and attempt.can.get("images") is False and is_blind:
+            await catalog.learn(name, {"images": Learned(system_clock())})
+        return attempt.findings()
 
 
 class _Attempt:
-    """One model, asked until a moment of the running loop's clock."""
+    """One model, asked until a moment of the running loop's clock.
+
+    `can` says of "words", "long", "stream", "tools" and "images" whether they work, None where
+    there was no time to find out; `failed` with what they failed, where the service said so.
+    """
 
     def __init__(self, model: Model, name: str, until: float) -> None:
         self._model = model
@@ -135,44 +126,53 @@ class _Attempt:
         self._until = until
         self._words = ""
         self._pieces = 0
-        self.speed = 0.0
-        self.tokens = 0
+        self._speed = 0.0  # tokens a second that it writes; 0 unknown
+        self._tokens = 0
+        self.can: dict[str, bool | None] = {}
+        self.failed: dict[str, ModelError] = {}
 
-    async def at_length(self) -> Sequence[Ability]:
+    def findings(self) -> Sequence[Finding]:
+        """A line for each thing that was tried, for those that were not, and for the tokens."""
+        found = [
+            self._finding(name, works) for name, works in self.can.items() if works is not None
+        ]
+        if left := len(self.can) - len(found):
+            found.append(Finding.of("warning", "model.untried", count=left))
+        return [*found, Finding.of("ok", "model.used", tokens=self._tokens)]
+
+    def _finding(self, name: str, works: bool) -> Finding:  # noqa: FBT001 - what was found
+        if works:
+            return Finding.of("ok", f"model.can_{name}", speed=round(self._speed, 1))
+        why = f" ({self.failed[name].reason})" if name in self.failed else ""
+        level = "error" if name == "words" else "warning"
+        return Finding.of(level, f"model.cannot_{name}", why=why)
+
+    async def at_length(self) -> None:
         """Whether it answers, at length, and word by word."""
-        asked = f"Write the numbers from 1 to {LAST}, with blanks between them, and nothing else."
-        begun, why = time.monotonic(), ""
-        reply: Reply | None = None
-        try:
-            reply = await self._ask((Message("user", (Text(asked),)),))
-        except TimeoutError:
-            why = "timeout"
-        except ModelError as error:
-            why = error.reason
-        has_words, pieces = bool(self._words.strip()), self._pieces
-        if reply is None:
-            late = None if why == "timeout" else False
-            return (
-                Ability("words", has_words or late, "" if has_words else why),
-                Ability("long", late, why),
-                Ability("stream", pieces > 2 or late),
-            )
-        took = max(time.monotonic() - begun, 0.001)
-        self.speed = (reply.usage.output_tokens or len(self._words) / 4) / took
-        return (
-            Ability("words", has_words),
-            Ability("long", reply.stop == "end" and str(LAST) in self._words),
-            Ability("stream", pieces > 2),
-        )
+        await self.made("long", self._counting)
+        late = None if self.can["long"] is None else False
+        has_words = bool(self._words.strip())
+        if not has_words and "long" in self.failed:
+            self.failed["words"] = self.failed["long"]
+        stream = self._pieces > 2 or late
+        self.can = {"words": has_words or late, **self.can, "stream": stream}
 
-    async def made(self, name: str, attempt: Callable[[], Awaitable[bool]]) -> Ability:
-        """Whether an attempt works."""
+    async def _counting(self) -> bool:
+        asked = f"Write the numbers from 1 to {LAST}, with blanks between them, and nothing else."
+        begun = time.monotonic()
+        reply = await self._ask((Message("user", (Text(asked),)),))
+        took = max(time.monotonic() - begun, 0.001)
+        self._speed = (reply.usage.output_tokens or len(self._words) / 4) / took
+        return reply.stop == "end" and str(LAST) in self._words
+
+    async def made(self, name: str, attempt: Callable[[], Awaitable[bool]]) -> None:
+        """Note whether an attempt works."""
         try:
-            return Ability(name, await attempt())
+            self.can[name] = await attempt()
         except TimeoutError:
-            return Ability(name, None, "timeout")
+            self.can[name] = None
         except ModelError as error:
-            return Ability(name, False, error.reason)
+            self.can[name], self.failed[name] = False, error
 
     async def with_tool(self) -> bool:
         """True when it calls a tool and uses what that says."""
@@ -225,7 +225,7 @@ class _Attempt:
                     self._words += event.text
                     self._pieces += 1
                 else:
-                    self.tokens += event.usage.context_tokens
+                    self._tokens += event.usage.context_tokens
                     return event
         raise ModelError("the reply has no end")
 
@@ -241,8 +241,8 @@ def _picture(left: str, right: str) -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
-class _NothingKept:
-    """A store for sizes that are asked for once."""
+class _Nowhere:
+    """A store that keeps nothing."""
 
     async def get(self, key: str) -> str | None:
         return None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 import orjson
 
-from bot.agent.models import Reply, Request, StopReason, Usage
-from bot.errors import ModelBadReply
-from bot.messages import Message, ToolUse
+from bot.agent.models import Reply, Request, StopReason, Thoughts, ToolSpec, Usage
+from bot.errors import ModelBadReply, ModelRejected
+from bot.messages import Block, Message, ToolUse
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
@@ -52,65 +53,80 @@ _BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|<[^<>]{1,40}[|｜]>|```)+\Z")
 _HIGH = ("\ud800", "\udbff")
 
 
-class ReplyReader(Protocol):
+class ReplyReader(ABC):
     """Puts the events of one streamed reply together.
 
-    `done` is true after the last event that counts, `unknown_stop` a reason to stop that nobody
-    here knows. `replaced` is true when the words so far turned out to be no part of the reply: it
-    begins with what `feed` or `end` returned last.
+    Attributes:
+        done: true after the last event that counts.
+        replaced: true when the words so far turned out to be no part of the reply: it begins with
+            what `feed` or `end` returned last.
+        unknown_stop: a reason to stop that nobody here knows.
     """
 
-    done: bool
-    unknown_stop: str
-
-    @property
-    def replaced(self) -> bool:
-        """See above."""
-        ...
+    def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
+        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
+        self._tools = {spec.name: spec.schema for spec in tools}
+        self._waits = waits
+        self._stop: str | None = None  # why the reply ended, as the service says it
+        self._thoughts: list[str] = []  # and not told yet
+        self.done = self.replaced = False
+        self.unknown_stop = ""
 
     def feed(self, event: Json) -> str:
         """Take one event; returns the new words, often none.
 
         Raises:
-            ErrorEvent: the event tells that the service failed.
             ModelBadReply: the event is not what the protocol says.
         """
-        ...
+        self.replaced = False
+        try:
+            return self._take(event)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise ModelBadReply("an event of the reply is malformed") from error
 
     def thought(self) -> str:
         """What the model thought since this was asked last, mostly nothing."""
-        ...
-
-    def end(self) -> str:
-        """The words that were held back until the stream had ended, mostly none."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens so far, as the service says."""
-        ...
+        thought, self._thoughts = "".join(self._thoughts), []
+        return thought
 
     def reply(self) -> Reply:
         """The whole reply.
 
         Raises:
-            ModelBadReply: the stream ended too early, or what it brought cannot be read.
+            ModelBadReply: the stream ended too early.
         """
-        ...
+        if self._stop is None and not self.done:
+            error = ModelBadReply("the reply broke off")
+            error.again = True  # a connection ended, or a server was restarted
+            raise error
+        stop, self.unknown_stop = stop_of(self._stop, calls=True)
+        blocks = tuple(self._made(stop))
+        stop, _ = stop_of(self._stop, calls=any(isinstance(each, ToolUse) for each in blocks))
+        return Reply(Message("assistant", blocks), stop, self.usage)
 
+    @abstractmethod
+    def _take(self, event: Json) -> str:
+        """Take one event; returns the new words."""
 
-class ErrorEvent(Exception):
-    """The service told of a failure within the stream of a reply, in this event."""
+    @abstractmethod
+    def end(self) -> str:
+        """The words that were held back until the stream had ended, mostly none."""
 
-    def __init__(self, event: Json) -> None:
-        super().__init__("an event of the reply tells of a failure")
-        self.event = event
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """The tokens so far, as the service says."""
+
+    @abstractmethod
+    def _made(self, stop: StopReason) -> Sequence[Block]:
+        """The blocks of a reply that may have been cut off."""
 
 
 class Refused(Exception):
-    """A service answered with a status that is an error, or with a page for people.
+    """A service answered with a status that is an error, with a page for people, or failed later.
 
-    `body` is what it says of it, as JSON where it is that; no message of ours quotes it.
+    An event within a reply that tells of a failure has the status 200. `body` is what it
+    says of it, as JSON where it is that; no message of ours quotes it.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
@@ -145,20 +161,33 @@ class Words:
         return well_formed(words)
 
 
-Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the last one
+Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the others
 
 
-def opened(request: Request, name: str, merge: Callable[[list[Json], Message], None]) -> Written:
-    """The messages of a request from before its turn, in the format of that name.
+class Merge(Protocol):
+    """How an API has messages one behind the other."""
 
-    Those that are complete are JSON, each with a comma after it. The last one is apart, as the
-    turn's own may belong to it: `merge` puts a message behind others, or into the last of them,
-    which is another dict then or has other values, while lists and blocks in it stay as they are.
+    def __call__(self, merged: list[Json], message: Message, /, *, thinks: bool) -> None:
+        """Put a message behind others, or into the last of them if that is of the same side.
+
+        That one is another dict then or has other values, while lists and blocks in it stay as
+        they are. Without `thinks`, what the model thought is left out.
+        """
+
+
+def converted(request: Request, api: str, reasoning: Thoughts, merge: Merge) -> Written:
+    """The messages of a request in the format of an API.
+
+    Those from before its turn that are complete are JSON, each with a comma after it, and made
+    once; the last of them is apart, as the turn's own may belong to it.
+
+    Raises:
+        ModelRejected: there is nothing to answer.
     """
 
     def add(written: Written, message: Message) -> Written:
         closed, last = written
-        merge(last, message)
+        merge(last, message, thinks=reasoning in {"kept", "needed"})
         for complete in last[:-1]:
             closed += dump(complete)
             closed += b","
@@ -166,12 +195,18 @@ def opened(request: Request, name: str, merge: Callable[[list[Json], Message], N
         return written
 
     history = request.messages[: request.begins]
+    name = f"{api}.{reasoning}"
     closed, last = request.folding.of(name, history, lambda: (bytearray(), []), add)
-    return closed, [dict(message) for message in last]
+    messages = [dict(message) for message in last]
+    for message in request.messages[request.begins :]:
+        merge(messages, message, thinks=reasoning != "never")
+    if not messages:
+        raise ModelRejected("there is nothing to answer")
+    return closed, messages
 
 
 def listed(closed: bytes | bytearray, rest: Sequence[Json]) -> orjson.Fragment:
-    """A list of messages: the `opened` ones, and the rest of them."""
+    """A list of messages: those that are JSON, and the rest of them."""
     return orjson.Fragment(b"[" + closed + dump(rest)[1:])
 
 
@@ -208,19 +243,6 @@ def stop_of(said: str | None, *, calls: bool) -> tuple[StopReason, str]:
     if calls and stop in {None, "end", "paused"}:
         return "tool_use", unknown
     return ("end" if stop in {None, "tool_use"} and not calls else stop or "end"), unknown
-
-
-def last_stop(said: str | None, *, done: bool) -> tuple[StopReason, str]:
-    """Like `stop_of`, of a stream that may have had calls, once it is over.
-
-    Raises:
-        ModelBadReply: it ended too early.
-    """
-    if said is None and not done:
-        error = ModelBadReply("the reply broke off")
-        error.again = True  # a connection ended, or a server was restarted
-        raise error
-    return stop_of(said, calls=True)
 
 
 def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse | None:

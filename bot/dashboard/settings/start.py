@@ -12,6 +12,7 @@ import structlog
 from aiohttp import web
 
 from bot.agent.models import trial
+from bot.agent.models.catalog import TextStore
 from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
@@ -89,9 +90,13 @@ NOTHING: Final = Said({}, {})
 class StartPages:
     """`/settings/start`. A key that was tried is kept in memory until its model is chosen."""
 
-    def __init__(self, settings: ServedSettings, connections: Connections) -> None:
+    def __init__(
+        self, settings: ServedSettings, connections: Connections, store: TextStore
+    ) -> None:
+        """What is found out about models is kept in the store."""
         self._settings = settings
         self._connections = connections
+        self._store = store
         self._tried: Tried | None = None
         self._can: tuple[str, Sequence[Finding]] = ("", ())  # a model that was tried
         self._bot = ""  # what Telegram calls it
@@ -158,13 +163,14 @@ class StartPages:
                     return self._page(request, Said({"model": [_say(request, "small")]}, form))
                 wanted |= {("models", tried.service, "window"): str(window)} if window else {}
             loaded = await self._settings.tried(wanted)
-            can = await trial.what_it_can(loaded.config.models, tried.service, name)
+            models = loaded.config.models
+            can = await trial.what_it_can(models, tried.service, name, self._store)
             await self._settings.change(wanted)
         except ModelError as error:
             return self._page(request, Said({"model": [_why(request, error)]}, form))
         except ConfigError as error:
             return self._page(request, Said({"model": options.sentences(request, error)}, form))
-        self._tried, self._can = None, (f"{tried.service}/{name}", can.findings())
+        self._tried, self._can = None, (f"{tried.service}/{name}", can)
         return _back("model")
 
     def _waiting(self) -> Tried | None:

@@ -7,6 +7,7 @@ through the same tools as a real model, and says a thing is done only when the t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from datetime import UTC, datetime
 
 from bot import i18n
 from bot.agent.models import Reply, Request, TextDelta, Window
-from bot.agent.models.intent import MAX_QUERY, Intent, understand
+from bot.agent.offline.intent import MAX_QUERY, Intent, understand
 from bot.agent.turn import TOKENS
-from bot.context import excerpt, sentences, wording
+from bot.context import excerpt, sentences, wishes, wording
 from bot.context.quoting import clipped
 from bot.errors import ModelRejected
 from bot.memory import markdown
@@ -68,10 +69,8 @@ class OfflineModel:
         """
         if not request.messages:
             raise ModelRejected("there is nothing to answer")
-        if request.purpose == "chat":
-            message = _reply(request)
-        else:  # a long conversation takes a while to look through
-            message = await asyncio.to_thread(chore, request)
+        write = _reply if request.purpose == "chat" else chore
+        message = await asyncio.to_thread(write, request)
         for piece in _PIECES.findall(message.text):
             yield TextDelta(piece)
             await asyncio.sleep(0)  # others may run, and a stop may come, between two words
@@ -93,22 +92,22 @@ class OfflineModel:
 def _reply(request: Request) -> Message:
     """The whole reply to a request: first the tools to ask, then what there is to say. Pure."""
     left = _answered(request)
-    wishes = [
+    asked = [
         _wish(request, place)
         for place, message in enumerate(request.messages)
         if place >= request.begins and message.begins_turn
     ]
-    calls = [call for wish in wishes for call in wish.calls]
+    calls = [call for wish in asked for call in wish.calls]
     if calls and not left:
         place = len(request.messages)  # no other call of the conversation has this id
         uses = (ToolUse(f"offline-{place}-{n}", *call) for n, call in enumerate(calls))
         return Message("assistant", tuple(uses))
-    is_asked = any(wish.intent.kind == "about" for wish in wishes)
+    is_asked = any(wish.intent.kind == "about" for wish in asked)
     # All of it the first time in a conversation and for who asks, else one line.
     whole = is_asked or not any(_introduces(message) for message in request.messages)
     parts: list[str] = []
     explain, offered = is_asked, None
-    for number, wish in enumerate(wishes):
+    for number, wish in enumerate(asked):
         found = _taken(left, wish)
         text, says_all = _answer(request, wish, found)
         if wish.offer and _is_news(wish.offer, found):
@@ -146,9 +145,8 @@ def _wish(request: Request, place: int) -> Wish:
     offered = {spec.name for spec in request.tools}
     match intent.kind:
         case "remember":
-            what = intent.words or _said_before(request.messages[:place])
-            intent = Intent("remember", what)
-            calls += [(WRITE, {"text": what})] if what else []
+            intent = Intent("remember", intent.words or _said_before(request.messages[:place]))
+            calls += [(WRITE, {"text": each}) for each in intent.words]
         case "remind":
             found = _when(request, intent)
             if not isinstance(found, Problem) and found.rest and len(found.rest) <= MAX_TEXT:
@@ -163,7 +161,7 @@ def _wish(request: Request, place: int) -> Wish:
             searches = {
                 name: {"query": words, "limit": PASSAGES}
                 for name, words in zip(
-                    SEARCHES, (said.strip()[:MAX_QUERY], intent.words), strict=True
+                    SEARCHES, (said.strip()[:MAX_QUERY], *intent.words), strict=True
                 )
             }
         case "" if WRITE in offered and (offer := sentences.sentence_of(request.messages[place])):
@@ -174,14 +172,14 @@ def _wish(request: Request, place: int) -> Wish:
     return Wish(said, intent, asked_of, offer)
 
 
-def _said_before(messages: Sequence[Message]) -> str:
-    """The sentence that "remember that" is about: the last one that may be offered."""
-    people = (message for message in reversed(messages) if message.begins_turn)
-    return next((words for each in people if (words := sentences.sentence_of(each))), "")
+def _said_before(messages: Sequence[Message]) -> tuple[str, ...]:
+    """What "remember that" is about: the last thing that was stated."""
+    stated = (wishes.stated(each.own_text) for each in reversed(messages) if each.begins_turn)
+    return tuple(itertools.islice(filter(None, stated), 1))
 
 
 def _when(request: Request, intent: Intent) -> When | Every | Problem:
-    return due_time.parse(intent.words, request.now) if request.now else Problem.NONE
+    return due_time.parse(intent.words[0], request.now) if request.now else Problem.NONE
 
 
 # --- what the tools answered ---------------------------------------------------------------------
@@ -322,7 +320,7 @@ def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str
         return _text(request, "not_searched", reason=_reason(found[0][1])), True
     quotes, head = _quotes(found), "found"
     if wish.intent.kind == "find":
-        best = best_lines(wish.said, wish.intent.words, quotes)
+        best = best_lines(wish.said, wish.intent.words[0], quotes)
     else:
         best, head = [(quote, quote.text) for quote in quotes], "known"
         if not best:
@@ -330,7 +328,7 @@ def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str
     if best:
         lines = [_line(request, *each) for each in best]
         return "\n".join([_text(request, head), "", *lines]), True
-    nothing = _text(request, "nothing", query=wish.intent.words)
+    nothing = _text(request, "nothing", query="".join(wish.intent.words))
     if any(isinstance(each, Quoted) and each.elsewhere for each in values):
         return f"{nothing}\n\n{_text(request, 'elsewhere')}", True
     return nothing, False
