@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from statistics import median
 from typing import Any, TypeVar
@@ -53,7 +53,8 @@ class Find:
 
     `words` are those it was found for, and `origins` says whose words it may hold when it was said,
     not noted. What was said has the `id` of its message, and `date` is when. `hit` is the index's,
-    where that found it.
+    where that found it. `since` has the entries of a note by their first lines: when each was said
+    or last confirmed, as its note tells, and in words what no heading over it says.
     """
 
     quote: Quote
@@ -62,6 +63,12 @@ class Find:
     id: str = ""
     date: str = ""
     hit: Hit | None = None
+    since: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+    def dated(self, line: str) -> str:
+        """A line of it as it is shown: with its date."""
+        _, told = self.since.get(line.strip(), ("", ""))
+        return f"{line} {told}" if told else line
 
 
 def ranked(*lists: Sequence[Find]) -> list[Find]:
@@ -148,6 +155,7 @@ TYPICAL, MOST_TYPICAL = 0.05, 0.2  # … this cosine, as in many notes; never mo
 ALONE = 1.5  # what words count where nothing is found by meaning
 SHORT = 40  # characters of a message that may mean nothing without those before it
 _ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
+_CLOCK = re.compile(r"\d\d:\d\d")  # that an entry of a day's note begins with
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
@@ -350,7 +358,8 @@ class Recaller:
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
-            pieces.append(Find(quoted, plain, whose, id_, date, hit))
+            since = _since(hit.path, text) if is_file(hit) else {}
+            pieces.append(Find(quoted, plain, whose, id_, date, hit, since))
         return pieces, not found.is_partial
 
 
@@ -360,6 +369,25 @@ def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
         return text
     day = datetime.fromtimestamp(hit.at / 1000, UTC).date() if hit.at else None
     return claims.without_faded(hit.path, text, aging, hit.space, day)[0]
+
+
+def _since(path: str, text: str) -> dict[str, tuple[str, str]]:
+    """When the entries of a passage were said or last confirmed, by their first lines.
+
+    Each with that in words, unless the name of its note tells the day.
+    """
+    lines, found = text.split("\n"), dict[str, tuple[str, str]]()
+    for claim in claims.of_note(path, text):
+        if claim.said is not None:
+            last = max(claim.said, claim.confirmed or claim.said)
+            line = markdown.readable(lines[claim.first - 1]).strip()
+            clock = _CLOCK.match(markdown.unlisted(line))
+            is_told = f"{last:%Y-%m-%d}" in path
+            found[line] = (
+                f"{last:%Y-%m-%d} {clock.group() if clock else ''}",
+                "" if is_told else f"({claim.dated})",
+            )
+    return found
 
 
 def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:
@@ -414,7 +442,7 @@ def _passages_of(
             chosen.append(find)
     head = OPENING if found.is_whole else f"{OPENING}\n{PARTIAL}"
     while chosen:
-        note = _note(head, chosen)
+        note = _note(head, [*chosen[: len(first)], *newest_first(chosen[len(first) :])])
         if len(note.text) <= room:
             return note
         chosen.pop()
@@ -445,7 +473,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
     chosen: dict[int, dict[int, str]] = {}
     left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
-        cost = tokens.weight(line) + len("> \n")
+        cost = tokens.weight(finds[at].dated(line)) + len("> \n")
         if at not in chosen:
             cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
@@ -457,7 +485,27 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
         replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
         for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
     ]
-    return _note(head, some)
+    return _note(head, newest_first(some))
+
+
+def newest_first(finds: Sequence[Find]) -> list[Find]:
+    """What was found, with dates: of what contradicts the newest comes first, in a note as well.
+
+    What has no date comes last, as nobody knows how old it is.
+    """
+    dated: list[tuple[str, Find]] = []
+    for find in finds:
+        entries: list[tuple[str, list[str]]] = [("~", [])]  # what stands above the first one
+        for line in find.quote.text.split("\n"):
+            if line.strip() in find.since:
+                entries.append((find.since[line.strip()][0], []))
+            entries[-1][1].append(find.dated(line))
+        above, *rest = entries
+        rest.sort(key=lambda each: each[0], reverse=True)
+        text = "\n".join(line for _, lines in (above, *rest) for line in lines)
+        newest = rest[0][0] if rest else find.date
+        dated.append((newest, replace(find, quote=replace(find.quote, text=text))))
+    return [find for _, find in sorted(dated, key=lambda each: each[0], reverse=True)]
 
 
 def _note(head: str, finds: Sequence[Find]) -> Text:

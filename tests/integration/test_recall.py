@@ -121,6 +121,34 @@ async def test_nothing_is_recalled_that_the_model_is_shown_anyway(tmp_path):
         assert "peanuts" not in await asked(engine, "Is Mia at home?")
 
 
+@pytest.mark.parametrize("is_later", [False, True])
+async def test_what_contradicts_is_shown_newest_first_and_dated(tmp_path, is_later):
+    notes = {
+        "memory/home.md": "- Mia lives in Bonn <!-- owner 2026-01-05 -->\n"
+        "- Mia lives in Kiel <!-- agent 2026-03-01 confirmed 2026-05-01 -->\n",
+        "memory/old.md": "- Mia lives in Ulm\n",
+        "memory/2026-07-01.md": "- 09:00 Mia lives in Rome <!-- owner -->\n"
+        "- 18:30 Mia lives in Oslo <!-- owner -->\n",
+    }
+    for path, text in notes.items():
+        write(tmp_path, f"{ADA}/{path}", text)
+    async with running(tmp_path) as engine:
+        await engine.app.memory.index.sync("test")
+        if is_later:
+            await engine.ask("Hello")
+        found = await asked(engine, "Where does Mia live?")
+    lines = [line for line in found.split("\n") if line.startswith(("> -", "[mem"))]
+    shown = [line for line in lines if line[0] == ">"]
+    assert shown == [
+        "> - 18:30 Mia lives in Oslo",
+        "> - 09:00 Mia lives in Rome",
+        "> - Mia lives in Kiel (concluded 2026-03-01, confirmed 2026-05-01)",
+        "> - Mia lives in Bonn (said 2026-01-05)",
+        "> - Mia lives in Ulm",
+    ]
+    assert lines[0].startswith("[memory/2026-07-01.md")  # which has the date of its lines
+
+
 async def test_what_has_nothing_to_do_with_a_message_is_not_recalled(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
