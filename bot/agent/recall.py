@@ -155,7 +155,6 @@ TYPICAL, MOST_TYPICAL = 0.05, 0.2  # … this cosine, as in many notes; never mo
 ALONE = 1.5  # what words count where nothing is found by meaning
 SHORT = 40  # characters of a message that may mean nothing without those before it
 _ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
-_CLOCK = re.compile(r"\d\d:\d\d")  # that an entry of a day's note begins with
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
@@ -378,13 +377,13 @@ def _since(path: str, text: str) -> dict[str, tuple[str, str]]:
     """
     lines, found = text.split("\n"), dict[str, tuple[str, str]]()
     for claim in claims.of_note(path, text):
+        line = markdown.readable(lines[claim.first - 1]).strip()
+        found[line] = ("", "")
         if claim.said is not None:
             last = max(claim.said, claim.confirmed or claim.said)
-            line = markdown.readable(lines[claim.first - 1]).strip()
-            clock = _CLOCK.match(markdown.unlisted(line))
             is_told = f"{last:%Y-%m-%d}" in path
             found[line] = (
-                f"{last:%Y-%m-%d} {clock.group() if clock else ''}",
+                f"{last:%Y-%m-%d} {markdown.clock(markdown.unlisted(line))}",
                 "" if is_told else f"({claim.dated})",
             )
     return found
@@ -491,21 +490,25 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
 def newest_first(finds: Sequence[Find]) -> list[Find]:
     """What was found, with dates: of what contradicts the newest comes first, in a note as well.
 
-    What has no date comes last, as nobody knows how old it is.
+    What has no date stays where it is.
     """
     dated: list[tuple[str, Find]] = []
     for find in finds:
-        entries: list[tuple[str, list[str]]] = [("~", [])]  # what stands above the first one
+        entries: list[tuple[str, list[str]]] = [("", [])]  # what stands above the first one
         for line in find.quote.text.split("\n"):
             if line.strip() in find.since:
                 entries.append((find.since[line.strip()][0], []))
             entries[-1][1].append(find.dated(line))
-        above, *rest = entries
-        rest.sort(key=lambda each: each[0], reverse=True)
-        text = "\n".join(line for _, lines in (above, *rest) for line in lines)
-        newest = rest[0][0] if rest else find.date
+        text = "\n".join(line for lines in _by_date(entries) for line in lines)
+        newest = max(when for when, _ in entries) or find.date
         dated.append((newest, replace(find, quote=replace(find.quote, text=text))))
-    return [find for _, find in sorted(dated, key=lambda each: each[0], reverse=True)]
+    return _by_date(dated)
+
+
+def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:
+    """What has a date, newest first, in the places of all that has one."""
+    newest = iter(sorted((one for one in each if one[0]), key=lambda one: one[0], reverse=True))
+    return [next(newest)[1] if when else one for when, one in each]
 
 
 def _note(head: str, finds: Sequence[Find]) -> Text:

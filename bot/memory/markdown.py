@@ -249,6 +249,12 @@ def unlisted(line: str) -> str:
     return found["text"] if found else line
 
 
+def clock(text: str) -> str:
+    """The time of day that an entry's text begins with, "HH:MM"; empty when it does not."""
+    found = _CLOCK.match(text)
+    return f"{found.group().strip():0>5}" if found is not None else ""
+
+
 def untimed(text: str) -> str:
     """An entry's text without the time of day that it begins with."""
     return _CLOCK.sub("", text)

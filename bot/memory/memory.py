@@ -23,7 +23,8 @@ from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
-from bot.memory.note_store import MAX_WRITE, NoteStore
+from bot.memory.night import rules
+from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
@@ -283,6 +284,29 @@ class Memory:
             chunks=forgotten.chunks + forgotten.documents,
             cached=forgotten.cached,
         )
+
+    async def let_go(
+        self, view: MemoryView, path: str, claim: str, day: date, *, watch: Watch
+    ) -> bool:
+        """Strike out what a note says with this `Claim.digest`, as it is not true (any more).
+
+        Returns:
+            False when no entry says that which can be struck out and had back.
+
+        Raises:
+            NotVisible: no file by that name can be in this view.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        struck = False
+
+        def change(text: str) -> str:
+            nonlocal struck
+            left = rules.let_go(path, text, claim, day)
+            struck = left != text
+            return left
+
+        await self.notes.change(view, path, change, watch=watch)
+        return struck
 
     async def _holding(
         self, view: MemoryView, words: str

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from itertools import accumulate, chain, count
 
 import structlog
@@ -54,6 +54,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard, Reason
+from bot.memory.guard import says as guard_says
 from bot.memory.night import edits, rules
 from bot.memory.night.known import Known, known
 from bot.memory.note_store import MAX_WRITE, Watch
@@ -316,10 +317,10 @@ class Flusher:
         self, saving: _Saving, made: Decision, entries: Sequence[Known], guard: Guard
     ) -> None:
         """Carry a decision out as far as it may be; what the disk does not take is left."""
-        context, near = saving.context, guard.near(made.cites)
+        context = saving.context
         old = entries[made.entry - 1] if 0 < made.entry <= len(entries) else None
         only_asks = all(sentences.only_asks(guard.own(n)) for n in made.cites)
-        if old is not None and (only_asks or not _may_touch(context, made, old, near)):
+        if old is not None and (only_asks or not _may_touch(context, made, old, guard)):
             old = None  # a question changes nothing
         reason = await asyncio.to_thread(guard.judge, made.words, made.cites)
         try:
@@ -455,7 +456,28 @@ class Flusher:
                     notes[path] = data.decode()
         most = min(ENTRIES, context.window // ENTRIES_PART)
         entries = await asyncio.to_thread(known, notes, Aging(context.now.date()), view.space)
-        return await asyncio.to_thread(_nearest, entries, found, own, most)
+        near = await asyncio.to_thread(_nearest, entries, found, own, most)
+        return await self._with_days(context, near)
+
+    async def _with_days(self, context: ToolContext, entries: Sequence[Known]) -> list[Known]:
+        """Entries, those without a date with the day their note was last changed on.
+
+        One of a note that was changed today may be newer than what was said today.
+        """
+        if all(each.claim.said is not None for each in entries):
+            return list(entries)
+        today, zone = context.now.date(), context.now.tzinfo
+        days = {
+            each.path: moment(each.changed_at, zone).date()
+            for each in await self._files.names(context.view)
+            if each.changed_at
+        }
+        return [
+            replace(each, claim=replace(each.claim, said=day))
+            if each.claim.said is None and (day := days.get(each.path, today)) < today
+            else each
+            for each in entries
+        ]
 
 
 def _nearest(
@@ -494,8 +516,12 @@ def _dated(said: Sequence[Sequence[Said]]) -> list[list[Said]]:
     return shown
 
 
-def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset[str]) -> bool:
-    """True when what the person said may change or end an entry, and is about the same."""
+def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -> bool:
+    """True when what the person said may change or end an entry, and is about the same.
+
+    Of one day the later counts: an entry stays that they said after what would end it.
+    """
+    near = guard.near(made.cites)
     by = "owner" if context.view.private else "agent"
     now = Claim(0, 0, made.words, by, context.now.date())
     is_about = (
@@ -503,7 +529,15 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset
         if made.sign == "-"
         else _is_alike(made.words, old)
     )
-    follows = old.path == day_note(context.now)
+    said_after = map(guard.own, range(max(made.cites, default=0) + 1, len(guard.said) + 1))
+    clock = markdown.clock(old.claim.text)
+    follows = (
+        old.claim.said == context.now.date()
+        and (not clock or clock <= f"{context.now:%H:%M}")
+        and not any(
+            guard_says(own, _text(old)) and not sentences.only_asks(own) for own in said_after
+        )
+    )
     return bool(near) and is_about and claims.may_end(now, old.claim, follows=follows)
 
 
@@ -748,7 +782,8 @@ class FlushService:
             context=ToolContext(
                 view=conversation.view,
                 session_id=active.cached.session.id,
-                now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
+                # What is saved was said by then, however late that is done.
+                now=moment(lines[-1].at, conversation.zone),
                 window=limits.window.tokens,
                 watch=watch,
             ),

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from bot.agent import recall
-from bot.agent.models import Request
+from bot.agent.models import Request, ToolSpec
 from bot.agent.recall import LATER, PARTIAL
+from bot.agent.tools import ToolContext
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.search import Findings
 from bot.messages import Message, Text
 from bot.sessions import search, store
+from bot.testing import ScriptedModel, calls
+from bot.tool_results import Quote, Quoted
 from tests.fakes.memory_search import WordSearcher
 from tests.integration.test_memory_engine import ADA, DEN, EVE, shown, write
 from tests.support import Engine, beside, running
@@ -138,15 +142,15 @@ async def test_what_contradicts_is_shown_newest_first_and_dated(tmp_path, is_lat
             await engine.ask("Hello")
         found = await asked(engine, "Where does Mia live?")
     lines = [line for line in found.split("\n") if line.startswith(("> -", "[mem"))]
-    shown = [line for line in lines if line[0] == ">"]
+    shown = [line for line in lines if line[0] == ">" and "Ulm" not in line]
+    assert "> - Mia lives in Ulm" in lines  # of which nobody knows since when
     assert shown == [
         "> - 18:30 Mia lives in Oslo",
         "> - 09:00 Mia lives in Rome",
         "> - Mia lives in Kiel (concluded 2026-03-01, confirmed 2026-05-01)",
         "> - Mia lives in Bonn (said 2026-01-05)",
-        "> - Mia lives in Ulm",
     ]
-    assert lines[0].startswith("[memory/2026-07-01.md")  # which has the date of its lines
+    assert any(line.startswith("[memory/2026-07-01.md") for line in lines)  # when that was
 
 
 async def test_what_has_nothing_to_do_with_a_message_is_not_recalled(tmp_path):
@@ -299,6 +303,60 @@ async def test_what_was_recalled_is_stored_with_its_place_and_is_nobodys_words(t
         )
         said = [entry.text for each in passages for entry in each.said if entry.role == "user"]
         assert not any("peanuts" in words for words in said)
+
+
+async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
+    write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
+    write(tmp_path, f"{EVE}/memory/family.md", "- Mia is allergic to hazelnuts\n")
+    none = "For my last reply I had nothing from memory"
+    async with running(tmp_path) as engine:
+        assert none in await engine.ask("/memory sources")
+        await engine.ask("Hello")
+        assert none in await engine.ask("/memory sources")
+        await engine.ask("What is Mia allergic to?")
+        told = await engine.ask("/memory sources")
+        assert told == (
+            "For my last reply I had this from memory:\n"
+            "- memory/family.md:1 “- Mia is allergic to peanuts”"
+        )
+        assert none in await engine.ask("/memory sources", sender="eve")
+    async with running(tmp_path) as engine:  # it is stored with the turn
+        assert "peanuts" in await engine.ask("/memory sources")
+        await engine.ask("/memory forget peanuts")
+        await engine.ask("/memory forget yes")
+        assert "peanuts" not in await engine.ask("/memory sources")
+        await engine.ask("Thank you")
+        assert none in await engine.ask("/memory sources")
+        assert "没有从记忆里" in await engine.ask("/memory sources", locale="zh")
+        await engine.ask("/new")
+        await engine.ask("Good morning")
+        assert "- the conversation before, until 2026" in await engine.ask("/memory sources")
+
+
+async def test_a_search_of_the_models_is_a_source_and_the_web_is_none(tmp_path):
+    write(tmp_path, f"{ADA}/memory/boat.md", "- the boat is called ORINOCO\n")
+    replies = iter([calls("memory_search", query="boat"), "ORINOCO.", calls("look_up"), "!"])
+    model = ScriptedModel(lambda _: next(replies))
+    web = Quoted((Quote(("example.org",), "the boat is called WANDA"),))
+    async with running(tmp_path, model=model, tools=(LookUp(web),)) as engine:
+        await engine.ask("tell me")
+        assert "memory/boat.md:1 “- the boat is called ORINOCO”" in (
+            await engine.ask("/memory sources")
+        )
+        await engine.ask("look it up")
+        assert "WANDA" not in await engine.ask("/memory sources")
+
+
+class LookUp:
+    """A tool that answers with this."""
+
+    spec = ToolSpec("look_up", "Look something up.", {"type": "object"})
+
+    def __init__(self, answer: Quoted) -> None:
+        self.answer = answer
+
+    async def run(self, _arguments: Mapping[str, Any], _context: ToolContext) -> Quoted:
+        return self.answer
 
 
 # --- what a stranger may send ---------------------------------------------------------------------

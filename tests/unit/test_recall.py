@@ -114,9 +114,9 @@ def test_what_is_newer_comes_first_in_a_note_and_among_notes():
     said = replace(find("person: cocoa", path=""), date="2026-05-01 12:00")
     shown = recall.newest_first([find("- water"), old, said])
     assert [each.quote.text for each in shown] == [
+        "- water",
         "person: cocoa",
         "# Shop\n- milk\n- tea (said 2026-01-05)\n  green",
-        "- water",
     ]
 
 
