@@ -460,12 +460,13 @@ def _recalled(tx: Transaction, call: Call, session: Session) -> list[Quote]:
 
 def _is_seen(call: Call, quote: Quote, *, is_recalled: bool) -> bool:
     """True for a quotation of memory, not of the web, of a file that may be read here still."""
+    if not quote.path:
+        return is_recalled or bool(quote.by)
     try:
-        return bool(quote.path and layout.resolve(call.view, quote.path)) or (
-            not quote.path and (is_recalled or quote.by != "")
-        )
+        layout.resolve(call.view, quote.path)
     except NotVisible:
         return False
+    return True
 
 
 def _source(call: Call, quote: Quote) -> str:

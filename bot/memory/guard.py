@@ -83,6 +83,13 @@ class Guard:
         """What of a line is the person's own words and may be written down."""
         return self._texts[self._places[line]] if line in self._places else ""
 
+    def says_after(self, cites: Iterable[int], text: str) -> bool:
+        """True when the person states a text again in a later line than these."""
+        last, words = max(cites, default=0), _words(text)
+        later = (place for line, place in self._places.items() if line > last)
+        said = (place for place in later if _says(words, [self._own[place]], SUPPORTED))
+        return bool(words) and any(not sentences.only_asks(self._texts[place]) for place in said)
+
     def _reason(self, text: str, words: frozenset[str], near: frozenset[str]) -> Reason | None:
         bare = self._without_near_days(text)
         undated = _words(bare)

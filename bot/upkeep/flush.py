@@ -49,12 +49,12 @@ from bot.errors import (
 )
 from bot.i18n import text
 from bot.identity import MANY
+from bot.identity.view import PRIVATE
 from bot.memory import claims, decisions, layout, markdown
 from bot.memory.claims import Aging, Claim
 from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard, Reason
-from bot.memory.guard import says as guard_says
 from bot.memory.night import edits, rules
 from bot.memory.night.known import Known, known
 from bot.memory.note_store import MAX_WRITE, Watch
@@ -320,8 +320,9 @@ class Flusher:
         context = saving.context
         old = entries[made.entry - 1] if 0 < made.entry <= len(entries) else None
         only_asks = all(sentences.only_asks(guard.own(n)) for n in made.cites)
-        if old is not None and (only_asks or not _may_touch(context, made, old, guard)):
-            old = None  # a question changes nothing
+        if old is not None:
+            may = not only_asks and await asyncio.to_thread(_may_touch, context, made, old, guard)
+            old = old if may else None  # a question changes nothing
         reason = await asyncio.to_thread(guard.judge, made.words, made.cites)
         try:
             # With words of the entry itself it is a bullet, and says the same or has it changed.
@@ -434,11 +435,14 @@ class Flusher:
         with suppress(NotVisible):
             found[layout.main_file(view)] = None
         found[day_note(context.now)] = None
-        if self._searcher is not None and view.partitions:
+        # Not in what was said: what somebody says again and again would take all places.
+        own = {view.space, f"{view.space}{PRIVATE}"}
+        partitions = tuple(each for each in view.partitions if each in own)
+        if self._searcher is not None and partitions:
             for query in sorted(own, key=len)[-QUERIES:]:
                 try:
                     answer = await self._searcher.search(
-                        query[:MAX_QUERY], view.partitions, HITS, today=context.now.date()
+                        query[:MAX_QUERY], partitions, HITS, today=context.now.date()
                     )
                 except (ConfidantError, OSError) as error:
                     log.warning("memory.flush.not_searched", error=type(error).__name__)
@@ -529,14 +533,11 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -
         if made.sign == "-"
         else _is_alike(made.words, old)
     )
-    said_after = map(guard.own, range(max(made.cites, default=0) + 1, len(guard.said) + 1))
     clock = markdown.clock(old.claim.text)
     follows = (
         old.claim.said == context.now.date()
         and (not clock or clock <= f"{context.now:%H:%M}")
-        and not any(
-            guard_says(own, _text(old)) and not sentences.only_asks(own) for own in said_after
-        )
+        and not guard.says_after(made.cites, _text(old))
     )
     return bool(near) and is_about and claims.may_end(now, old.claim, follows=follows)
 

@@ -156,7 +156,7 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
         for fact in FACTS:
             await engine.ask("Good morning.")
             shown = await asked(engine, fact.question)
-            first = engine.model.requests[-2].messages[0]
+            first = model.asked("chat")[-2].messages[0]
             lines = "".join(b.text for b in first.blocks if isinstance(b, Text)) + shown
             found.append((fact, lines.split("\n")))
             await engine.ask("/new")

@@ -27,7 +27,7 @@ from bot.errors import (
     ModelRefused,
     ModelTimeout,
 )
-from bot.identity.view import MAIN_SPACE, MemoryView
+from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
 from bot.memory import decisions, markdown
 from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
@@ -299,7 +299,7 @@ async def test_entries_are_found_by_a_search_of_the_views_own_space_alone(memory
     ]
     model = scripted("~ [e1] Cat Mo is called shy [1]")
     await memory.flush(model, *TALK)
-    assert memory.asked == [VIEW.partitions]
+    assert memory.asked == [(MAIN_SPACE, f"{MAIN_SPACE}{PRIVATE}")]
     asked = model.requests[0].messages[0].text
     assert [line for line in asked.split("\n") if "memory:" in line] == [
         "> [e1] memory: Cat Mo is shy"
