@@ -436,8 +436,8 @@ class Flusher:
             found[layout.main_file(view)] = None
         found[day_note(context.now)] = None
         # Not in what was said: what somebody says again and again would take all places.
-        own = {view.space, f"{view.space}{PRIVATE}"}
-        partitions = tuple(each for each in view.partitions if each in own)
+        notes_of = {view.space, f"{view.space}{PRIVATE}"}
+        partitions = tuple(each for each in view.partitions if each in notes_of)
         if self._searcher is not None and partitions:
             for query in sorted(own, key=len)[-QUERIES:]:
                 try:
