@@ -24,7 +24,7 @@ from bot.config import Config, MemoryConfig
 from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
-from bot.identity.view import MemoryView
+from bot.identity.view import TALK, MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
 from bot.memory.files import SpaceFiles
@@ -345,7 +345,13 @@ class Recaller:
         )
         if found.is_partial:
             log.warning("recall.partial", why="; ".join(found.degraded))
-        hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
+        every = list(found.hits)
+        if every and not any(map(is_file, every)):
+            # What is talked of again and again would take all places, and notes are the truth.
+            notes = tuple(each for each in view.partitions if not each.startswith(TALK))
+            more = await self._searcher.search(words, notes, most, today=now.date(), room=2 * room)
+            every = [*more.hits, *every]
+        hits = [hit for hit in every if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}

@@ -13,7 +13,7 @@ import structlog
 from bot.clock import Clock
 from bot.config import Config
 from bot.coordination import Coordination, Shared
-from bot.errors import StorageError
+from bot.errors import NotVisible, StorageError
 from bot.identity import routing
 from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
@@ -294,7 +294,7 @@ class Memory:
             False when no entry says that which can be struck out and had back.
 
         Raises:
-            NotVisible: no file by that name can be in this view.
+            NotVisible: no file by that name can be in this view, or none is there.
             ToolError: the disk did not take it, or something was forgotten.
         """
         struck = False
@@ -305,7 +305,12 @@ class Memory:
             struck = left != text
             return left
 
-        await self.notes.change(view, path, change, watch=watch)
+        there = await self.files.data(view, path, MAX_WRITE)
+        if not there:
+            raise NotVisible
+        await asyncio.to_thread(change, there.decode(errors="replace"))
+        if struck:  # else it would have a version more that says the same
+            await self.notes.change(view, path, change, watch=watch)
         return struck
 
     async def _holding(

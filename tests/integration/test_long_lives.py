@@ -23,7 +23,7 @@ from bot.memory.claims import Claim
 from bot.messages import Text
 from bot.tool_results import Quoted
 from tests.fakes.brain import Brain, numbered, settled
-from tests.integration.test_recall import asked
+from tests.integration.test_memory_engine import shown
 from tests.integration.test_tasks import ran
 from tests.support import NOON, Engine, FakeClock, beside, running
 
@@ -155,11 +155,8 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
         found: list[tuple[Fact, list[str]]] = []
         for fact in FACTS:
             await engine.ask("Good morning.")
-            shown = await asked(engine, fact.question)
-            first = model.asked("chat")[-2].messages[0]
-            lines = "".join(b.text for b in first.blocks if isinstance(b, Text)) + shown
-            # What the model said before is told as that, and may repeat what was so then.
-            found.append((fact, [each for each in lines.split("\n") if each[:6] != "> you:"]))
+            await engine.ask(fact.question)
+            found.append((fact, shown(model.asked("chat")[-1]).split("\n")))
             await engine.ask("/new")
             await settled()
     every = entries(tmp_path)
@@ -177,10 +174,11 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
     assert left == (set() if is_good else olds)
     assert all(each.whose == "owner" for each in every)
     for fact, lines in found:
-        now = next((n for n, line in enumerate(lines) if fact.now in line), None)
-        assert now is not None, (fact, lines)
-        if fact.later:
-            assert not any(fact.said in line for line in lines[:now]), (fact, lines)
+        # What the model said before is told as that: it may repeat what was so then.
+        own = [line for line in lines if not line.startswith("> you:")]
+        at = next((n for n, line in enumerate(own) if fact.now in line), len(own))
+        assert any(fact.now in line for line in lines), fact
+        assert not any(fact.said in line for line in own[:at] if fact.later), (fact, own)
     # What was brought from elsewhere is told as such wherever it is shown.
     seen = [b for r in model.requests for m in r.messages for b in m.blocks if isinstance(b, Text)]
     assert all(b.origin != "memory" for b in seen if "Fernweh" in b.text and b.note)

@@ -157,6 +157,7 @@ async def test_what_contradicts_is_shown_newest_first_and_dated(tmp_path, is_lat
 async def test_what_has_nothing_to_do_with_a_message_is_not_recalled(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
+        await engine.app.memory.index.sync("test")
         for words in SMALL_TALK:
             assert await asked(engine, words) == ""
 
