@@ -24,6 +24,7 @@ from bot.messages import Text
 from bot.tool_results import Quoted
 from tests.fakes.brain import Brain, numbered, settled
 from tests.integration.test_memory_engine import shown
+from tests.integration.test_recall import recalled
 from tests.integration.test_tasks import ran
 from tests.support import NOON, Engine, FakeClock, beside, running
 
@@ -152,11 +153,12 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
         await engine.ask("/task every day at 15:00 report on the harbour")
         for number in range(DAYS):
             await day(engine, number)
-        found: list[tuple[Fact, list[str]]] = []
+        found: list[tuple[Fact, str, str]] = []
         for fact in FACTS:
             await engine.ask("Good morning.")
             await engine.ask(fact.question)
-            found.append((fact, shown(model.asked("chat")[-1]).split("\n")))
+            last = model.asked("chat")[-1]
+            found.append((fact, shown(last), recalled(last)))
             await engine.ask("/new")
             await settled()
     every = entries(tmp_path)
@@ -173,11 +175,11 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
     olds = {fact.said for fact in FACTS if fact.later} - {"奶奶住在苏州"}
     assert left == (set() if is_good else olds)
     assert all(each.whose == "owner" for each in every)
-    for fact, lines in found:
+    for fact, prompt, lately in found:
+        assert fact.now in prompt, fact
         # What the model said before is told as that: it may repeat what was so then.
-        own = [line for line in lines if not line.startswith("> you:")]
+        own = [line for line in lately.split("\n") if not line.startswith("> you:")]
         at = next((n for n, line in enumerate(own) if fact.now in line), len(own))
-        assert any(fact.now in line for line in lines), fact
         assert not any(fact.said in line for line in own[:at] if fact.later), (fact, own)
     # What was brought from elsewhere is told as such wherever it is shown.
     seen = [b for r in model.requests for m in r.messages for b in m.blocks if isinstance(b, Text)]

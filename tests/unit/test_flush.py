@@ -443,6 +443,17 @@ async def test_what_the_person_says_again_confirms_what_the_bot_concluded(memory
         )
 
 
+@pytest.mark.parametrize(
+    "echo", ["You told me: likes green tea. It rained all night.", "Likes green tea, you said"]
+)
+async def test_a_reply_that_quotes_memory_is_no_new_fact(memory: Memory, echo: str):
+    memory.write("MEMORY.md", "- Likes green tea <!-- owner 2026-01-05 -->\n")
+    said = (person("It rained all night, and I had a tea."), assistant(echo))
+    done = await memory.flush(scripted(f"+ [1] {echo}"), *said)
+    assert done.saved == ()
+    assert done.refused[0] in {"known", "unsaid"}
+
+
 HEALTH = "Never write down health matters."
 
 
