@@ -26,7 +26,7 @@ from tests.fakes.brain import Brain, numbered, settled
 from tests.integration.test_memory_engine import shown
 from tests.integration.test_recall import recalled
 from tests.integration.test_tasks import ran
-from tests.support import NOON, Engine, FakeClock, beside, running
+from tests.support import NOON, Engine, FakeClock, beside, running, until
 
 DAYS = 60
 PERSONA = "Speaks in short sentences and never makes a joke about trains."
@@ -156,7 +156,10 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
         found: list[tuple[Fact, str, str]] = []
         for fact in FACTS:
             await engine.ask("Good morning.")
-            await engine.ask(fact.question)
+            await settled()
+            before = len(model.asked("chat"))
+            await engine.say(fact.question)  # a receipt of the night may come first
+            await until(lambda count=before: len(model.asked("chat")) > count)
             last = model.asked("chat")[-1]
             found.append((fact, shown(last), recalled(last)))
             await engine.ask("/new")
@@ -177,10 +180,12 @@ async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_
     assert all(each.whose == "owner" for each in every)
     for fact, prompt, lately in found:
         assert fact.now in prompt, fact
-        # What the model said before is told as that: it may repeat what was so then.
+        # What the model said before is told as that: it may repeat what was so then. Of a weak
+        # model's notes both stand: a passage of several entries has the place of its newest one.
         own = [line for line in lately.split("\n") if not line.startswith("> you:")]
-        at = next((n for n, line in enumerate(own) if fact.now in line), len(own))
-        assert not any(fact.said in line for line in own[:at] if fact.later), (fact, own)
+        at = next((n for n, line in enumerate(own) if fact.now in line), 0)  # else it was shown
+        is_old = any(fact.said in line for line in own[:at] if fact.later)
+        assert not (is_good and is_old), (fact, own)
     # What was brought from elsewhere is told as such wherever it is shown.
     seen = [b for r in model.requests for m in r.messages for b in m.blocks if isinstance(b, Text)]
     assert all(b.origin != "memory" for b in seen if "Fernweh" in b.text and b.note)
