@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from statistics import median
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from bot.config import Config, MemoryConfig
 from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
-from bot.identity.view import MemoryView
+from bot.identity.view import TALK, MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
 from bot.memory.files import SpaceFiles
@@ -53,7 +53,8 @@ class Find:
 
     `words` are those it was found for, and `origins` says whose words it may hold when it was said,
     not noted. What was said has the `id` of its message, and `date` is when. `hit` is the index's,
-    where that found it.
+    where that found it. `since` has the entries of a note by their first lines: when each was said
+    or last confirmed, as its note tells, and in words what no heading over it says.
     """
 
     quote: Quote
@@ -62,6 +63,12 @@ class Find:
     id: str = ""
     date: str = ""
     hit: Hit | None = None
+    since: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+    def dated(self, line: str) -> str:
+        """A line of it as it is shown: with its date."""
+        _, told = self.since.get(line.strip(), ("", ""))
+        return f"{line} {told}" if told else line
 
 
 def ranked(*lists: Sequence[Find]) -> list[Find]:
@@ -338,7 +345,13 @@ class Recaller:
         )
         if found.is_partial:
             log.warning("recall.partial", why="; ".join(found.degraded))
-        hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
+        every = list(found.hits)
+        if every and not any(map(is_file, every)):
+            # What is talked of again and again would take all places, and notes are the truth.
+            notes = tuple(each for each in view.partitions if not each.startswith(TALK))
+            more = await self._searcher.search(words, notes, most, today=now.date(), room=2 * room)
+            every = [*more.hits, *every]
+        hits = [hit for hit in every if may_see(view, hit) and hit.strength >= FADED]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
@@ -350,7 +363,8 @@ class Recaller:
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
-            pieces.append(Find(quoted, plain, whose, id_, date, hit))
+            since = _since(hit.path, text) if is_file(hit) else {}
+            pieces.append(Find(quoted, plain, whose, id_, date, hit, since))
         return pieces, not found.is_partial
 
 
@@ -360,6 +374,25 @@ def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
         return text
     day = datetime.fromtimestamp(hit.at / 1000, UTC).date() if hit.at else None
     return claims.without_faded(hit.path, text, aging, hit.space, day)[0]
+
+
+def _since(path: str, text: str) -> dict[str, tuple[str, str]]:
+    """When the entries of a passage were said or last confirmed, by their first lines.
+
+    Each with that in words, unless the name of its note tells the day.
+    """
+    lines, found = text.split("\n"), dict[str, tuple[str, str]]()
+    for claim in claims.of_note(path, text):
+        line = markdown.readable(lines[claim.first - 1]).strip()
+        found[line] = ("", "")
+        if claim.said is not None:
+            last = max(claim.said, claim.confirmed or claim.said)
+            is_told = f"{last:%Y-%m-%d}" in path
+            found[line] = (
+                f"{last:%Y-%m-%d} {markdown.clock(markdown.unlisted(line))}",
+                "" if is_told else f"({claim.dated})",
+            )
+    return found
 
 
 def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:
@@ -414,7 +447,7 @@ def _passages_of(
             chosen.append(find)
     head = OPENING if found.is_whole else f"{OPENING}\n{PARTIAL}"
     while chosen:
-        note = _note(head, chosen)
+        note = _note(head, [*chosen[: len(first)], *newest_first(chosen[len(first) :])])
         if len(note.text) <= room:
             return note
         chosen.pop()
@@ -445,7 +478,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
     chosen: dict[int, dict[int, str]] = {}
     left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
-        cost = tokens.weight(line) + len("> \n")
+        cost = tokens.weight(finds[at].dated(line)) + len("> \n")
         if at not in chosen:
             cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
@@ -457,7 +490,31 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
         replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
         for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
     ]
-    return _note(head, some)
+    return _note(head, newest_first(some))
+
+
+def newest_first(finds: Sequence[Find]) -> list[Find]:
+    """What was found, with dates: of what contradicts the newest comes first, in a note as well.
+
+    What has no date stays where it is.
+    """
+    dated: list[tuple[str, Find]] = []
+    for find in finds:
+        entries: list[tuple[str, list[str]]] = [("", [])]  # what stands above the first one
+        for line in find.quote.text.split("\n"):
+            if line.strip() in find.since:
+                entries.append((find.since[line.strip()][0], []))
+            entries[-1][1].append(find.dated(line))
+        text = "\n".join(line for lines in _by_date(entries) for line in lines)
+        newest = max(when for when, _ in entries) or find.date
+        dated.append((newest, replace(find, quote=replace(find.quote, text=text))))
+    return _by_date(dated)
+
+
+def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:
+    """What has a date, newest first, in the places of all that has one."""
+    newest = iter(sorted((one for one in each if one[0]), key=lambda one: one[0], reverse=True))
+    return [next(newest)[1] if when else one for when, one in each]
 
 
 def _note(head: str, finds: Sequence[Find]) -> Text:

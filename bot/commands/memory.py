@@ -32,10 +32,12 @@ from bot.memory.lookup import Lookup
 from bot.memory.memory import Cleared, Memory, Spot
 from bot.memory.search import Building, Findings, Hit, Why
 from bot.memory.selftest import Asked
+from bot.messages import Text, ToolResult
 from bot.sessions import forgetting, search, speakers, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
+from bot.tool_results import BEFORE, Quote, Quoted
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
@@ -72,6 +74,7 @@ def told_of(language: str, claim: Claim, aging: Aging, space: str) -> list[str]:
 MAX_WORDS = 500  # characters of what is looked for
 MAX_SHOWN = 10  # places or messages of one answer
 MAX_QUOTE = 120  # characters of a place's own words
+MAX_MESSAGES = 100  # of a turn that are looked at
 ASKED_SECONDS = 600.0  # how long "yes" is understood
 MAX_ASKED = 1_000  # people with a question open
 
@@ -86,7 +89,7 @@ Action = Callable[[Call, str], Awaitable[Apply]]
 
 
 class MemoryCommands:
-    """`/memory [search|show|faded|confirm|night|forget|keep]`, `/whosees`."""
+    """`/memory [search|show|sources|faded|confirm|wrong|night|forget|keep]`, `/whosees`."""
 
     def __init__(
         self,
@@ -117,6 +120,8 @@ class MemoryCommands:
             "show": self._show,
             "faded": self._faded,
             "confirm": self._confirm,
+            "wrong": self._wrong,
+            "sources": self._sources,
             "night": self._night.memory,
             "forget": self._forget,
             "keep": self._keep,
@@ -252,20 +257,10 @@ class MemoryCommands:
         """Note that the one entry which holds some words is still true."""
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
-        spots = await self._memory.find(call.view, rest)
-        own = [spot for spot in spots if not spot.path.startswith(f"{SHARED_SPACE}/")]
-        found = {
-            claim.digest: (spot, claim)
-            for spot in own
-            for claim in claims.of_note(spot.path, spot.text)
-            if claim.can_be_confirmed
-        }
-        if not found:
-            return saying(text(call.language, "memory.confirm_none"))
-        if len(found) > 1:
-            listed = _spots(call, [spot for spot, _ in found.values()])
-            return saying("\n".join([text(call.language, "memory.confirm_which"), *listed]))
-        ((digest, (spot, claim)),) = found.items()
+        found = await self._entries(call, rest, lambda claim: claim.can_be_confirmed)
+        if len(found) != 1:
+            return _which(call, found, "memory.confirm_none")
+        ((digest, ((spot, claim), *_)),) = found.items()
         day = _today(call)
         async with self._memory.notes.watching(call.view) as watch:
             place = await self._memory.notes.confirm(call.view, spot.path, digest, day, watch=watch)
@@ -273,6 +268,53 @@ class MemoryCommands:
             return saying(text(call.language, "memory.confirm_none"))
         where, words = f"{place.path}:{place.line}", _quoted(claim.text)
         return saying(text(call.language, "memory.confirmed", where=where, words=words))
+
+    async def _wrong(self, call: Call, rest: str) -> Apply:
+        """Strike out the one entry that holds some words, wherever it stands: it is not true."""
+        if not rest:
+            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+        found = await self._entries(call, rest, lambda claim: not claim.is_over)
+        if len(found) != 1:
+            return _which(call, found, "memory.wrong_none")
+        ((digest, places),) = found.items()
+        day, struck = _today(call), list[str]()
+        async with self._memory.notes.watching(call.view) as watch:
+            for path in dict.fromkeys(spot.path for spot, _ in places):
+                if await self._memory.let_go(call.view, path, digest, day, watch=watch):
+                    struck.append(path)
+        words = _quoted(places[0][1].text)
+        if not struck:
+            return saying(text(call.language, "memory.wrong_odd", words=words))
+        return saying(text(call.language, "memory.wrong", where=", ".join(struck), words=words))
+
+    async def _entries(
+        self, call: Call, words: str, is_meant: Callable[[Claim], bool]
+    ) -> Mapping[str, Sequence[tuple[Spot, Claim]]]:
+        """The entries of the view's own space that hold some words; those that say the same once.
+
+        By what they say (`Claim.digest`), each with the places where it stands.
+        """
+        found: dict[str, list[tuple[Spot, Claim]]] = {}
+        for spot in await self._memory.find(call.view, words):
+            if not spot.path.startswith(f"{SHARED_SPACE}/"):
+                for claim in filter(is_meant, claims.of_note(spot.path, spot.text)):
+                    found.setdefault(claim.digest, []).append((spot, claim))
+        return found
+
+    async def _sources(self, call: Call, rest: str) -> Apply:
+        """What the last reply had from memory, as it is stored with its turn."""
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            quotes = _recalled(unit.tx, call, session)
+            if not quotes:
+                return Answer(text(call.language, "memory.sources_none"))
+            lines = [text(call.language, "memory.sources")]
+            lines += [f"- {_source(call, each)}" for each in quotes[:MAX_SHOWN]]
+            if len(quotes) > MAX_SHOWN:
+                lines.append(text(call.language, "memory.more", count=len(quotes) - MAX_SHOWN))
+            return Answer("\n".join(lines))
+
+        return apply
 
     async def _save(self, call: Call, rest: str) -> Apply:
         """Try again to save the conversations that could not be saved."""
@@ -391,6 +433,58 @@ def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
         speaker = speakers.speaker_of(entry)
         is_own = speaker is not None and speaker.account == speakers.tag_of(call.inbound.sender)
     return next(iter(store.veiled(tx, session.id, [entry])), None) if is_own else None
+
+
+def _recalled(tx: Transaction, call: Call, session: Session) -> list[Quote]:
+    """What the last turn of a session was shown of memory, and may still be seen; each once.
+
+    Nothing in a direct chat that several people share: it may have been another one's.
+    """
+    if call.is_direct and (session.person != call.person or session.sender == MANY):
+        return []
+    gone, found = search.forgotten(tx, session.id), list[Quote]()
+    for entry in reversed(store.messages(tx, session.id, MAX_MESSAGES, since=session.first_seq)):
+        message = message_of(entry)
+        if entry.id not in gone:
+            found[:0] = [
+                quote
+                for block in message.blocks
+                if isinstance(block, (Text, ToolResult)) and isinstance(block.value, Quoted)
+                for quote in block.value.quotes
+                if _is_seen(call, quote, is_recalled=isinstance(block, Text))
+            ]
+        if message.begins_turn:
+            break
+    return list({(quote.where[0], quote.text): quote for quote in found}.values())
+
+
+def _is_seen(call: Call, quote: Quote, *, is_recalled: bool) -> bool:
+    """True for a quotation of memory, not of the web, of a file that may be read here still."""
+    if not quote.path:
+        return is_recalled or bool(quote.by)
+    try:
+        layout.resolve(call.view, quote.path)
+    except NotVisible:
+        return False
+    return True
+
+
+def _source(call: Call, quote: Quote) -> str:
+    """Where something stands, or when it was said, and how it begins."""
+    where = quote.where[0]
+    if where.startswith(BEFORE):
+        where = text(call.language, "memory.source_before", when=where.removeprefix(BEFORE))
+    elif not quote.path:
+        where = text(call.language, "memory.said", when=where)
+    return f"{where} “{_quoted(quote.text)}”"
+
+
+def _which(call: Call, found: Mapping[str, Sequence[tuple[Spot, Claim]]], none: str) -> Apply:
+    """That no entry holds some words, or several do, and which."""
+    if not found:
+        return saying(text(call.language, none))
+    listed = _spots(call, [places[0][0] for places in found.values()])
+    return saying("\n".join([text(call.language, "memory.confirm_which"), *listed]))
 
 
 def _unnamed(apply: Apply) -> Apply:

@@ -95,6 +95,14 @@ class Claim:
         return markdown.entry_words(self.text)
 
     @property
+    def dated(self) -> str:
+        """Whose it is and since when, in words, as far as that is known."""
+        if self.said is None:
+            return ""
+        said = f"{markdown.SHOWN.get(self.whose, markdown.NOTED)} {self.said:%Y-%m-%d}"
+        return said if self.confirmed is None else f"{said}, confirmed {self.confirmed:%Y-%m-%d}"
+
+    @property
     def digest(self) -> str:
         """Another one for another first line; what is kept of a claim outside of its note."""
         return digest(markdown.entry_words(self.text.partition("\n")[0]))

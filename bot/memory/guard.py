@@ -16,6 +16,7 @@ from typing import Final, Literal
 from bot.clock import MONTH_NAME, month_of
 from bot.context import secrets, sentences, wishes, wording
 from bot.context.quoting import Said
+from bot.memory import markdown
 
 Reason = Literal["secret", "uncited", "known", "rules", "repeated", "unsaid"]
 
@@ -83,6 +84,13 @@ class Guard:
         """What of a line is the person's own words and may be written down."""
         return self._texts[self._places[line]] if line in self._places else ""
 
+    def says_after(self, cites: Iterable[int], text: str) -> bool:
+        """True when the person states a text again in a later line than these."""
+        last, words = max(cites, default=0), _words(text)
+        later = (place for line, place in self._places.items() if line > last)
+        said = (place for place in later if _says(words, [self._own[place]], SUPPORTED))
+        return bool(words) and any(not sentences.only_asks(self._texts[place]) for place in said)
+
     def _reason(self, text: str, words: frozenset[str], near: frozenset[str]) -> Reason | None:
         bare = self._without_near_days(text)
         undated = _words(bare)
@@ -90,13 +98,15 @@ class Guard:
             return "uncited"
         if secrets.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
             return "secret"
-        if _says(words, self._known, 1):
+        # What the bot said may quote memory, and is no news then.
+        is_echo = markdown.normal(text) in self._others
+        if _says(words, self._known, SUPPORTED if is_echo else 1):
             return "known"
         if _says(words, self._rules, ECHOED):
             return "rules"
-        if _says(words, self.written, REPEATED):
+        if _says(words, self.written, SUPPORTED if is_echo else REPEATED):
             return "repeated"
-        said = near | (undated & self._remembered)
+        said = near if is_echo else near | (undated & self._remembered)
         names = wording.stems(" ".join(_NAME.findall(bare)))
         is_said = undated & near and names <= said and _says(undated, [said], SUPPORTED)
         return None if is_said else "unsaid"
@@ -110,6 +120,11 @@ class Guard:
     @cached_property
     def _texts(self) -> list[str]:
         return sentences.own([each.text for each in self.said if each.who == "person"])
+
+    @cached_property
+    def _others(self) -> str:
+        """All that was not said by the person, for comparing."""
+        return "\n".join(markdown.normal(e.text) for e in self.said if e.who != "person")
 
     @cached_property
     def _wishes(self) -> list[frozenset[str]]:

@@ -10,7 +10,7 @@ people write by hand has no such mark and counts as their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import islice
@@ -21,7 +21,8 @@ from bot.storage.fulltext import folded
 Provenance = Literal["owner", "agent", "imported", "untrusted"]
 Span = tuple[int, int]  # characters from, and up to but not including
 
-_SHOWN = {"owner": "said", "agent": "concluded", "imported": "imported"}
+SHOWN: Mapping[str, str] = {"owner": "said", "agent": "concluded", "imported": "imported"}
+NOTED = "noted"  # by hand
 _SEAL = "\ue0ff"  # between an entry and its mark, while comments are taken out
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -32,7 +33,10 @@ _MARK_AT_END = re.compile(
     r"[^>\n]*-->[ \t]*$",
     re.MULTILINE,
 )
-_SHOWN_AT_END = re.compile(r" \((?:said|concluded|imported)(?: \d{4}-\d\d-\d\d)?\)$", re.MULTILINE)
+_SHOWN_AT_END = re.compile(
+    rf" \((?:{'|'.join(SHOWN.values())}|{NOTED})(?:(?:, confirmed)? \d{{4}}-\d\d-\d\d){{0,2}}\)$",
+    re.MULTILINE,
+)
 _UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
 _BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
@@ -113,7 +117,7 @@ def attributed(text: str) -> tuple[str, tuple[Span, ...]]:
     for number, line in enumerate(lines):
         words, sealed_by, mark = line.partition(_SEAL)
         by, _, day = mark.partition(" ")
-        shown.append(f"{words} ({f'{_SHOWN[by]} {day}'.strip()})" if sealed_by else line)
+        shown.append(f"{words} ({f'{SHOWN[by]} {day}'.strip()})" if sealed_by else line)
         starts.append(starts[-1] + len(shown[-1]) + 1)
         if by in {"agent", "imported"} and number in ends:
             concluded.append((day, number))
@@ -243,6 +247,12 @@ def unlisted(line: str) -> str:
     """A line without the bullet that it begins with."""
     found = _BULLET.match(line)
     return found["text"] if found else line
+
+
+def clock(text: str) -> str:
+    """The time of day that an entry's text begins with, "HH:MM"; empty when it does not."""
+    found = _CLOCK.match(text)
+    return f"{found.group().strip():0>5}" if found is not None else ""
 
 
 def untimed(text: str) -> str:

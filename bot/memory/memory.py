@@ -13,7 +13,7 @@ import structlog
 from bot.clock import Clock
 from bot.config import Config
 from bot.coordination import Coordination, Shared
-from bot.errors import StorageError
+from bot.errors import NotVisible, StorageError
 from bot.identity import routing
 from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
@@ -23,7 +23,8 @@ from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
-from bot.memory.note_store import MAX_WRITE, NoteStore
+from bot.memory.night import rules
+from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
@@ -283,6 +284,34 @@ class Memory:
             chunks=forgotten.chunks + forgotten.documents,
             cached=forgotten.cached,
         )
+
+    async def let_go(
+        self, view: MemoryView, path: str, claim: str, day: date, *, watch: Watch
+    ) -> bool:
+        """Strike out what a note says with this `Claim.digest`, as it is not true (any more).
+
+        Returns:
+            False when no entry says that which can be struck out and had back.
+
+        Raises:
+            NotVisible: no file by that name can be in this view, or none is there.
+            ToolError: the disk did not take it, or something was forgotten.
+        """
+        struck = False
+
+        def change(text: str) -> str:
+            nonlocal struck
+            left = rules.let_go(path, text, claim, day)
+            struck = left != text
+            return left
+
+        there = await self.files.data(view, path, MAX_WRITE)
+        if not there:
+            raise NotVisible
+        await asyncio.to_thread(change, there.decode(errors="replace"))
+        if struck:  # else it would have a version more that says the same
+            await self.notes.change(view, path, change, watch=watch)
+        return struck
 
     async def _holding(
         self, view: MemoryView, words: str

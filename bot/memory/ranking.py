@@ -40,7 +40,7 @@ NEIGHBOUR = 0.7  # a word on the next line, or in a heading above, next to one o
 SURE = 0.3  # of the words that were asked for: who finds less goes by meaning the more
 POOL = 3  # times as many as are wanted compete in being different
 # What is told as a reason. Chosen with the built-in embedder by one half of the questions of
-# bench/fits; docs/memory.md has the figures of the other half.
+# bench/fits; docs/measured.md has the figures of the other half.
 MEANT = 0.25  # a cosine from which something means the same
 LEAST_SHARE = 0.2  # of what the query's words are worth: a passage with less has them by chance
 

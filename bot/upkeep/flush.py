@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from itertools import accumulate, chain, count
 
 import structlog
@@ -49,6 +49,7 @@ from bot.errors import (
 )
 from bot.i18n import text
 from bot.identity import MANY
+from bot.identity.view import PRIVATE
 from bot.memory import claims, decisions, layout, markdown
 from bot.memory.claims import Aging, Claim
 from bot.memory.decisions import Decision
@@ -316,11 +317,12 @@ class Flusher:
         self, saving: _Saving, made: Decision, entries: Sequence[Known], guard: Guard
     ) -> None:
         """Carry a decision out as far as it may be; what the disk does not take is left."""
-        context, near = saving.context, guard.near(made.cites)
+        context = saving.context
         old = entries[made.entry - 1] if 0 < made.entry <= len(entries) else None
         only_asks = all(sentences.only_asks(guard.own(n)) for n in made.cites)
-        if old is not None and (only_asks or not _may_touch(context, made, old, near)):
-            old = None  # a question changes nothing
+        if old is not None:
+            may = not only_asks and await asyncio.to_thread(_may_touch, context, made, old, guard)
+            old = old if may else None  # a question changes nothing
         reason = await asyncio.to_thread(guard.judge, made.words, made.cites)
         try:
             # With words of the entry itself it is a bullet, and says the same or has it changed.
@@ -433,11 +435,14 @@ class Flusher:
         with suppress(NotVisible):
             found[layout.main_file(view)] = None
         found[day_note(context.now)] = None
-        if self._searcher is not None and view.partitions:
+        # Not in what was said: what somebody says again and again would take all places.
+        notes_of = {view.space, f"{view.space}{PRIVATE}"}
+        partitions = tuple(each for each in view.partitions if each in notes_of)
+        if self._searcher is not None and partitions:
             for query in sorted(own, key=len)[-QUERIES:]:
                 try:
                     answer = await self._searcher.search(
-                        query[:MAX_QUERY], view.partitions, HITS, today=context.now.date()
+                        query[:MAX_QUERY], partitions, HITS, today=context.now.date()
                     )
                 except (ConfidantError, OSError) as error:
                     log.warning("memory.flush.not_searched", error=type(error).__name__)
@@ -455,7 +460,28 @@ class Flusher:
                     notes[path] = data.decode()
         most = min(ENTRIES, context.window // ENTRIES_PART)
         entries = await asyncio.to_thread(known, notes, Aging(context.now.date()), view.space)
-        return await asyncio.to_thread(_nearest, entries, found, own, most)
+        near = await asyncio.to_thread(_nearest, entries, found, own, most)
+        return await self._with_days(context, near)
+
+    async def _with_days(self, context: ToolContext, entries: Sequence[Known]) -> list[Known]:
+        """Entries, those without a date with the day their note was last changed on.
+
+        One of a note that was changed today may be newer than what was said today.
+        """
+        if all(each.claim.said is not None for each in entries):
+            return list(entries)
+        today, zone = context.now.date(), context.now.tzinfo
+        days = {
+            each.path: moment(each.changed_at, zone).date()
+            for each in await self._files.names(context.view)
+            if each.changed_at
+        }
+        return [
+            replace(each, claim=replace(each.claim, said=day))
+            if each.claim.said is None and (day := days.get(each.path, today)) < today
+            else each
+            for each in entries
+        ]
 
 
 def _nearest(
@@ -494,8 +520,12 @@ def _dated(said: Sequence[Sequence[Said]]) -> list[list[Said]]:
     return shown
 
 
-def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset[str]) -> bool:
-    """True when what the person said may change or end an entry, and is about the same."""
+def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -> bool:
+    """True when what the person said may change or end an entry, and is about the same.
+
+    Of one day the later counts: an entry stays that they said after what would end it.
+    """
+    near = guard.near(made.cites)
     by = "owner" if context.view.private else "agent"
     now = Claim(0, 0, made.words, by, context.now.date())
     is_about = (
@@ -503,7 +533,12 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, near: frozenset
         if made.sign == "-"
         else _is_alike(made.words, old)
     )
-    follows = old.path == day_note(context.now)
+    clock = markdown.clock(old.claim.text)
+    follows = (
+        old.claim.said == context.now.date()
+        and (not clock or clock <= f"{context.now:%H:%M}")
+        and not guard.says_after(made.cites, _text(old))
+    )
     return bool(near) and is_about and claims.may_end(now, old.claim, follows=follows)
 
 
@@ -748,7 +783,8 @@ class FlushService:
             context=ToolContext(
                 view=conversation.view,
                 session_id=active.cached.session.id,
-                now=datetime.fromtimestamp(self._clock() / 1000, conversation.zone),
+                # What is saved was said by then, however late that is done.
+                now=moment(lines[-1].at, conversation.zone),
                 window=limits.window.tokens,
                 watch=watch,
             ),

@@ -41,6 +41,12 @@ def whisper() -> str:
 
 
 @server.tool(annotations=reading, structured_output=False)
+def repeat(words: str) -> str:
+    """Say what it is told."""
+    return words
+
+
+@server.tool(annotations=reading, structured_output=False)
 def fail() -> str:
     """Fail."""
     raise ValueError("no flour")

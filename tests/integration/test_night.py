@@ -698,6 +698,54 @@ async def test_what_came_from_elsewhere_is_written_anew_once_the_person_says_it(
         assert note == f"{elsewhere}- 12:00 {text} <!-- owner -->\n"
 
 
+WRONG = "- ~~Plays chess on Fridays~~ <!-- owner 2026-01-05, until 2026-11-21, let go -->"
+
+
+async def test_what_is_wrong_is_struck_out_by_a_command_in_ones_own_notes(tmp_path):
+    chess = "- Plays chess on Fridays <!-- owner 2026-01-05 -->"
+    for space in (ADA, EVE):
+        write(tmp_path, f"{space}/MEMORY.md", f"# Memory\n\n{chess}\n- Plays <b>go</b> ~~well~~\n")
+        write(tmp_path, f"{space}/memory/games.md", "- plays chess on Fridays\n")
+    write(tmp_path, "shared/club.md", "- Chess is on Fridays\n")
+    async with running(tmp_path, model=saying("Hello.")) as engine:
+        assert "Several entries" in await engine.ask("/memory wrong plays")
+        for none in ("Chess is on", "unknown words"):
+            assert "No entry of yours" in await engine.ask(f"/memory wrong {none}")
+        assert "leave it to you" in await engine.ask("/memory wrong Plays <b>go")
+        told = await engine.ask("/memory wrong plays chess")
+        assert told == (
+            "Struck out as not true: “Plays chess on Fridays” (MEMORY.md, memory/games.md). "
+            "Nothing was deleted; from now on I do not go by it."
+        )
+        assert WRONG in memory_of(tmp_path)
+        assert "~~plays chess" in (tmp_path / "workspace" / ADA / "memory/games.md").read_text()
+        assert chess in memory_of(tmp_path, EVE)
+        await engine.ask("When do I play chess?")
+        seen = "".join(map(str, engine.model.requests[-1].messages))
+        assert "chess on Fridays" not in engine.model.requests[-1].system + seen
+        assert "No entry of yours" in await engine.ask("/memory wrong plays chess")
+        assert "没有含这些词语" in await engine.ask("/memory wrong 围棋", sender="bob", locale="zh")
+
+
+async def test_what_is_wrong_is_struck_out_in_the_page_and_can_be_had_back(tmp_path):
+    async with house(tmp_path) as it, it.browser() as owner, it.browser("ada") as ada:
+        for each in (owner, ada):
+            each.write("MEMORY.md", "- Plays chess on Fridays <!-- owner 2026-01-05 -->\n- Hand\n")
+        page = await owner.seen("memory/file", path="MEMORY.md")
+        assert page.count('action="/memory/wrong"') == 2
+        assert 'aria-label="Not true: Plays chess on Fridays"' in page
+        claim = claims.digest("plays chess on fridays")
+        _, where, page = await owner.post("memory/wrong", path="MEMORY.md", claim=claim)
+        assert where == "/memory/file?path=MEMORY.md&confirmed=struck"
+        assert "Nothing was deleted" in page
+        assert page.count('action="/memory/wrong"') == 1
+        assert owner.read("MEMORY.md") == f"{WRONG}\n- Hand\n"
+        assert "a change of mine" in await owner.seen("memory/history", path="MEMORY.md")
+        _, _, page = await owner.post("memory/wrong", path="MEMORY.md", claim=claim)
+        assert "nothing was changed" in page
+        assert "chess on Fridays <!-- owner" in ada.read("MEMORY.md")
+
+
 async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path):
     async with house(tmp_path) as it, it.browser() as owner, it.browser("ada") as ada:
         for each in (owner, ada):

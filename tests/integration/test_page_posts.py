@@ -112,6 +112,7 @@ ROWS = {
     "POST /memory/edit": Row(note("- the heron is grey\n")),
     "POST /memory/add": Row(form(text="the stork is white", path="")),
     "POST /memory/confirm": Row(form(path="memory/none.md", claim="x"), 404, changes=False),
+    "POST /memory/wrong": Row(form(path="memory/none.md", claim="x"), 404, changes=False),
     "POST /memory/back": Row(form(text="999", path=TOPIC), 404, changes=False),
     "POST /memory/night": Row(changes=False),
     "POST /memory/forget": Row(form(words="heron"), 200, changes=False),

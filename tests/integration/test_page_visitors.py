@@ -80,6 +80,7 @@ ROUTES = {
     "POST /context": "visitor",
     "GET /memory/search": "visitor",
     "POST /memory/confirm": "visitor",
+    "POST /memory/wrong": "visitor",
     "GET /memory/edit": "visitor",
     "POST /memory/edit": "visitor",
     "POST /memory/add": "visitor",

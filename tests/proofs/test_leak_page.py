@@ -169,7 +169,8 @@ async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(
             assert page.count(NOTED[name]) == 3
             for other in people.keys() - {name}:
                 claim = claims.digest(f"prefers {NOTED[other]} seats")
-                await who.post("/memory/confirm", path="MEMORY.md", claim=claim)
+                for judged in ("confirm", "wrong"):
+                    await who.post(f"/memory/{judged}", path="MEMORY.md", claim=claim)
             assert facts == {n: (folders[n] / "MEMORY.md").read_text() for n in folders}
             await who.post("/memory/night", answer="yes", day="2026-11-22")
             text = facts[name] = (folders[name] / "MEMORY.md").read_text()

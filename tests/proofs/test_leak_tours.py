@@ -35,6 +35,7 @@ async def test_rooms_that_have_a_memory_take_the_tour(tmp_path: Path):
     setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
     counts = await take_the_tour(tmp_path, setting)
     assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
     assert counts["links"] >= 2
     assert counts["codes void"] == 2
 
@@ -46,6 +47,7 @@ async def test_with_the_built_in_embedder_and_everybody_linked_somehow(tmp_path:
     setting = Setting(owner=("memory:boss",), links=links, embedder="multilingual")
     counts = await take_the_tour(tmp_path, setting)
     assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
 
 
 @pytest.mark.slow
@@ -53,6 +55,7 @@ async def test_a_memory_of_rows_takes_the_tour(tmp_path: Path, postgres_url: str
     setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
     counts = await take_the_tour(tmp_path, setting, postgres_url)
     assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
     assert not list(tmp_path.rglob("*.md"))
 
 

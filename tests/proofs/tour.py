@@ -44,6 +44,8 @@ async def brings_up(world: World, who: Who) -> None:
     """Talk of something else, then ask this and that; the model looks for nothing itself."""
     for words in ("/new", "good morning", *QUESTIONS):
         await world.say(who, words, Plan(who))
+        await world.say(who, "/memory sources")
+    await world.say(who, f"/memory wrong {TOPICS[0]}")
 
 
 async def reads(world: World, who: Who, which: list[int]) -> None:

@@ -27,7 +27,7 @@ from bot.errors import (
     ModelRefused,
     ModelTimeout,
 )
-from bot.identity.view import MAIN_SPACE, MemoryView
+from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
 from bot.memory import decisions, markdown
 from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
@@ -299,7 +299,7 @@ async def test_entries_are_found_by_a_search_of_the_views_own_space_alone(memory
     ]
     model = scripted("~ [e1] Cat Mo is called shy [1]")
     await memory.flush(model, *TALK)
-    assert memory.asked == [VIEW.partitions]
+    assert memory.asked == [(MAIN_SPACE, f"{MAIN_SPACE}{PRIVATE}")]
     asked = model.requests[0].messages[0].text
     assert [line for line in asked.split("\n") if "memory:" in line] == [
         "> [e1] memory: Cat Mo is shy"
@@ -356,7 +356,7 @@ async def test_what_is_over_is_struck_out_and_a_version_kept(tmp_path: Path):
         (BONN, "- [e1] [1]", False),  # in a room nobody's words end the owner's
         ("- Lives in Bonn\n", "- [e1] [1]", True),  # by hand, and nobody knows since when
         ("- Lives in Bonn <!-- untrusted 2026-01-05 -->\n", "- [e1] [1]", True),
-        ("- Lives in Bonn <!-- owner 2026-11-22 -->\n", "- [e1] [1]", True),  # said today
+        ("- Lives in Bonn <!-- owner 2026-11-23 -->\n", "- [e1] [1]", True),  # said later
         ("- Lives in Bonn <!-- owner 2026-01-05 confirmed 2026-11-22 -->\n", "- [e1] [1]", True),
     ],
 )
@@ -374,6 +374,58 @@ async def test_an_entry_stays_unless_the_persons_words_may_end_it(memory, entry,
     assert memory.note(path) == entry
 
 
+WRONG = {
+    "en": (
+        *("Mia is allergic to peanuts", "What is Mia allergic to?"),
+        *("That's wrong, {}.", "Mia is allergic to hazelnuts"),
+    ),
+    "zh": ("米娅对花生过敏", "米娅对什么过敏?", "不对, {}。", "米娅对榛子过敏"),
+}
+STANDING = {
+    "MEMORY.md": "- {} <!-- owner 2026-01-05 -->\n",
+    "USER.md": "- {} <!-- agent 2026-01-05 confirmed 2026-02-01 -->\n",
+    "memory/family.md": "# Family\n\n- {} <!-- owner 2026-11-22 -->\n",  # said today
+    "memory/mia.md": "- {}\n",  # by hand, and not changed for long
+    "memory/2026-11-01.md": "# 2026-11-01\n\n- 18:30 {} <!-- owner -->\n",
+    TODAY: "# 2026-11-22\n\n- 00:10 {} <!-- owner -->\n",
+}
+
+
+@pytest.mark.parametrize("path", STANDING)
+@pytest.mark.parametrize("language", WRONG)
+@pytest.mark.parametrize("answer", ["~ [e1] {} [3]", "- [e1] [3]\n+ [3] {}", "- [e1] [3]"])
+async def test_whoever_says_that_it_is_wrong_has_it_corrected_by_a_model_without_tools(
+    memory: Memory, path: str, language: str, answer: str
+):
+    old, asked, says, new = WRONG[language]
+    memory.write(path, STANDING[path].format(old))
+    os.utime(memory.folder / path, (1_700_000_000, 1_700_000_000))
+    memory.found = [Hit(MAIN_SPACE, path, 1, 9, 0.9, old, "memory")]
+    said = (person(asked), assistant(old), person(says.format(new)))
+    done = await memory.flush(scripted(answer.format(new)), *said)
+    assert (done.refused, done.error) == ((), None)
+    texts = [each.read_text() for each in memory.folder.rglob("*.md")]
+    standing, struck = entries("\n".join(texts))
+    assert (standing, struck) == ([new] if new in answer.format(new) else [], [old])
+
+
+@pytest.mark.parametrize(
+    ("path", "entry"),
+    [
+        ("MEMORY.md", "- Lives in Graz <!-- owner 2026-11-22 -->\n"),
+        (TODAY, "- 01:20 Lives in Graz <!-- owner -->\n"),
+        (TODAY, "- 01:40 Lives in Rome <!-- owner -->\n"),  # after all of what is saved here
+        ("MEMORY.md", "- Lives in Rome\n"),  # by hand, and changed just now
+    ],
+)
+async def test_what_was_said_after_it_is_not_ended_by_it(memory: Memory, path: str, entry: str):
+    memory.write(path, entry)
+    said = (person("I live in Bonn."), person("No, I live in Graz. Where do I live?"))
+    done = await memory.flush(scripted("~ [e1] I live in Bonn [1]"), *said)
+    assert done.error is None
+    assert entry in memory.note(path)
+
+
 async def test_a_change_that_may_not_be_made_is_added_beside_the_entry(memory: Memory):
     memory.write("MEMORY.md", "- Lives in Bonn\n")
     await memory.flush(scripted("~ [e1] I live in Graz now [1]"), GRAZ)
@@ -389,6 +441,17 @@ async def test_what_the_person_says_again_confirms_what_the_bot_concluded(memory
         assert memory.note("MEMORY.md") == (
             "- Likes green tea <!-- agent 2026-01-05 confirmed 2026-11-22 -->\n"
         )
+
+
+@pytest.mark.parametrize(
+    "echo", ["You told me: likes green tea. It rained all night.", "Likes green tea, you said"]
+)
+async def test_a_reply_that_quotes_memory_is_no_new_fact(memory: Memory, echo: str):
+    memory.write("MEMORY.md", "- Likes green tea <!-- owner 2026-01-05 -->\n")
+    said = (person("It rained all night, and I had a tea."), assistant(echo))
+    done = await memory.flush(scripted(f"+ [1] {echo}"), *said)
+    assert done.saved == ()
+    assert done.refused[0] in {"known", "unsaid"}
 
 
 HEALTH = "Never write down health matters."

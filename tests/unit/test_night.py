@@ -379,6 +379,51 @@ def test_what_nobody_needed_for_years_and_what_may_be_over_is_asked_for() -> Non
     assert {**after, **edits.take_back(after, made)[0]} == notes
 
 
+DIFFERING = [
+    ("The dentist is on 2 December at 9:30", "The dentist is on 14 January at 9:30"),
+    ("Mia's dentist is Dr. Brandauer", "Mia's dentist is Dr. Keller."),
+    ("The code of the gate is 12", "The code of the gate is 14"),
+    ("牙医约在12月2日", "牙医约在1月14日。"),
+    ("Zahnarzt am 2. Dezember", "Zahnarzt am 14. Dezember"),
+]
+NOT_DIFFERING = [
+    ("Mia is allergic to peanuts", "Mia is allergic to hazelnuts"),  # both may be so
+    ("Bob likes tea", "Ann likes tea"),
+    ("The dentist is on 2 December", "The dentist is not on 14 December"),
+    ("The gate is 12", "Is the gate 14?"),
+]
+
+
+@pytest.mark.parametrize("day", ["owner 2026-01-05", ""])
+@pytest.mark.parametrize(("old", "new"), DIFFERING)
+def test_what_lasts_and_differs_from_a_later_entry_in_a_value_is_asked_about(old, new, day) -> None:
+    mark = f" <!-- {day} -->" if day else ""
+    draft = drafted({"MEMORY.md": f"- {old}{mark}\n", **days(new)})
+    assert draft.changes == []
+    ((edit,),) = [change.edits for change in draft.asked]
+    assert (edit.path, edit.kind, edit.needs[0].path) == ("MEMORY.md", "ended", note(0))
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_DIFFERING)
+def test_nobody_is_asked_about_what_may_be_so_beside_it(old: str, new: str) -> None:
+    draft = drafted({"MEMORY.md": f"- {old} <!-- owner 2026-01-05 -->\n", **days(new)})
+    assert (draft.changes, draft.asked) == ([], [])
+
+
+def test_a_day_or_a_list_is_not_asked_about_nor_what_the_person_said_later() -> None:
+    runs = ("I ran 5 km by the river", "I ran 7 km by the river")
+    meters = "".join(
+        f"- The meter says {n}20 kWh <!-- owner 2026-0{n}-01 -->\n" for n in range(1, 4)
+    )
+    later = {"MEMORY.md": f"- {runs[0]} <!-- owner {DAY} -->\n", **days(runs[1])}
+    concluded = {
+        "MEMORY.md": f"- {runs[0]} <!-- owner 2026-01-05 -->\n",
+        **days(runs[1], by="agent"),
+    }
+    for notes in (days(*runs), {"memory/power.md": meters}, later, concluded):
+        assert drafted(notes).asked == []
+
+
 PROPOSED = {
     "MEMORY.md": "- The cottage is near the lake <!-- owner 2026-01-01 -->\n",  # 1
     "memory/2026-02-01.md": "- The cottage stands near the lake\n"  # 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,31 @@ def test_lines_that_are_new_are_shown(finds, texts, expected):
     note = chosen(*finds, texts=tuple(texts))
     lines = [] if note is None else [row for row in note.text.split("\n") if row.startswith(">")]
     assert lines == expected
+
+
+SINCE = {
+    "- tea": ("2026-01-05 ", "(said 2026-01-05)"),
+    "- milk": ("2026-03-01 08:00", ""),
+}
+
+
+def test_what_is_newer_comes_first_in_a_note_and_among_notes():
+    old = replace(find("# Shop\n- tea\n  green\n- milk", path="memory/shop.md"), since=SINCE)
+    said = replace(find("person: cocoa", path=""), date="2026-05-01 12:00")
+    shown = recall.newest_first([find("- water"), old, said])
+    assert [each.quote.text for each in shown] == [
+        "- water",
+        "person: cocoa",
+        "# Shop\n- milk\n- tea (said 2026-01-05)\n  green",
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(1, 28)), max_size=8))
+def test_of_what_is_dated_no_line_is_lost_and_none_stands_before_a_newer_one(lines):
+    texts = {f"- {name} {n}": (f"2026-01-{day:02}", "") for n, (name, day) in enumerate(lines)}
+    (shown,) = recall.newest_first([replace(find("\n".join(texts)), since=texts)])
+    told = [texts[line][0] for line in shown.quote.text.split("\n") if line]
+    assert told == sorted((day for day, _ in texts.values()), reverse=True)
 
 
 def test_the_model_is_told_of_a_search_in_part_in_one_line():

@@ -300,7 +300,7 @@ def _not_reminding(request: Request, intent: Intent) -> str:
 
 BEST = 3  # lines that are quoted
 LENGTH = 300  # characters of one
-# Chosen by one half of the questions of `bench/offline`; docs/memory.md has the other half's
+# Chosen by one half of the questions of `bench/offline`; docs/measured.md has the other half's
 # figures.
 NEAR = 0.1  # how near in meaning a line is to be quoted
 LIKELY = 0.15  # how well a passage matches to be quoted, where its lines were not scored

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bot.agent.models import ToolSpec
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
+from bot.memory import markdown
 from bot.memory.note_store import Watch
 from bot.memory.notes import Place
 from bot.messages import Message
@@ -29,7 +30,8 @@ def passages(quoted: Quoted) -> Iterator[MemoryPassage]:
     """The passages of memory files among some quotes."""
     for quote in quoted.quotes:
         if quote.path:
-            yield MemoryPassage(Place(quote.path, quote.line), quote.text)
+            text = markdown.unattributed(quote.text)
+            yield MemoryPassage(Place(quote.path, quote.line), text)
 
 
 @dataclass(slots=True)

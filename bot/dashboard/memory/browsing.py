@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -47,12 +47,14 @@ MOST_QUOTE = 80  # characters of an entry in the name of its button
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """What is told of an entry; `claim` is empty for one that has no button."""
+    """What is told of an entry that makes a `claim`, and which buttons it has."""
 
     told: Sequence[str]
     is_faded: bool
     claim: str = ""
     words: str = ""
+    can_be_confirmed: bool = False
+    can_be_struck: bool = False
 
 
 def of_note(
@@ -60,18 +62,20 @@ def of_note(
 ) -> dict[int, Age]:
     """The ages of the entries in a part of a note that begins at line `first`, by their lines.
 
-    Where the visitor `changes` the note, those that can be confirmed have a button until they are.
+    Where the visitor `changes` the note, each has a button that strikes it out, and those that can
+    be confirmed have one until they are.
     """
     found: dict[int, Age] = {}
     for claim in claims.of_note(path, text):
         told = told_of(language, claim, aging, space)
-        if not told:
-            continue
-        age = Age(told, not claim.is_over and aging.is_faded(claim, space))
-        if changes and claim.can_be_confirmed and claim.confirmed != aging.today:
-            words = " ".join(claim.text.split())[:MOST_QUOTE]
-            age = replace(age, claim=claim.digest, words=words)
-        found[claim.first + first - 1] = age
+        found[claim.first + first - 1] = Age(
+            told,
+            not claim.is_over and aging.is_faded(claim, space),
+            claim.digest,
+            " ".join(claim.text.split())[:MOST_QUOTE],
+            changes and claim.can_be_confirmed and claim.confirmed != aging.today,
+            changes and not claim.is_over,
+        )
     return found
 
 

@@ -173,7 +173,7 @@ def _quote(words: str) -> str:
     return one_line(markdown.plain(words), MOST_QUOTE)
 
 
-CONFIRM = f"{FILES}/confirm"
+CONFIRM, WRONG = f"{FILES}/confirm", f"{FILES}/wrong"
 MOST_CONFIRMATION = 4_096  # bytes
 
 
@@ -187,23 +187,31 @@ class MemoryConfirming:
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""
-        return shared([web.post(CONFIRM, self._confirm)])
+        return shared([web.post(CONFIRM, self._judge), web.post(WRONG, self._judge)])
 
-    async def _confirm(self, request: web.Request) -> web.Response:
-        """Note that an entry is still true; it is told by its words, wherever it stands by now."""
+    async def _judge(self, request: web.Request) -> web.Response:
+        """Note that an entry is still true, or strike it out; it is told by its words."""
         who, form = self._visits.of(request), await form_of(request, MOST_CONFIRMATION)
         if form is None:
             return pages.refuse_status(request, 413)
         path, day = form.get("path", ""), moment(self._clock(), who.zone).date()
         try:
             async with self._memory.notes.watching(who.view) as watch:
-                place = await self._memory.notes.confirm(
-                    who.view, path, form.get("claim", ""), day, watch=watch
-                )
+                place, claim = None, form.get("claim", "")
+                if request.path == WRONG:
+                    is_struck = await self._memory.let_go(who.view, path, claim, day, watch=watch)
+                else:
+                    is_struck = False
+                    place = await self._memory.notes.confirm(
+                        who.view, path, claim, day, watch=watch
+                    )
         except NotVisible:
             return pages.refuse_status(request, 404)
         except ToolError as error:
             return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        if request.path == WRONG:
+            log.info("memory.struck", by="page")
+            return pages.see(f"{link_to(path)}&confirmed={'struck' if is_struck else 'not-struck'}")
         if place is None:
             return pages.see(f"{link_to(path)}&confirmed=no")
         log.info("memory.confirmed", by="page")

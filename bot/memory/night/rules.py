@@ -1,5 +1,8 @@
 """What the night may change by itself: entries in the same words, and facts that are over. Pure.
 
+Of entries that are the same but for a number, a date or a name nobody but the person knows whether
+both are so: that is asked.
+
 What came from elsewhere takes no part: it neither stays in the place of anything nor ends it. What
 the person said themselves is ended by their own words alone. No change touches an entry that
 another one rests on.
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
-from bot.memory import claims, layout
+from bot.memory import claims, layout, markdown
 from bot.memory.claims import Aging
 from bot.memory.night import edits, slots
 from bot.memory.night.edits import Edit, Entry, Need
@@ -103,6 +106,8 @@ def plan(
         more(made)
     for each in filter(matters, found):
         move(made, each, LASTING)
+    for old, new in _differing(found):
+        end(made, old, new, asks=True)
     for old, new in (pair for pair in over if pair[0].claim.said is None):
         end(made, old, new, asks=True)
     for each in found:
@@ -206,10 +211,50 @@ def _over(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
                 yield old, new
 
 
+def _differing(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
+    """What lasts, with a later entry that is the same but for numbers, dates or names.
+
+    A day's note tells what was so on that day, and entries of one topic may be a list.
+    """
+    framed: dict[tuple[str, str], list[tuple[Known, tuple[str, ...]]]] = defaultdict(list)
+    for each in found:
+        if not each.slot:
+            about, values = slots.frame(markdown.untimed(each.claim.text))
+            if values:
+                framed[each.context, about].append((each, values))
+    for group in framed.values():
+        latest = group[-LATEST:][::-1]
+        for old, was in group:
+            if is_day_note(old.path):
+                continue
+            others = (new for new, values in latest if values != was and _is_apart(old, new))
+            if (new := next((new for new in others if _is_later(new, old)), None)) is not None:
+                yield old, new
+
+
+def _is_apart(old: Known, new: Known) -> bool:
+    """True for entries that cannot be two of one list."""
+    return old.path != new.path or old.path in layout.CURATED
+
+
 def _is_later(new: Known, old: Known) -> bool:
     if old.claim.said is None:
         return new.claim.said is not None and new.claim.is_own
     return may_end(new, old)
+
+
+def let_go(path: str, text: str, wanted: str, today: date) -> str:
+    """A note in which the entries that make a claim, by its `Claim.digest`, are struck out.
+
+    The same text when none does that can be struck out and had back.
+    """
+    found = zip(edits.entries(path, text), claims.of_note(path, text), strict=True)
+    made = [
+        edits.striking(entry, "dropped", until(today, entry, "let go"))
+        for entry, claim in found
+        if claim.digest == wanted and not claim.is_over and edits.is_plain(entry)
+    ]
+    return edits.apply({path: text}, made).get(path, text)
 
 
 def may_end(new: Known, old: Known) -> bool:

@@ -1,7 +1,8 @@
 """Reads from an entry the few facts somebody has one of, in English and Chinese. Pure.
 
 Where somebody lives and works, their age, phone number and e-mail address: of two entries that
-differ in one of these the later counts. What does not fit the table is left to the model.
+differ in one of these the later counts. Of two others that are the same sentence but for numbers,
+dates or names, `frame` tells that much, in any language; the rest is left to the model.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Final
+
+from bot.clock import MONTH_NAME
+from bot.context import wording
 
 MOST: Final = 300  # characters of an entry that is looked at
 
@@ -44,6 +48,12 @@ _TABLE: Final = tuple(
         ("email", rf"{_WHO_ZH}(?:电子)?邮[箱件](?:地址)?{_IS_ZH}{_EMAIL}"),
     )
 )
+GAP: Final = "…"
+LEAST: Final = 1  # words, or Chinese characters, that tell what an entry is about
+# A name is a word with a capital that does not begin the sentence, where it is the subject.
+_VALUE: Final = re.compile(
+    rf"\d+(?:[.,:/]\d+)*|\b(?i:{MONTH_NAME})\b|(?<=\S )[A-ZÀ-ÖØ-Þ\u0410-\u042f]\w+"
+)
 _CJK: Final = re.compile(r"[\u3400-\u9fff]")
 _SELF: Final = frozenset({"", "i", "user", "owner", "person"})
 _NOBODY: Final = frozenset({"he", "she", "they", "it", "we", "who", "this", "that", "there"})
@@ -61,6 +71,20 @@ def read(words: str) -> tuple[str, str] | None:
             who = "" if who in _SELF else f"{who} "
             return None if who.strip() in _NOBODY else (f"{who}{kind}{name}", found["value"])
     return None
+
+
+def frame(words: str) -> tuple[str, tuple[str, ...]]:
+    """An entry with a gap for each number, month and name, and what stood there.
+
+    Both are empty where nothing would be left that tells what the entry is about.
+    """
+    if len(words) > MOST or words.endswith(("?", "\uff1f")):
+        return "", ()
+    flat = " ".join(unicodedata.normalize("NFKC", words).split()).rstrip("。.!！ ")
+    bare = _VALUE.sub(GAP, flat)
+    if len(wording.stems(bare)) < LEAST:
+        return "", ()
+    return bare.casefold(), tuple(value.casefold() for value in _VALUE.findall(flat))
 
 
 def contradict(one: str, other: str) -> bool:
