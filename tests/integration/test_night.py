@@ -715,7 +715,7 @@ async def test_what_is_wrong_is_struck_out_by_a_command_in_ones_own_notes(tmp_pa
         told = await engine.ask("/memory wrong plays chess")
         assert told == (
             "Struck out as not true: “Plays chess on Fridays” (MEMORY.md, memory/games.md). "
-            "Nothing was deleted; from now on I do not go by it."
+            "Nothing was deleted, but I no longer rely on it."
         )
         assert WRONG in memory_of(tmp_path)
         assert "~~plays chess" in (tmp_path / "workspace" / ADA / "memory/games.md").read_text()

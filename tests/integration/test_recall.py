@@ -360,7 +360,7 @@ async def test_what_was_recalled_is_stored_with_its_place_and_is_nobodys_words(t
 async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     write(tmp_path, f"{EVE}/memory/family.md", "- Mia is allergic to hazelnuts\n")
-    none = "For my last reply I had nothing from memory"
+    none = "My last reply was given nothing from memory"
     async with running(tmp_path) as engine:
         assert none in await engine.ask("/memory sources")
         await engine.ask("Hello")
@@ -368,7 +368,7 @@ async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
         await engine.ask("What is Mia allergic to?")
         told = await engine.ask("/memory sources")
         assert told == (
-            "For my last reply I had this from memory:\n"
+            "My last reply was given this from memory:\n"
             "- memory/family.md:1 “- Mia is allergic to peanuts”"
         )
         assert none in await engine.ask("/memory sources", sender="eve")
