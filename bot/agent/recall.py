@@ -346,7 +346,8 @@ class Recaller:
         if found.is_partial:
             log.warning("recall.partial", why="; ".join(found.degraded))
         every = list(found.hits)
-        if every and not any(map(is_file, every)):
+        may_matter = bool(every) and (not room or is_near(every, words))
+        if may_matter and not any(map(is_file, every)):
             # What is talked of again and again would take all places, and notes are the truth.
             notes = tuple(each for each in view.partitions if not each.startswith(TALK))
             more = await self._searcher.search(words, notes, most, today=now.date(), room=2 * room)

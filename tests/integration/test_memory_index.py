@@ -18,6 +18,7 @@ from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import live
+from bot.memory.index.search import ASKED
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.contract.test_memory_index import refusing
@@ -210,6 +211,21 @@ async def test_a_server_that_refuses_everything_marks_nothing(tmp_path, note):
         api.answers = []
         async with remote_index(tmp_path, api) as index:
             assert (await index.search("harbour", MAIN, 3)).mode == "vector+keyword"
+
+
+async def test_a_query_that_is_asked_again_is_embedded_once_and_few_are_kept(tmp_path, note):
+    note("memory/a.md", "- The harbour has number 23\n")
+    embedded: list[str] = []
+
+    class Counting(HashEmbedder):
+        async def embed(self, texts):
+            embedded.extend(texts)
+            return await super().embed(texts)
+
+    async with index_of(tmp_path, Counting()) as index:
+        for query in ("harbour", "harbour", *map(str, range(ASKED)), "harbour"):
+            assert (await index.search(query, MAIN, 3)).mode == "vector+keyword"
+    assert (embedded.count("harbour"), embedded.count("7")) == (2, 1)
 
 
 async def test_yesterday_is_that_of_the_time_zone(tmp_path, note):

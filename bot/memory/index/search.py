@@ -7,6 +7,7 @@ another kind of index would do differently.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ THREADS = 2
 QUERY_SHARE = 0.6  # of the time of a search that its embedding may take
 GRACE = 0.5  # seconds after its time that a search is waited for
 MAX_CANDIDATES = 200  # of each leg
+ASKED = 64  # queries whose vectors are kept: a message is searched for more than once
 MAX_BYTES = 4_000_000  # of notes that one search reads, while there is no index to ask
 READING_SHARE = 0.6  # of the time left may go into reading them
 
@@ -75,6 +77,7 @@ class Searches:
         self._zone = zone
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
+        self._asked: dict[bytes, Vectors] = {}  # vectors of queries, by a digest of their text
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
@@ -145,6 +148,9 @@ class Searches:
         if not self.uses_vectors:
             return None
         self.query_failure = ""
+        key = hashlib.blake2b(query.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if (known := self._asked.get(key)) is not None:
+            return known
         try:
             async with asyncio.timeout((deadline - time.monotonic()) * QUERY_SHARE):
                 rows = await self._embedder.embed([query])
@@ -154,7 +160,12 @@ class Searches:
             log.exception("memory.embedder_raised")
             self.query_failure = type(error).__name__
         else:
-            return rows if rows.any() else None
+            if not rows.any():
+                return None
+            if len(self._asked) >= ASKED:
+                del self._asked[next(iter(self._asked))]
+            self._asked[key] = rows
+            return rows
         degraded.append(f"vectors are not used: {self.query_failure}")
         return None
 
