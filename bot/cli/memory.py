@@ -118,7 +118,7 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
         "reminders or tasks, which will not come any more": found.planned,
     }
     if not mine and not any(counts.values()):
-        typer.echo("Neither your files nor your conversations hold these words.")
+        typer.echo("These words are in none of your files or conversations.")
         return
     for spot in mine:
         typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")

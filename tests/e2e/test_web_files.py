@@ -72,7 +72,7 @@ async def test_files_are_brought_taken_back_sent_and_there_after_a_reload(page, 
         await expect(shown.locator("img")).to_have_js_property("naturalWidth", 64)
     service.engine.kept.clear()
     await page.reload()
-    await expect(page.locator("#log .line.user figure").first).to_contain_text("no longer here")
+    await expect(page.locator("#log .line.user figure").first).to_contain_text("this one is gone")
 
 
 async def test_what_cannot_be_taken_along_is_said(page, service):

@@ -127,7 +127,7 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser,
         await expect(words).to_be_hidden()
         assert await page.evaluate("window.asked") == 0
         await switch.press("Enter")
-        await expect(page.locator("#away-state")).to_contain_text("while you are away")
+        await expect(page.locator("#away-state")).to_contain_text("while you're away")
         await expect(switch).to_be_checked()
         await expect(words).not_to_be_checked()
         assert await page.evaluate("window.asked") == 1
@@ -148,7 +148,7 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser,
         assert given.note(pushed)["body"] == "you cannot see this"
         await page.goto(program.url)
         await switch.click()
-        await expect(page.locator("#away-state")).to_contain_text("nothing any more")
+        await expect(page.locator("#away-state")).to_contain_text("no longer notifies")
         await expect(words).to_be_hidden()
         assert await program.known() == []
 
@@ -160,7 +160,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
         async with program.served(), opened(browser, program, given=RECORDED) as (_, page):
             switch = page.get_by_role("switch", name="Notifications")
             await switch.click()
-            await expect(page.locator("#away-state")).to_contain_text("while you are away")
+            await expect(page.locator("#away-state")).to_contain_text("while you're away")
             (found,) = await database.read(lambda tx: subscriptions.of(tx, "owner"))
             assert found.endpoint == RECORDED["endpoint"]
             keys = BrowserKeys.of(found.p256dh, found.auth)
@@ -168,7 +168,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
             await page.reload()
             await expect(switch).to_be_checked()  # it is the one the bot knows
             await switch.click()
-            await expect(page.locator("#away-state")).to_contain_text("nothing any more")
+            await expect(page.locator("#away-state")).to_contain_text("no longer notifies")
             assert await program.known() == []
 
 

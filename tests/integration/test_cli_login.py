@@ -137,7 +137,7 @@ async def test_what_is_no_name_is_refused_and_nobody_is_let_in(tmp_path):
             assert (name, done.exit_code, done.stdout) == (name, 1, "")
             assert isinstance(done.exception, ConfidantError)
             assert "small letters a to z" in str(done.exception)
-        assert "Nobody but you" in (await owner.get("/logins"))[1]
+        assert "Only you." in (await owner.get("/logins"))[1]
 
 
 async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_path):

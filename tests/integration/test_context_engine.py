@@ -304,9 +304,9 @@ async def test_notices_turned_off_by_the_configuration_can_be_turned_on(tmp_path
     async with begun(tmp_path, Brain(), **sections) as engine:
         await talk(engine, 1)
         assert await reaching(engine, 126_000) == []
-        assert "do not tell" in await command(engine, "/notices")
+        assert "I don't warn" in await command(engine, "/notices")
         await command(engine, "/notices on")
-        assert "I tell you" in await command(engine, "/notices")
+        assert "I'll warn you" in await command(engine, "/notices")
         assert len(await reaching(engine, 160_000)) == 1
 
 
@@ -1040,7 +1040,7 @@ async def test_a_small_window_converses(tmp_path, window):
         assert len(brain.asked("chat")) == 30
         compactions = current(tmp_path)["compaction_count"]
         assert compactions <= 3
-        assert "small window" in await command(engine, "/context detail")
+        assert "This window is small" in await command(engine, "/context detail")
 
 
 # --- commands ------------------------------------------------------------------------------------
@@ -1054,7 +1054,7 @@ async def test_context_shows_what_fills_it_with_a_picture(engine):
     assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
     for part in ("who I am", "tools", "what we said", "everything else"):
         assert part in answer
-    assert "Counted by the model" in answer
+    assert "The total is counted by the model" in answer
     assert "`memory_search`" not in answer
     (picture,) = engine.channel.sent[-1].attachments
     assert picture.data.startswith(b"\x89PNG")
@@ -1161,7 +1161,7 @@ async def test_compact_tells_the_summariser_what_to_keep_in_mind(tmp_path):
     brain = Brain(flush=writing("Ada keeps a boat called Wanda."))
     async with begun(tmp_path, brain) as engine:
         await talk(engine, 5, BOAT)
-        assert "I am summarising" in await command(engine, "/compact the names of the boats")
+        assert "I'm summarising" in await command(engine, "/compact the names of the boats")
         receipt = engine.channel.sent[-1]
         assert receipt.text.startswith("4 older messages became a summary: ")
         assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
@@ -1493,7 +1493,7 @@ async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_
         answer = await command(engine, "/memory forget yes")
         assert "kept whole: 1 removed" in answer
         assert query(tmp_path, "SELECT 1 FROM artifacts") == []
-        assert "hold these words" in await command(engine, "/memory forget 芝麻开门四十二")
+        assert "in none of your files" in await command(engine, "/memory forget 芝麻开门四十二")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ async def test_a_conversation_is_shown_as_it_was_said(tmp_path):
     assert "<script>" not in page
     assert "<strong>All</strong> right, &lt;i&gt;" in page
     assert "<h1><bdi>&lt;script&gt;alert(1)&lt;/script&gt; &amp; the heron</bdi></h1>" in page
-    assert "Memory, begun Today, 2 entries" in page
+    assert "Memory · started Today · 2 messages" in page
 
 
 async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path):
@@ -642,7 +642,7 @@ async def test_hostile_names_are_text_and_hundreds_who_ask_come_in_parts(page, t
         assert "\u202e" not in re.sub(r'<input type="hidden"[^>]*>', "", shown)
         assert shown.count('action="/people/block"') == 50
     assert "(240)" in first
-    assert "Part 1 of 5" in first
+    assert "Page 1 of 5" in first
     assert ("CODE0001" in first, "CODE0051" in first) == (True, False)
     assert ("CODE0001" in second, "CODE0051" in second) == (False, True)
     assert len(first) < 250_000

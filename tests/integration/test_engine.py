@@ -293,7 +293,7 @@ async def test_a_second_new_begins_no_second_conversation(engine):
     assert await engine.ask("/new") == "This is already a new conversation."
     assert "with anthropic/scripted-two" in await engine.ask("/new scripted-two")
     assert "scripted-two" in await engine.ask("/model")
-    assert "conversation before" in await engine.ask("/undo")
+    assert "previous conversation" in await engine.ask("/undo")
     await engine.ask("and then")
     assert engine.model.requests[-1].messages[0].text == "hello"
 
@@ -511,8 +511,8 @@ async def test_names_choices_and_slashes_may_be_chinese(engine):
     assert "此外我还懂" in await typed(engine, "／help")
     assert "不再提醒你" in await typed(engine, "/notices 关")
     assert "我会提醒你" in await typed(engine, "/notices 打开")
-    assert "写明用量" in await typed(engine, "/usage 开")
-    assert "不再写明" in await typed(engine, "/usage 关闭")
+    assert "会显示费用" in await typed(engine, "/usage 开")
+    assert "不再显示费用" in await typed(engine, "/usage 关闭")
     assert "模型：" in await typed(engine, "/状态")
 
 

@@ -193,7 +193,7 @@ async def test_a_command_that_had_read_the_words_does_not_tell_them(tmp_path, mo
         gate.set()
         await asking
         await until(lambda: "Forgotten" not in engine.sent_to("ada")[-1])
-        assert "Ask again" in engine.sent_to("ada")[-1]
+        assert "Please ask again" in engine.sent_to("ada")[-1]
         assert CODE not in await engine.ask(command)
 
 

@@ -212,7 +212,7 @@ async def test_the_page_lists_them_as_imported_with_who_said_what(folder, tmp_pa
         found = await page(engine, "/conversations?q=Quallenfischer")
         id_ = found.split('href="/conversations/import-')[1].split("?")[0]
         shown = await page(engine, f"/conversations/import-{id_}")
-        assert "imported from ChatGPT, begun Wednesday, 2024-05-01" in shown
+        assert "imported from ChatGPT · started Wednesday, 2024-05-01" in shown
         assert 'class="who">ChatGPT <time' in shown
         assert 'class="who">Confidant' not in shown
 

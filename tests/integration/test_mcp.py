@@ -514,7 +514,7 @@ async def test_doctor_connects_to_each_server():
         "error",
         "gone: the program /nowhere is not there; is it installed, and in PATH?",
     )
-    assert said[1] == ("ok", "kitchen: 8 tools; the person is asked before 1 of them")
+    assert said[1] == ("ok", "kitchen: 9 tools; the person is asked before 1 of them")
     assert said[2] == ("ok", "odd: 1 tool; the person is asked before 0 of them")
     assert said[3][0] == "warning"
     assert "deep, huge, needs, string" in said[3][1]

@@ -735,7 +735,7 @@ async def recovery(engine: Engine) -> None:
     async with asyncio.timeout(60):
         while (await told(engine))[1]:
             assert "allergic to peanuts" in await searched(engine)
-    assert "In trouble" not in await engine.ask("/memory")
+    assert "Problem: " not in await engine.ask("/memory")
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(it, owner, m
     assert "memory/adas.md:7" not in shown
     assert "memory/adas.md:7" in hers
     assert "owners.md:7" not in hers
-    assert "everybody else" not in hers
+    assert "everyone else" not in hers
 
 
 async def test_a_note_has_an_anchor_a_line_and_says_whose_words_it_holds(me):
@@ -312,7 +312,7 @@ async def test_an_edit_is_saved_and_can_be_taken_back(me):
     assert "an earlier version" in history
     version = re.findall(r"version=(\d+)", history)[-1]
     shown = await me.seen("memory/history", path="memory/trip.md", version=version)
-    assert "Both say the same" in shown
+    assert "No differences." in shown
 
 
 async def test_line_ends_stay_as_they_are(me):
@@ -446,7 +446,7 @@ async def test_versions_are_bounded(me, monkeypatch):
 
 @pytest.mark.parametrize(
     ("is_beside", "said"),
-    [(True, "built anew: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
+    [(True, "being rebuilt: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
 )
 async def test_how_far_another_index_is_is_shown(it, me, monkeypatch, *, is_beside, said):
     real = MemoryIndex.status
@@ -581,7 +581,7 @@ async def test_a_form_from_before_brings_nothing_forgotten_back(it, owner, how):
     assert "peanuts" not in str(query(it.engine.folder, versions))
     status, _, page = await owner.post("memory/edit", **{**form, "text": "- peanuts\n- boats\n"})
     assert status == 409
-    assert "neither saved nor kept" in page
+    assert "your text was not saved" in page
     assert "- boats\n</textarea>" in page
     assert owner.read(path) == ""
     assert "peanuts" not in str(query(it.engine.folder, versions))
@@ -613,7 +613,7 @@ async def test_what_another_forgets_leaves_ones_own(it, me, other):
 
 async def looked_through(browser: Browser) -> None:
     """Wait for the index: until there is one, searches read the notes themselves."""
-    while "Last looked" not in await browser.seen("memory"):
+    while "Files last checked" not in await browser.seen("memory"):
         pass
 
 
@@ -688,7 +688,7 @@ async def test_notes_in_a_database_are_changed_and_forgotten_as_files_are(
         shown = await owner.seen("memory/history", path=note, version=version)
         assert "peanuts" not in shown
         status, _, page = await owner.post("memory/edit", **stale)
-        assert (status, "neither saved nor kept" in page) == (409, True)
+        assert (status, "your text was not saved" in page) == (409, True)
         assert "trains" in await owner.seen("memory/file", path=note)
         assert "trains" in await found(owner, "trains")
         assert note in await owner.seen("memory")

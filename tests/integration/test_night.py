@@ -249,7 +249,7 @@ async def test_what_a_person_writes_meanwhile_stays(tmp_path, monkeypatch):
         path = tmp_path / "workspace" / TEA
         path.write_text(path.read_text().replace("green tea", "black tea"))
         assert await engine.ask("/undo night") == (
-            "Taken back: 2 entries of your notes stand as before. "
+            "Undone: 2 entries of your notes are back as before. "
             "1 was changed or removed since, and stays as it is."
         )
         back = {name: text + more for name, text in NOTES.items()}
@@ -311,7 +311,7 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
         assert path.read_text() == (
             "- ~~Collects stamps~~ <!-- agent 2019-01-05, until 2026-11-22, let go -->\n"
         )
-        assert "is struck out, as you said" in await engine.ask("/memory night")
+        assert "was struck out, as you asked" in await engine.ask("/memory night")
         assert "no longer open" in await engine.ask(yes)
         await engine.ask("/undo night")
         assert path.read_text() == old.format("stamps")
@@ -414,7 +414,7 @@ async def test_of_two_nodes_one_keeps_the_notes_in_order_and_either_takes_it_bac
         await until(lambda: any(text.startswith(HEAD) for text in nodes.sent))
         assert await looked() == after
         await nodes.other.say("/undo night")
-        await until(lambda: any(text.startswith("Taken back: 3") for text in nodes.sent))
+        await until(lambda: any(text.startswith("Undone: 3") for text in nodes.sent))
         assert stored() == NOTES
         assert await looked() == NOTES
         assert sum(text.startswith(HEAD) for text in nodes.sent) == 1
@@ -653,7 +653,7 @@ async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path):
         assert not any(words in told for words in STAY)
         assert "Several entries" in await engine.ask("/memory confirm o")
         for none in ("Berlin", "by hand", "Likes trains and seats", "unknown words"):
-            assert "nothing that holds" in await engine.ask(f"/memory confirm {none}")
+            assert "no conclusion or imported entry" in await engine.ask(f"/memory confirm {none}")
         assert memory_of(tmp_path) == FACTS + more
         told = await engine.ask("/memory confirm window seats")
         assert told == ("Noted that it is still true: MEMORY.md:5 “Prefers window seats on trains”")
@@ -764,7 +764,7 @@ async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path):
         claim = claims.digest("prefers window seats on trains")
         status, _, page = await ada.post("memory/confirm", path="MEMORY.md", claim="x")
         assert status == 303
-        assert "nothing was noted" in page
+        assert "nothing was saved" in page
         for path, status in (("memory/none.md", 404), ("../x.md", 404), ("shared/rules.md", 404)):
             assert (await owner.post("memory/confirm", path=path, claim=claim))[0] == status
         assert (await owner.post("memory/confirm", path="x" * 100_000))[0] == 413

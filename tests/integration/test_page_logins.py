@@ -37,7 +37,7 @@ async def test_a_link_that_is_looked_at_is_not_used_up_and_lets_in_once(tmp_path
         assert (await ada.who(), await owner.who()) == ("ada", "owner")
         for again in (ada, eve):
             status, text = await again.post("/enter", key=key)
-            assert (status, "used already" in text) == (410, True)
+            assert (status, "has been used" in text) == (410, True)
             assert (await again.get(f"/enter?key={key}"))[0] == 410
         assert await eve.who() == ""
 

@@ -503,17 +503,17 @@ BROKEN: Mapping[str, tuple[Answer, Answer, str]] = {
     "a page": (
         completions_api.streams(b"<html>A page</html>"),
         messages_api.streams(b"<html>A page</html>"),
-        "a web page, not a model",
+        "a web page, not to a model",
     ),
     "cut": (
         completions_api.streams(completions_api.chunk(content="Some"), then=drops),
         messages_api.streams(messages_api.start(), *messages_api.text(0, "Some"), then=drops),
-        "could not reach the model's service",
+        "couldn't reach the model's service",
     ),
     "without an end": (
         completions_api.streams(completions_api.chunk(content="Some")),
         messages_api.streams(messages_api.start(), *messages_api.text(0, "Some")),
-        "sent back something I could not read",
+        "reply could not be read",
     ),
     "doubled": (
         completions_api.streams(

@@ -156,7 +156,7 @@ async def test_the_chat_names_ones_own_and_the_owner_sees_the_share_of_others(tm
         ada = await engine.ask("/memory")
         assert "3 of 4 notes found (75 %)" in ada
         assert "memory/trip.md:3" in ada
-        assert "everybody else" not in ada
+        assert "everyone else" not in ada
         owner = await engine.ask("/memory", sender="bo")
-        assert "everybody else's notes 75 %" in owner
+        assert "everyone else's notes, 75 %" in owner
         assert "trip.md" not in owner

@@ -565,7 +565,7 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
     finally:
         await database.close()
     assert "Set PIGEON_TOKEN to turn it on" in shown
-    assert "Switched off" in shown
+    assert "Off: its section" in shown
     assert "Check now" not in shown
 
 

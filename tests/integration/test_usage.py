@@ -386,7 +386,7 @@ async def test_the_command_line_shows_what_was_used(tmp_path):
     (tmp_path / "c.toml").write_text(f'[storage]\ndir = "{tmp_path}"\n')
     command = ["usage", "--config", str(tmp_path / "c.toml")]
     async with running(tmp_path, model=spending(Usage(1_000, 10)), clock=clock) as engine:
-        assert "Nothing was used" in await invoked(command)
+        assert "Nothing has been used" in await invoked(command)
         await engine.ask("hello")
         await engine.ask("/model scripted")
         await engine.ask("hello")

@@ -354,7 +354,7 @@ async def test_a_secret_that_they_did_not_ask_to_keep_is_refused_with_a_sentence
     secret = "the wifi password is Heron-7-Falcon"
     told = (
         "I'll remember that.\n\nNot stored: it looks like a password, key or code. "
-        "Say “remember that …” if I am to keep it."
+        "Say “remember that …” if you want me to keep it."
     )
     async with running(tmp_path, model=saying("I'll remember that.")) as engine:
         assert await engine.ask(secret) == told

@@ -137,7 +137,7 @@ class Nights:
 
     def _told(self) -> int:
         sent = [out for name in CHANNELS for out in self.world.channels[name].sent]
-        return sum(out.text.startswith(("I tidied", "I would strike")) for out in sent)
+        return sum(out.text.startswith(("I tidied", "Shall I strike")) for out in sent)
 
     async def look_around(self, whos: Iterable[Who]) -> None:
         """Have each ask for all that shows what the night did, and for what it did to others."""
