@@ -133,6 +133,7 @@ def entries(folder: Path) -> Sequence[Claim]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saving", ["good", "weak"])
 async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_is_found(
     tmp_path: Path, saving: str
