@@ -495,7 +495,7 @@ async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, request, 
         edited = {**old, "text": "- rice in the cellar\n"}
         assert (await owner.post("memory/shared/edit", **edited))[0] == 303
         status, _, page = await owner.post("memory/shared/edit", **{**old, "text": "- mine"})
-        assert (status, "set aside" in page) == (409, True)
+        assert (status, "saved among the earlier versions" in page) == (409, True)
         assert (await owner.post("memory/shared/remove", path=path, base=old["base"]))[0] == 409
         assert "rice" in await ada.seen("memory/file", path=path)
         base = (await owner.form(path, SHARED))["base"]
@@ -704,7 +704,7 @@ async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(it,
     view = MemoryView(space_of(me), (), private=True)
     keeper = it.engine.app.nights.keeper
     assert await keeper.look(view, date(2026, 7, 1), 10) is not None
-    assert "None of your notes were changed" in await owner.seen("memory/night")
+    assert "have not been changed at night" in await owner.seen("memory/night")
     assert 'href="/memory/night"' in await me.seen("memory")
     page = await me.seen("memory/night")
     assert "in the night of 2026-07-01" in page

@@ -312,7 +312,7 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
             "- ~~Collects stamps~~ <!-- agent 2019-01-05, until 2026-11-22, let go -->\n"
         )
         assert "was struck out, as you asked" in await engine.ask("/memory night")
-        assert "no longer open" in await engine.ask(yes)
+        assert "question is closed" in await engine.ask(yes)
         await engine.ask("/undo night")
         assert path.read_text() == old.format("stamps")
         # Nobody is asked twice; of what is new they are.
@@ -710,8 +710,8 @@ async def test_what_is_wrong_is_struck_out_by_a_command_in_ones_own_notes(tmp_pa
     async with running(tmp_path, model=saying("Hello.")) as engine:
         assert "Several entries" in await engine.ask("/memory wrong plays")
         for none in ("Chess is on", "unknown words"):
-            assert "No entry of yours" in await engine.ask(f"/memory wrong {none}")
-        assert "leave it to you" in await engine.ask("/memory wrong Plays <b>go")
+            assert "None of your entries" in await engine.ask(f"/memory wrong {none}")
+        assert "left it alone" in await engine.ask("/memory wrong Plays <b>go")
         told = await engine.ask("/memory wrong plays chess")
         assert told == (
             "Struck out as not true: “Plays chess on Fridays” (MEMORY.md, memory/games.md). "
@@ -723,7 +723,7 @@ async def test_what_is_wrong_is_struck_out_by_a_command_in_ones_own_notes(tmp_pa
         await engine.ask("When do I play chess?")
         seen = "".join(map(str, engine.model.requests[-1].messages))
         assert "chess on Fridays" not in engine.model.requests[-1].system + seen
-        assert "No entry of yours" in await engine.ask("/memory wrong plays chess")
+        assert "None of your entries" in await engine.ask("/memory wrong plays chess")
         assert "没有含这些词语" in await engine.ask("/memory wrong 围棋", sender="bob", locale="zh")
 
 

@@ -465,7 +465,7 @@ def write(folder: Path, notes: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "tea"), [("en", "I like my tea without sugar."), ("zh", "我喝茶不加糖。")]
+    ("language", "tea"), [("en", "I like my tea without sugar"), ("zh", "我喝茶不加糖")]
 )
 @pytest.mark.parametrize("notes", [{}, NOTED], ids=["fresh", "noted"])
 async def test_each_starter_chip_gets_a_sensible_answer_in_its_order(
