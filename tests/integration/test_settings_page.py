@@ -39,6 +39,7 @@ from tests.fakes.brain import query
 from tests.fakes.owner_page import OwnerPage, browser
 from tests.fakes.started import Started, load, started, unchanged
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.text_store import TextStoreInMemory
 from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
 from tests.integration.test_page_visitors import served
 from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, running
@@ -277,7 +278,10 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
     loaded = load(tmp_path)
     kept = ChangeableSettings(loaded.config, loaded)
     settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
-    pages = (*SettingsPages(settings).routes(), *StartPages(settings, list).routes())
+    pages = (
+        *SettingsPages(settings).routes(),
+        *StartPages(settings, list, TextStoreInMemory()).routes(),
+    )
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}", "Accept-Language": "en"}
     async with served(*pages) as url, aiohttp.ClientSession(headers=headers) as client:
         for path in ("settings", "settings/start"):
@@ -502,7 +506,7 @@ async def test_rooms_show_what_holds_there_and_the_configurations_where_it_stand
         assert "* (every other room)" in shown
         assert "<script>" not in shown
     async with channels(tmp_path, channels={"memory": {}}) as page:
-        assert "It doesn't talk there" in await page.shows()
+        assert "It doesn&#39;t talk there" in await page.shows()
         assert "The configuration lists no room." in await page.shows()
 
 

@@ -209,7 +209,7 @@ async def test_a_token_nobody_knows_is_refused_and_not_written(tmp_path):
             tmp_path, CONFIDANT_CHANNELS__TELEGRAM__API_ROOT="http://127.0.0.1:9"
         ) as program:
             _, page = await program.post("/settings/start/telegram", token=TOKEN)
-            assert "cannot be reached" in page
+            assert "can&#39;t be reached" in page
 
 
 # --- names, and files that cannot be written ------------------------------------------------------
@@ -248,7 +248,7 @@ async def test_what_the_owner_is_called_is_kept_shown_as_it_is_and_taken_out_aga
         status, page = await program.post("/settings/start/self", owner_name=name)
         assert (status, "<b>" in page) == (200, False)
         assert "Saved. In effect now." in page
-        assert "Saved" not in await program.get("/settings/start")
+        assert "Saved. In effect now." not in await program.get("/settings/start")
         assert await greeted(program) == name
         people = await program.get("/people")
         assert "is called &lt;b&gt;Ada&lt;/b&gt; **&#34;" in people
@@ -275,7 +275,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_key_waits_for_anoth
             assert (status, "cannot be written: Read-only file system" in page) == (422, True)
             assert "gpt-one" in page
             status, page = await program.post("/settings/start/use", model="gpt-one")
-            assert (status, "openai/gpt-one answers" in page) == (200, True)
+            assert (status, "openai/gpt-one is connected" in page) == (200, True)
 
 
 async def test_what_the_environment_sets_is_not_changed_here(tmp_path):

@@ -334,7 +334,7 @@ async def test_the_page_says_how_much_of_the_limits_for_all_is_used(tmp_path):
         await engine.ask("hello", sender="eve")
         async with client.get(url) as answer:
             tomorrow = await answer.text()
-    day, month = "Everyone's daily limit", "monthly limit"
+    day, month = "Everyone&#39;s daily limit", "monthly limit"
     assert f"{day}: 60 % ($0.6000 of $1.00)" in today
     assert f"{month}: 22 % (220\u202f000 of 1\u202f000\u202f000 tokens)" in today
     assert f"{day}: 120 % ($1.20 of $1.00)" in tomorrow
@@ -386,14 +386,14 @@ async def test_the_command_line_shows_what_was_used(tmp_path):
     (tmp_path / "c.toml").write_text(f'[storage]\ndir = "{tmp_path}"\n')
     command = ["usage", "--config", str(tmp_path / "c.toml")]
     async with running(tmp_path, model=spending(Usage(1_000, 10)), clock=clock) as engine:
-        assert "Nothing has been used" in await invoked(command)
+        assert "Nothing was used" in await invoked(command)
         await engine.ask("hello")
         await engine.ask("/model scripted")
         await engine.ask("hello")
     shown = await invoked(command)
     assert [word in shown for word in ("person", "model", "day", "memory:ada")] == [True] * 4
     assert "≥ $0.0021" in shown
-    assert "The price of anthropic/scripted is not known" in shown
+    assert "The price of anthropic/scripted is unknown" in shown
     (one, other) = orjson.loads(await invoked([*command, "--by", "model", "--json"]))["by_model"]
     assert (one["name"], one["usd"]) == ("anthropic/claude-sonnet-5-5", 0.0021)
     assert (other["name"], other["unpriced"]) == ("anthropic/scripted", ["anthropic/scripted"])
@@ -430,11 +430,11 @@ async def test_the_owner_sees_how_much_of_their_limits_people_have_used(tmp_path
             _, page = await owner.get("/usage")
     assert "<b>bob" not in page
     assert "You 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(page)
-    of_limits = [each for each in rows(page) if " a day " in each or " a month " in each]
+    of_limits = [each for each in rows(page) if " day " in each or " month " in each]
     assert of_limits == [
-        "memory:<b>bob 60 % 60 a day $0.3000 $0.5000 2026-11-22 00:00",
-        "memory:ada 30 % 30 a day $0.3000 $1.00 2026-11-21 16:00",
-        "memory:ada 11 % 11 a month 110\u202f000 1\u202f000\u202f000 tokens 2026-11-30 16:00",
+        "memory:<b>bob 60 % 60 day $0.3000 $0.5000 2026-11-22 00:00",
+        "memory:ada 30 % 30 day $0.3000 $1.00 2026-11-21 16:00",
+        "memory:ada 11 % 11 month 110\u202f000 1\u202f000\u202f000 tokens 2026-11-30 16:00",
     ]
 
 
@@ -448,7 +448,7 @@ async def test_of_many_limits_those_that_are_nearly_used_up_are_shown(tmp_path, 
         async with browser(engine) as owner:
             await owner.log_in()
             _, page = await owner.get("/usage")
-    people = [each.split()[0] for each in rows(page) if " a day " in each]
+    people = [each.split()[0] for each in rows(page) if " day " in each]
     assert people == ["memory:p0", "memory:p2"]
     assert "Not shown: 1 with less used." in page
 
@@ -471,10 +471,10 @@ async def test_people_see_what_they_used_themselves_and_their_own_limits(tmp_pat
     assert "Your daily limit: 30 % ($0.3000 of $1.00)" in adas
     assert "Resets 2026-11-22 00:00." in adas
     assert "Your daily limit: 60 % ($0.6000 of $1.00)" in bobs
-    assert "everybody" not in adas.lower()
+    assert "everyone" not in adas.lower()
     assert ("bob" in adas, "ada" in bobs, "0.9000" in adas + bobs) == (False, False, False)
     assert adas.count("<caption>") == 3
-    assert "Together 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(adas)
+    assert "Total 1 100\u202f000 0 0 10\u202f000 $0.3000" in rows(adas)
 
 
 async def test_whoever_used_nothing_is_told_so(tmp_path):

@@ -140,7 +140,7 @@ async def test_what_listening_used_counts_in_limits(tmp_path):
         ) as engine,
     ):
         await said(engine)
-        assert "is used up" in (await engine.channel.wait_sent(2))[-1].text
+        assert "is now used up" in (await engine.channel.wait_sent(2))[-1].text
 
 
 async def test_words_that_no_database_takes_are_understood_all_the_same(tmp_path):
