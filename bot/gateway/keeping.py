@@ -40,12 +40,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What one message asks for, and what it states, which a reply may claim to have kept."""
+    """What one message asks for; what its `text` states, a reply may claim to have kept."""
 
     said_at: int  # ms since the epoch
+    text: str
     wishes: tuple[Wish, ...]
     reminder: str | None
-    stated: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ def _left(rows: Sequence[QueuedMessage], memory: TurnMemory, result: TurnResult)
     is_true = wanted or memory.written or any(_written(result))
     if is_true or not wishes.claims(result.reply):
         return _Left(left)
-    return _Left(left, [(each.said_at, Wish(each.stated)) for each in asked if each.stated])
+    stated = ((each.said_at, wishes.stated(each.text)) for each in asked)
+    return _Left(left, [(said_at, Wish(words)) for said_at, words in stated if words])
 
 
 def _asked(row: QueuedMessage) -> _Asked:
@@ -133,8 +134,7 @@ def _asked(row: QueuedMessage) -> _Asked:
     found = wishes.find(inbound.text)
     if inbound.reply_to is not None:  # what "remember this" is about then is somebody else's
         found = tuple(replace(w, lacks="quoted") if w.lacks == "before" else w for w in found)
-    reminder, stated = wishes.reminder(inbound.text), wishes.stated(inbound.text)
-    return _Asked(inbound.sent_at, found, reminder, stated)
+    return _Asked(inbound.sent_at, inbound.text, found, wishes.reminder(inbound.text))
 
 
 def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator[tuple[int, Wish]]:
@@ -143,16 +143,16 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
     What one of them points back to is what the person stated in the message before it.
     """
     people = [message for message in memory.seen[: -count or None] if message.begins_turn]
-    before = wishes.stated(people[-1].own_text) if people else ""
+    before = people[-1].own_text if people else ""
     seen: set[str] = set()
     for message in asked:
         for wish in message.wishes:
-            words = before if wish.lacks == "before" else wish.words
+            words = wishes.stated(before) if wish.lacks == "before" else wish.words
             lacks = "" if words else wish.lacks
             if (words or lacks) not in seen:
                 seen.add(words or lacks)
                 yield message.said_at, Wish(words, lacks)
-        before = message.stated
+        before = message.text
 
 
 def _unkept(wanted: Sequence[tuple[int, Wish]], result: TurnResult) -> list[tuple[int, Wish]]:
