@@ -16,6 +16,7 @@ from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy
+from bot.i18n import text
 from bot.memory import layout, markdown
 from bot.memory.forgetter import Forgetter, Forgotten
 from bot.memory.index import MemoryIndex
@@ -118,7 +119,7 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
         "reminders or tasks, which will not come any more": found.planned,
     }
     if not mine and not any(counts.values()):
-        typer.echo("These words are in none of your files or conversations.")
+        typer.echo(text("en", "memory.nowhere"))
         return
     for spot in mine:
         typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")
