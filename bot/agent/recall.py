@@ -262,10 +262,11 @@ class Recaller:
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
             queries.append(f"{words}\n{shown.before}")
+        searches = (self._search(turn, query, room, shown.entries) for query in queries)
+        both = await asyncio.gather(*(self._part("search", turn.until, each) for each in searches))
         is_whole = True
-        for query in queries:
-            search = self._search(turn, query, room, shown.entries)
-            hits, was_whole = await self._part("search", turn.until, search) or ((), False)
+        for query, answer in zip(queries, both, strict=True):
+            hits, was_whole = answer or ((), False)
             is_whole = is_whole and was_whole
             if is_near(hits, words):
                 found, said = await asyncio.gather(
