@@ -22,6 +22,7 @@ from bench import quiet
 from bot.agent.recall import Recaller
 from bot.agent.recall import Shown as Start
 from bot.app import App, Parts
+from bot.config import Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.transcripts import TranscriptFeed
 from bot.sessions import store
@@ -130,8 +131,7 @@ async def begin(
     found: dict[tuple[str, bool], Shown] = {}
     try:
         await memory.index.sync("bench")
-        days = config.memory.retention_days
-        await TranscriptFeed(database, memory.index, days, clock).look()
+        await TranscriptFeed(database, memory.index, Settings(config), clock).look()
         latest = await database.read(lambda tx: store.current(tx, KEY))
         assert latest is not None
         session = replace(latest, id="a-new-one", previous=latest.id)

@@ -967,3 +967,14 @@ class Config(Section):
     def workspace(self) -> Path:
         """The folder of the notes."""
         return (self.memory.workspace or self.storage.folder / "workspace").expanduser()
+
+
+@dataclass(slots=True)
+class Settings:
+    """The configuration in effect: services keep this, and read `now` where they use it.
+
+    Another configuration takes its place while the program runs. What must not change midway reads
+    it once, or goes by that of its conversation (`Conversation.config`).
+    """
+
+    now: Config

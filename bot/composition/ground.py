@@ -11,7 +11,7 @@ from bot.agent.models.registry import Models
 from bot.backend import Backend
 from bot.channel import Channel, ChannelPlugin
 from bot.clock import Clock
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.delivery.delivery import Delivery
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver
@@ -22,10 +22,9 @@ from bot.storage import Database
 
 
 @dataclass(slots=True)
-class LiveConfig:
+class LiveConfig(Settings):
     """The configuration that counts, and what is told when it is another one."""
 
-    now: Config
     told: list[Callable[[Config], None]] = field(default_factory=list[Callable[[Config], None]])
 
     def tell(self, *takes: Callable[[Config], None]) -> None:
@@ -42,7 +41,7 @@ class LiveConfig:
 class Ground:
     """What everything is made of; what is made puts its own end onto `stack`."""
 
-    config: LiveConfig
+    settings: LiveConfig
     plugins: Mapping[str, ChannelPlugin]
     backend: Backend
     models: Models

@@ -20,7 +20,7 @@ import pytest
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.offline.model import OfflineModel, chore
 from bot.agent.tools import ToolContext
-from bot.config import FlushConfig, MemoryConfig
+from bot.config import MemoryConfig
 from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.multilingual import MultilingualEmbedder
@@ -247,7 +247,7 @@ class Life:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
         model = ScriptedModel(saving)
         request = FlushRequest(model, "m", tuple(self.unsaved), context, "en")
-        done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
+        done = await Flusher(self.notes, self.files).flush(request)
         assert done.error is None
         self.unsaved.clear()
         self.saved += len(done.saved)
