@@ -54,7 +54,6 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
-from bot.settings.live import LIVE
 from bot.speech.api import SpeechApi
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
@@ -275,7 +274,7 @@ class App:
         What counts then; one at a time.
         """
         before, remote, models = self._settings.now, self._parts.remote, self.models
-        config = adopted(before, found, LIVE)
+        config = adopted(before, found)
         services = (
             configured(config.models, self._kept, before.models, models.services)
             if remote is None
@@ -302,7 +301,7 @@ class App:
         database = backend.database if backend.coordination.is_shared else None
         found = ServedSettings(changeable, self._plugins, self.adopt, database)
         if (said := await found.begin()) is not None:
-            self._settings.now = changeable.config = adopted(before, said, LIVE)
+            self._settings.now = changeable.config = adopted(before, said)
             backend.adopt(self._settings.now)
         backend.coordination.on("settings", lambda _event: found.hear())
         return found

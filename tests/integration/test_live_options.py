@@ -17,7 +17,7 @@ import pytest
 from bot.channel import Section
 from bot.config import Config, MemoryConfig
 from bot.memory.index.service import MemoryIndex
-from bot.settings.live import is_live
+from bot.settings.fields import is_live
 from tests.fakes.brain import Brain
 from tests.integration import (
     test_context_engine,

@@ -31,7 +31,7 @@ from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
 from bot.settings import config_model
 from bot.settings.changes import ChangeableSettings
-from bot.settings.live import is_live
+from bot.settings.fields import is_live
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel

@@ -17,8 +17,7 @@ from bot.config import Config
 from bot.errors import ConfigError, StorageError
 from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings
-from bot.settings.fields import Key
-from bot.settings.live import is_shared
+from bot.settings.fields import Key, is_shared
 from bot.settings.shared import CHANGED_SINCE, Change, SharedSettings
 from bot.storage import Database, Transaction, meta
 
