@@ -25,6 +25,7 @@ from pathlib import Path
 from bench import locomo, quiet
 from bot.agent.recall import SMALL, Recaller, Shown
 from bot.clock import system_clock
+from bot.config import Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.sessions import store
 from bot.sessions.store import Session
@@ -68,7 +69,7 @@ async def memory(folder: Path, provider: str) -> AsyncGenerator[Asked]:
     """The notes of a folder, indexed."""
     config, _ = make_config(folder, memory={"embedder": {"provider": provider}, "watch": False})
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
-    notes = Memory.of(config, system_clock, database=database)
+    notes = Memory.of(Settings(config), system_clock, database=database)
     await notes.open()
     try:
         await notes.index.sync("bench")

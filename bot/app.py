@@ -125,9 +125,9 @@ class App:
     async def _open(self) -> tuple[Ground, ServedSettings]:
         """What everything is made on, and what of the configuration may be changed meanwhile."""
         backend = await open_backend(self._settings.now, self._parts.clock, self._stack)
+        self._backend = backend
         database, clock = backend.database, backend.clock
         changes = await self._served(backend)
-        config = self._settings.now
         self._clock, self._kept = clock, MetaStore(database, clock)
         models = self.models = self._models(self._kept)
         self._stack.push_async_callback(models.close)
@@ -136,7 +136,7 @@ class App:
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
         memory = self.memory = Memory.of(
-            config,
+            self._settings,
             clock,
             self._parts.searcher,
             backend.shared,
@@ -145,7 +145,7 @@ class App:
         )
         self._stack.push_async_callback(memory.close)
         await memory.open()
-        self._settings.tell(backend.adopt, memory.configure)
+        self._settings.tell(memory.configure)
         self.resolver = await self._read_resolver(database)
         delivery = self._delivery(backend)
         self._look_for_texts = delivery.look
@@ -285,6 +285,7 @@ class App:
         agent = config.agent
         await models.configure(config.models, services, agent.model, agent.fallback)
         self._settings.announce()
+        self._backend.adopt(config)
         self._spawn(models.warm_up())
         await self._running.adopt(self._plugins, before.channels, config.channels)
         await self._look_for_texts()

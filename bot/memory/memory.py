@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 
 from bot.clock import Clock
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.coordination import Coordination, Shared
 from bot.errors import NotVisible, StorageError
 from bot.identity import routing
@@ -108,7 +108,7 @@ class Memory:
     @classmethod
     def of(
         cls,
-        config: Config,
+        settings: Settings,
         clock: Clock,
         searcher: Searcher | None = None,
         shared: Shared | None = None,
@@ -122,6 +122,7 @@ class Memory:
         keeps what notes said before something in them was replaced, and `database` when their
         claims were used.
         """
+        config = settings.now
         folder = config.storage.folder / INDEX_FOLDER
         embedder = embed.make(config.memory.embedder, folder)
         uses = Uses(config.memory.aging, database, clock)

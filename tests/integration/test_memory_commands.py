@@ -16,7 +16,7 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import chunking, embed
@@ -71,7 +71,7 @@ def searching(tool: str, query: str) -> ScriptedModel:
 async def index(folder: Path, **sections: Any) -> None:
     """Let the index know every file before the program starts."""
     config, _ = make_config(folder, **sections)
-    memory = Memory.of(config, FakeClock())
+    memory = Memory.of(Settings(config), FakeClock())
     await memory.open()
     await memory.index.sync("test")
     await memory.close()

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from bot.app import App, Parts
-from bot.config import MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.errors import StorageError
 from bot.identity.view import folder_name
 from bot.memory.embed import Embedder
@@ -639,7 +639,7 @@ async def served(folder: Path, *, is_indexed: bool = False, **memory: Any) -> As
     channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
     parts = Parts(clock=clock, remote=model, channels={"memory": channel})
     if is_indexed:
-        known = Memory.of(config, clock)
+        known = Memory.of(Settings(config), clock)
         await known.index.sync("test")
         await known.close()
     async with App(config, plugins, parts) as app:

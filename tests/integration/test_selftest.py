@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.identity.view import MemoryView, folder_name
 from bot.memory import selftest
 from bot.memory.index import MemoryIndex
@@ -53,7 +53,7 @@ async def with_night(folder: Path, use: Callable[[Night], Awaitable[None]]) -> N
         path.write_text(text)
     clock = FakeClock(NIGHT)
     database = await SqliteDatabase.open(folder / "confidant.db")
-    memory = Memory.of(config, clock)
+    memory = Memory.of(Settings(config), clock)
     await memory.open()
     try:
         await memory.index.sync("test")
