@@ -80,7 +80,7 @@ class OverviewPages:
 
     def _look(self, tx: Transaction) -> _Found:
         if self._zone != self._visits.zone:
-            self._zone, self._settled = self._visits.zone, {}
+            self._zone, self._settled = self._visits.zone, dict[int, Traffic]()
         now, known = self._clock(), self._settled
         found = [
             (day, known.get(day.start) or inbox.traffic(tx, day.start, day.end))

@@ -217,7 +217,7 @@ class Requests:
         short: bool,
     ) -> Sequence[Text]:
         """What is recalled before these messages."""
-        when = context.view.recall or self._config.memory.recall
+        when = context.view.recall or rows[-1].conversation.config.memory.recall
         is_begun = _is_begun(cached)
         if is_plain(rows) or when == "off" or (is_begun and when == "start"):
             return ()
