@@ -34,6 +34,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.tool_results import Canned, Refused, Scheduled, Stored
 
 WRITE: Final = MemoryWrite.spec.name
+AT_ONCE: Final = 600  # characters, read within half a millisecond: a thread takes as long
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +75,11 @@ class Keeper:
         Returns what the person has to be told of what was not kept, or not set; empty for nothing.
         """
         context, language = prepared.request.context, prepared.request.language
-        left = await asyncio.to_thread(_left, rows, context.memory, result)
+        size = len(result.reply) + sum(len(row.inbound.text) for row in rows)
+        if size <= AT_ONCE:
+            left = _left(rows, context.memory, result)
+        else:
+            left = await asyncio.to_thread(_left, rows, context.memory, result)
         told = [
             await self._keep(wish, said_at, context, language, is_wish=is_wish)
             for each, is_wish in ((left.wishes, True), (left.claimed, False))
@@ -131,10 +136,11 @@ def _left(rows: Sequence[QueuedMessage], memory: TurnMemory, result: TurnResult)
 
 def _asked(row: QueuedMessage) -> _Asked:
     inbound = row.inbound
-    found = wishes.find(inbound.text)
+    wanted = wishes.read(inbound.text)
+    found = wanted.wishes
     if inbound.reply_to is not None:  # what "remember this" is about then is somebody else's
         found = tuple(replace(w, lacks="quoted") if w.lacks == "before" else w for w in found)
-    return _Asked(inbound.sent_at, inbound.text, found, wishes.reminder(inbound.text))
+    return _Asked(inbound.sent_at, inbound.text, found, wanted.reminder)
 
 
 def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator[tuple[int, Wish]]:

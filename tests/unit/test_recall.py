@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bot.agent import recall
 from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
-from bot.memory.search import Hit, Line, Why
+from bot.memory.search import Hit, Line
 from bot.messages import Text, Whose
 from bot.tool_results import Quote
 
@@ -20,12 +20,10 @@ WINDOW = 200_000
 def hit(meaning: float, words: float = 0.0, *, lines: int = 1, typical: float = 0.05) -> Hit:
     """A passage of a list in which one line is so near to a message, and the rest as is usual."""
     rest = [Line(f"- line {number}", 0.0, typical) for number in range(lines - 1)]
-    scored = (Line("- the best", words, meaning), *rest)
+    scored = (Line("- the best, Mia" if words else "- the best", words, meaning), *rest)
     text = "\n".join(line.text for line in scored)
-    why = Why(words=("Mia",)) if words else Why()
     return Hit(
         *("main", "memory/a.md", 1, lines, 0.5, text, "memory"),
-        why=why,
         words=words,
         meaning=meaning,
         lines=scored,
@@ -126,6 +124,13 @@ def test_of_what_is_dated_no_line_is_lost_and_none_stands_before_a_newer_one(lin
     (shown,) = recall.newest_first([replace(find("\n".join(texts)), since=texts)])
     told = [texts[line][0] for line in shown.quote.text.split("\n") if line]
     assert told == sorted((day for day, _ in texts.values()), reverse=True)
+
+
+def test_a_message_that_both_searches_find_is_worth_what_the_index_says():
+    both, other = (replace(find("cocoa", path=""), id=name) for name in ("both", "other"))
+    indexed = replace(both, hit=hit(0.6))
+    ranked = recall.ranked([indexed], [other, both])
+    assert [(each.id, each.hit) for each in ranked] == [("both", indexed.hit), ("other", None)]
 
 
 def test_the_model_is_told_of_a_search_in_part_in_one_line():

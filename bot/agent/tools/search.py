@@ -225,19 +225,9 @@ async def parted(
 
     A passage of a file may hold a part of such an entry without its mark.
     """
-    snippets: dict[str, list[str]] = {}
-    for hit in hits:
-        if is_file(hit):
-            snippets.setdefault(layout.shown(hit.space, hit.path), []).append(hit.snippet)
-    done = {
-        (path, snippet): parts
-        for path, some in snippets.items()
-        for snippet, parts in zip(some, await files.parted(view, path, some), strict=True)
-    }
-    return [
-        done.get((layout.shown(hit.space, hit.path), hit.snippet), (hit.snippet, []))
-        for hit in hits
-    ]
+    some = [(layout.shown(hit.space, hit.path), hit.snippet) for hit in hits if is_file(hit)]
+    found = iter(await files.parted(view, some) if some else ())
+    return [next(found) if is_file(hit) else (hit.snippet, []) for hit in hits]
 
 
 def recalled(hit: Found) -> MemoryPassage:
