@@ -135,7 +135,7 @@ async def begin(
         latest = await database.read(lambda tx: store.current(tx, KEY))
         assert latest is not None
         session = replace(latest, id="a-new-one", previous=latest.id)
-        recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
+        recaller = Recaller(Settings(config), memory.files, database, memory.searcher, memory.uses)
         for matter in known:
             for words, needed in matter.questions:
                 opening = await recaller.recall(view, session, words, now, Start("", 400_000))

@@ -76,7 +76,7 @@ async def memory(folder: Path, provider: str) -> AsyncGenerator[Asked]:
         place = store.Place(KEY, "memory:ada", "memory", "", "ada", "", "direct")
         now = system_clock()
         session, _ = await database.write(lambda tx: store.start(tx, place, now, by="first"))
-        recaller = Recaller(config.memory, notes.files, database, notes.searcher, notes.uses)
+        recaller = Recaller(Settings(config), notes.files, database, notes.searcher, notes.uses)
         asked = Asked(recaller, session)
         await asked.recalled("warm up", 2)
         asked.times.clear()

@@ -25,8 +25,8 @@ from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.menu import KNOWN
 from bot.composition import pages
 from bot.composition.engine import Brought, engine_of
-from bot.composition.ground import Ground, LiveConfig
-from bot.config import ANTHROPIC, Config
+from bot.composition.ground import Ground
+from bot.config import ANTHROPIC, Config, Settings
 from bot.context import tokens
 from bot.context.phrases import phrases
 from bot.coordination import Event
@@ -94,7 +94,7 @@ class App:
     def __init__(
         self, config: Config, plugins: Mapping[str, ChannelPlugin], parts: Parts | None = None
     ) -> None:
-        self._settings = LiveConfig(config)
+        self._settings = Settings(config)
         self._plugins = plugins
         self._parts = parts or Parts()
         self._clock = self._parts.clock
@@ -145,7 +145,6 @@ class App:
         )
         self._stack.push_async_callback(memory.close)
         await memory.open()
-        self._settings.tell(memory.configure)
         self.resolver = await self._read_resolver(database)
         delivery = self._delivery(backend)
         self._look_for_texts = delivery.look
@@ -260,8 +259,7 @@ class App:
     def _models(self, store: MetaStore) -> Models:
         config, remote = self._settings.now.models, self._parts.remote
         services = configured(config, store) if remote is None else {ANTHROPIC: remote}
-        agent = self._settings.now.agent
-        return Models(config, services, agent.model, agent.fallback)
+        return Models(self._settings, services)
 
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:
@@ -282,9 +280,7 @@ class App:
         )
         self._settings.now = config
         self.resolver.adopt(Policy.of(config, local_zone(config), KNOWN))
-        agent = config.agent
-        await models.configure(config.models, services, agent.model, agent.fallback)
-        self._settings.announce()
+        await models.adopt(services)
         self._backend.adopt(config)
         self._spawn(models.warm_up())
         await self._running.adopt(self._plugins, before.channels, config.channels)
@@ -346,7 +342,7 @@ class App:
             memory,
             ground.database,
             clock,
-            local_zone(self._settings.now),
+            self._settings,
             lambda: backend.coordination.owns(INDEX),
         )
         first, pause = selftest.FIRST_SECONDS, selftest.LOOK_SECONDS

@@ -146,7 +146,8 @@ def make_config(
 
 def settings_of(**sections: Any) -> Settings:
     """The settings of a configuration with these tables."""
-    return Settings(Config.model_validate(sections))
+    agent = {"timezone": "UTC", **sections.pop("agent", {})}
+    return Settings(Config.model_validate({"agent": agent, **sections}))
 
 
 def rendered(messages: Sequence[Message]) -> str:

@@ -221,7 +221,7 @@ async def engine_of(
     transcriber, listener = _transcriber(ground), None
     if transcriber is not None:
         listener = Listener(transcriber, config.speech.model, committer, clock)
-    recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
+    recaller = Recaller(ground.settings, memory.files, database, memory.searcher, memory.uses)
     requests = Requests(
         toolbox=toolbox,
         prefixes=prefixes,
@@ -296,9 +296,6 @@ async def engine_of(
         clock=clock,
         choices=choices,
         reach=pusher.reach,
-    )
-    ground.settings.tell(
-        recaller.configure,
     )
     return EngineParts(
         gateway=gateway,

@@ -15,7 +15,6 @@ from bot.config import Config, Settings
 from bot.coordination import Coordination, Shared
 from bot.errors import NotVisible, StorageError
 from bot.identity import routing
-from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import claims, embed, layout, markdown
 from bot.memory.claims import Claim
@@ -125,24 +124,22 @@ class Memory:
         config = settings.now
         folder = config.storage.folder / INDEX_FOLDER
         embedder = embed.make(config.memory.embedder, folder)
-        uses = Uses(config.memory.aging, database, clock)
+        uses = Uses(settings, database, clock)
         store = store_of(config, clock, shared)
-        zone = local_zone(config)
         if shared is None:
             index = MemoryIndex.in_folder(
-                config.memory,
+                settings,
                 store,
                 folder,
                 embedder,
                 clock,
                 versions=versions,
                 uses=uses,
-                zone=zone,
             )
         else:
             owns = partial(shared.coordination.owns, INDEX)
             index = MemoryIndex.shared(
-                config.memory,
+                settings,
                 store,
                 shared.database,
                 embedder,
@@ -150,15 +147,9 @@ class Memory:
                 owns=owns,
                 versions=versions,
                 uses=uses,
-                zone=zone,
             )
         notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
         return cls(store, files, notes, index, searcher or index, embedder, uses)
-
-    def configure(self, config: Config) -> None:
-        """Searches go by this from now on."""
-        self.index.configure(config.memory)
-        self.uses.configure(config.memory.aging)
 
     async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""

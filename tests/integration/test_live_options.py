@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from bot.channel import Section
-from bot.config import Config, MemoryConfig
+from bot.config import Config
 from bot.memory.index.service import MemoryIndex
 from bot.settings.fields import is_live
 from tests.fakes.brain import Brain
@@ -27,7 +27,7 @@ from tests.integration import (
     test_options,
 )
 from tests.integration.test_memory_index import note
-from tests.support import NOON, Engine, FakeClock, make_config, running
+from tests.support import NOON, Engine, FakeClock, make_config, running, settings_of
 
 __all__ = ["note"]
 
@@ -129,8 +129,9 @@ async def changed_meanwhile(folder: Path, **given: Any) -> AsyncIterator[Engine]
 async def index_changed_meanwhile(
     folder: Path, embedder: Any = None, **config: Any
 ) -> AsyncIterator[MemoryIndex]:
-    async with test_memory_index.index_of(folder, embedder) as index:
-        index.configure(MemoryConfig.model_validate({"watch": False, **config}))
+    settings = settings_of(memory={"watch": False})
+    async with test_memory_index.index_of(folder, embedder, settings=settings) as index:
+        settings.now = settings_of(memory={"watch": False, **config}).now
         yield index
 
 

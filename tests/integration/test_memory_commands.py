@@ -33,7 +33,7 @@ from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls
 from tests.fakes import brain as brains
 from tests.fakes.brain import Brain, settled
 from tests.integration.test_cli import confidant
-from tests.support import Engine, FakeClock, make_config, running, until
+from tests.support import Engine, FakeClock, make_config, running, settings_of, until
 
 ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
 TODAY = "memory/2026-11-21.md"
@@ -743,7 +743,7 @@ async def built(tmp_path: Path) -> Path:
     for words in (BEFORE, ADAS):
         ada.write_text(words)
         index = MemoryIndex.in_folder(
-            config, FolderNotes(notes), folder, HashEmbedder(), system_clock
+            settings_of(memory=config), FolderNotes(notes), folder, HashEmbedder(), system_clock
         )
         await index.sync("test")
         await index.close()

@@ -66,7 +66,7 @@ from scripts.docs import documents, reference_markdown, reference_toml
 from tests.fakes.config_channels import CHANNELS, load
 from tests.fakes.text_store import TextStoreInMemory
 from tests.ignoring import options
-from tests.support import PATIENCE
+from tests.support import PATIENCE, settings_of
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
 OWN = {
@@ -219,8 +219,8 @@ def test_a_service_is_asked_in_the_way_it_is_configured():
 
 
 def test_a_window_is_the_configured_one():
-    config = ModelsConfig.model_validate({"anthropic": {"api_key": "k", "window": 50_000}})
-    assert Models(config, {}, "m").configured_window("anthropic/m") == 50_000
+    settings = settings_of(models={"anthropic": {"api_key": "k", "window": 50_000}})
+    assert Models(settings, {}).configured_window("anthropic/m") == 50_000
 
 
 def test_a_server_for_vectors_is_asked_for_the_configured_model():
