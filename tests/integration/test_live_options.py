@@ -5,7 +5,9 @@ Here its engine starts without what the test configures, and is given that once 
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,10 +16,13 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from bot.app import App, Parts
 from bot.channel import Section
 from bot.config import Config
 from bot.memory.index.service import MemoryIndex
+from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import is_live
+from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain
 from tests.integration import (
     test_context_engine,
@@ -32,6 +37,7 @@ from tests.support import NOON, Engine, FakeClock, make_config, running, setting
 __all__ = ["note"]
 
 MODULES = (test_context_engine, test_engine, test_memory_commands, test_options)
+PARTLY_LIVE = ("session", "context", "memory")
 # By option: the test, and what it is given beside fixtures.
 SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
     "agent.turn_timeout": (test_options.test_a_turn_that_takes_longer_than_configured_is_ended, {}),
@@ -194,3 +200,28 @@ async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name
             assert "2026-11-21" not in await read("/usage")
             assert "2026-11-21" not in await read("/overview")
             assert '"name":"Heron"' in await read("/manifest.webmanifest")
+
+
+async def test_nothing_keeps_options_that_others_took_the_place_of(tmp_path):
+    """A service that keeps a part of the configuration would go on by what it said at the start."""
+    config, plugins = make_config(tmp_path)
+    channel = InMemoryChannel()
+    parts = Parts(
+        clock=FakeClock(), remote=ScriptedModel(), channels={"memory": channel}, dashboard=False
+    )
+    async with App(config, plugins, parts) as app:
+        engine = Engine(app, channel, ScriptedModel(), FakeClock(), tmp_path)
+        await engine.ask("hello")
+        tables = {name: getattr(config, name) for name in ("agent", "limits", *PARTLY_LIVE)}
+        before = {name: weakref.ref(table) for name, table in tables.items()}
+        (page,) = (each for each in gc.get_objects() if is_of(each, config))
+        page.found = page.config = config = await app.adopt(make_config(tmp_path)[0])
+        del tables
+        await engine.ask("hello again")
+        gc.collect()
+        assert [name for name, table in before.items() if table() is not None] == []
+
+
+def is_of(each: object, config: Config) -> bool:
+    """True for what the page knows of a configuration: it is told of each by itself."""
+    return isinstance(each, ChangeableSettings) and each.config is config
