@@ -160,10 +160,7 @@ async def engine_of(
     stack.push_async_callback(upkeep.stop)
     sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
     notices = NoticeSweep(
-        sessions=active,
-        database=database,
-        committer=committer,
-        channels=channels,
+        sessions=active, database=database, committer=committer, channels=channels
     )
     nights = Nights(
         memory=memory,
@@ -175,17 +172,10 @@ async def engine_of(
         model=NightModel(active, committer, clock),
     )
     context = ContextCommands(
-        committer=committer,
-        upkeep=upkeep,
-        prefixes=prefixes,
-        toolbox=toolbox,
-        channels=channels,
+        committer=committer, upkeep=upkeep, prefixes=prefixes, toolbox=toolbox, channels=channels
     )
     info = InfoCommands(
-        models=ground.models,
-        context=context,
-        resolver=resolver,
-        connections=ground.connections.all,
+        models=ground.models, context=context, resolver=resolver, connections=ground.connections.all
     )
     choices = ModelChoices(ground.models, resolver, database)
     lookup = Lookup(memory, database, ground.settings)
@@ -268,11 +258,7 @@ async def engine_of(
         is_alone=not coordination.is_shared,
     )
     admission = Admission(
-        resolver=resolver,
-        database=database,
-        committer=committer,
-        clock=clock,
-        metrics=metrics,
+        resolver=resolver, database=database, committer=committer, clock=clock, metrics=metrics
     )
     lanes = Lanes(
         settings=ground.settings,

@@ -40,11 +40,7 @@ class UsagePages:
     """
 
     def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        allowance: Allowance,
-        visits: Visits,
+        self, database: Database, clock: Clock, allowance: Allowance, visits: Visits
     ) -> None:
         self._database = database
         self._clock = clock

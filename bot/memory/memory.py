@@ -40,10 +40,7 @@ MAX_SPOTS = 200  # places of one answer
 
 # What the page, the terminal and the command line may see.
 OWNER_VIEW = MemoryView(
-    MAIN_SPACE,
-    (),
-    private=True,
-    people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS)),
+    MAIN_SPACE, (), private=True, people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS))
 )
 
 # What the owner writes for everyone in the page; no conversation has this view.
@@ -128,13 +125,7 @@ class Memory:
         store = store_of(config, clock, shared)
         if shared is None:
             index = MemoryIndex.in_folder(
-                settings,
-                store,
-                folder,
-                embedder,
-                clock,
-                versions=versions,
-                uses=uses,
+                settings, store, folder, embedder, clock, versions=versions, uses=uses
             )
         else:
             owns = partial(shared.coordination.owns, INDEX)
@@ -272,9 +263,7 @@ class Memory:
             return Cleared(files=removed, is_indexed=True)
         await self.index.sync("forget")
         return Cleared(
-            files=removed,
-            chunks=forgotten.chunks + forgotten.documents,
-            cached=forgotten.cached,
+            files=removed, chunks=forgotten.chunks + forgotten.documents, cached=forgotten.cached
         )
 
     async def let_go(

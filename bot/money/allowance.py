@@ -32,11 +32,7 @@ class Allowance:
     """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
 
     def __init__(
-        self,
-        database: Database,
-        resolver: ConversationResolver,
-        prices: Prices,
-        clock: Clock,
+        self, database: Database, resolver: ConversationResolver, prices: Prices, clock: Clock
     ) -> None:
         self._database = database
         self._resolver = resolver
