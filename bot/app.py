@@ -94,7 +94,7 @@ class App:
     def __init__(
         self, config: Config, plugins: Mapping[str, ChannelPlugin], parts: Parts | None = None
     ) -> None:
-        self._settings = Settings(config)
+        self.settings = Settings(config)
         self._plugins = plugins
         self._parts = parts or Parts()
         self._clock = self._parts.clock
@@ -124,7 +124,7 @@ class App:
 
     async def _open(self) -> tuple[Ground, ServedSettings]:
         """What everything is made on, and what of the configuration may be changed meanwhile."""
-        backend = await open_backend(self._settings.now, self._parts.clock, self._stack)
+        backend = await open_backend(self.settings.now, self._parts.clock, self._stack)
         self._backend = backend
         database, clock = backend.database, backend.clock
         changes = await self._served(backend)
@@ -136,7 +136,7 @@ class App:
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
         memory = self.memory = Memory.of(
-            self._settings,
+            self.settings,
             clock,
             self._parts.searcher,
             backend.shared,
@@ -151,7 +151,7 @@ class App:
         backend.coordination.on("books", partial(self._read_books, database))
         backend.coordination.on("outbox", lambda _event: delivery.look())
         opened = Ground(
-            settings=self._settings,
+            settings=self.settings,
             plugins=self._plugins,
             backend=backend,
             models=models,
@@ -187,7 +187,7 @@ class App:
             connections=ground.connections.all,
             clock=ground.clock,
         )
-        language = self._settings.now.agent.language
+        language = self.settings.now.agent.language
         await database.write(lambda tx: recovery.tell(tx, language, ground.clock()))
         await delivery.look()
         if self._parts.dashboard:
@@ -218,7 +218,7 @@ class App:
 
     def _delivery(self, backend: Backend) -> Delivery:
         """What sends texts."""
-        database, speech = backend.database, self._settings.now.speech
+        database, speech = backend.database, self.settings.now.speech
 
         async def moved(address: Address, chat: str) -> None:
             await chat_moved(database, self.resolver, self._clock(), address, chat)
@@ -237,7 +237,7 @@ class App:
         """The configuration, and what people chose before the program was started."""
         now = self._clock()
         await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
-        config = self._settings.now
+        config = self.settings.now
         policy = Policy.of(config, local_zone(config), KNOWN)
         return ConversationResolver(policy, await database.read(read_books))
 
@@ -247,38 +247,38 @@ class App:
 
     async def _limits(self, models: Models) -> LimitsResolver:
         """How much models take at once, with what was learned before."""
-        tokenizer = self._settings.now.context.tokenizer
+        tokenizer = self.settings.now.context.tokenizer
         counter = await asyncio.to_thread(tokens.counter, tokenizer)
         if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
             log.warning("tokens.no_ranks", counts=counter.name)
-        limits = LimitsResolver(self._settings, models, self._kept, counter)
+        limits = LimitsResolver(self.settings, models, self._kept, counter)
         await limits.load()
         self._stack.push_async_callback(limits.save)
         return limits
 
     def _models(self, store: MetaStore) -> Models:
-        config, remote = self._settings.now.models, self._parts.remote
+        config, remote = self.settings.now.models, self._parts.remote
         services = configured(config, store) if remote is None else {ANTHROPIC: remote}
-        return Models(self._settings, services)
+        return Models(self.settings, services)
 
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:
             return self._parts.channels
-        return channels.made(self._plugins, self._settings.now.channels)
+        return channels.made(self._plugins, self.settings.now.channels)
 
-    async def adopt(self, found: Config) -> Config:
+    async def adopt(self, found: Config) -> None:
         """Let another configuration count, as far as that may change while the program runs.
 
-        What counts then; one at a time.
+        One at a time. Services read it where they use it; these are all that act on a change.
         """
-        before, remote, models = self._settings.now, self._parts.remote, self.models
+        before, remote, models = self.settings.now, self._parts.remote, self.models
         config = adopted(before, found)
         services = (
             configured(config.models, self._kept, before.models, models.services)
             if remote is None
             else {ANTHROPIC: remote}
         )
-        self._settings.now = config
+        self.settings.now = config
         self.resolver.adopt(Policy.of(config, local_zone(config), KNOWN))
         await models.adopt(services)
         self._backend.adopt(config)
@@ -289,17 +289,15 @@ class App:
             self.server.renew(config.dashboard.token)
             await self._end_owners_logins()
             await self._running.reopen_pages()  # whoever looks has to show the new one
-        return config
 
     async def _served(self, backend: Backend) -> ServedSettings:
         """What may be changed while the program runs, with what was changed on any node before."""
-        before = self._settings.now
-        changeable = ChangeableSettings(before, self._parts.loaded, backend.clock)
+        changeable = ChangeableSettings(self.settings, self._parts.loaded, backend.clock)
         database = backend.database if backend.coordination.is_shared else None
         found = ServedSettings(changeable, self._plugins, self.adopt, database)
         if (said := await found.begin()) is not None:
-            self._settings.now = changeable.config = adopted(before, said)
-            backend.adopt(self._settings.now)
+            self.settings.now = adopted(self.settings.now, said)
+            backend.adopt(self.settings.now)
         backend.coordination.on("settings", lambda _event: found.hear())
         return found
 
@@ -313,7 +311,7 @@ class App:
     def _note_address(self, address: Listening) -> None:
         """Let commands know where the page is, whatever port it got."""
         try:
-            self._stack.enter_context(files.serving(self._settings.now.storage.folder, address.url))
+            self._stack.enter_context(files.serving(self.settings.now.storage.folder, address.url))
         except OSError as error:
             log.warning("page.address_not_noted", error=type(error).__name__)
 
@@ -325,7 +323,7 @@ class App:
         for work in backend.housework:
             self._spawn(work())
         self._spawn(housekeeping.watch_loop(self.metrics))
-        feed = TranscriptFeed(ground.database, memory.index, self._settings, clock)
+        feed = TranscriptFeed(ground.database, memory.index, self.settings, clock)
         self._spawn(memory.keep(feed, backend.coordination))
         self._spawn(memory.keep_uses())
         self.reminders.start()
@@ -335,14 +333,14 @@ class App:
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         self._scheduler.every("unsaved", UNSAVED_SECONDS, self.upkeep.look, first=FIRST_UNSAVED)
-        self._spawn(_clear_stage(self._settings.now.storage.folder))
-        if self._settings.now.backup.folder is not None:
+        self._spawn(_clear_stage(self.settings.now.storage.folder))
+        if self.settings.now.backup.folder is not None:
             self._keep_backups(ground)
         asks = SelfTest(
             memory,
             ground.database,
             clock,
-            self._settings,
+            self.settings,
             lambda: backend.coordination.owns(INDEX),
         )
         first, pause = selftest.FIRST_SECONDS, selftest.LOOK_SECONDS
@@ -362,7 +360,7 @@ class App:
 
         loaded = self._parts.loaded
         backups = schedule.Backups(
-            self._settings.now,
+            self.settings.now,
             ground.database,
             ground.backend.coordination,
             ground.clock,

@@ -41,10 +41,10 @@ class AsWritten:
 
 @dataclass(frozen=True, slots=True)
 class LiveMark:
-    """Marks an option that counts at once when it is changed; on a table, all options of it.
+    """Marks an option that takes effect as soon as it changes; on a table, all its options.
 
-    All others wait for the next start. One that is shared counts on all nodes of a database;
-    services, channels and the page have addresses and secrets, of which each node has its own.
+    Others take effect at the next start. A shared one changes on all nodes of a database. Services,
+    channels and the page's token are not shared: each node has its own addresses and secrets.
     """
 
     is_shared: bool = True
@@ -987,10 +987,10 @@ class Config(Section):
 
 @dataclass(slots=True)
 class Settings:
-    """The configuration in effect: services keep this, and read `now` where they use it.
+    """The configuration in effect: services keep this object and read `now` where they use it.
 
-    Another configuration takes its place while the program runs. What must not change midway reads
-    it once, or goes by that of its conversation (`Conversation.config`).
+    `now` is replaced while the program runs. Work that must not see a change midway reads it once,
+    or uses the configuration of its conversation (`Conversation.config`).
     """
 
     now: Config

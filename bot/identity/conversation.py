@@ -67,7 +67,7 @@ class Conversation:
 
     @property
     def config(self) -> Config:
-        """The configuration that it goes by."""
+        """The configuration it was resolved by."""
         return self.snapshot.policy.config
 
     @property

@@ -17,7 +17,7 @@ import structlog
 from pydantic import BaseModel
 
 from bot.clock import Clock, system_clock
-from bot.config import OFFLINE, Config
+from bot.config import OFFLINE, Config, Settings
 from bot.errors import ConfigError
 from bot.settings import dotenv
 from bot.settings.fields import Key, env_name, mark_of, shape_at
@@ -50,10 +50,12 @@ class ChangeableSettings:
     Each method reads or writes small files: call it in a thread.
     """
 
-    def __init__(self, config: Config, loaded: Loaded | None, clock: Clock = system_clock) -> None:
-        """`config` counts; `loaded` is None in a program that was not started from files."""
-        self.config = config
-        self.found = loaded.config if loaded is not None else config  # as the files have it now
+    def __init__(
+        self, settings: Settings, loaded: Loaded | None, clock: Clock = system_clock
+    ) -> None:
+        """`loaded` is None in a program that was not started from files."""
+        self.settings = settings
+        self.found = settings.now if loaded is None else loaded.config  # as the files have it now
         self.origins: Mapping[Key, str] = loaded.origins if loaded is not None else {}
         self._sources: Sources | None = loaded.sources if loaded is not None else None
         self.path: Path | None = loaded.kept if loaded is not None else None
@@ -233,7 +235,7 @@ class ChangeableSettings:
         return self._places.get(name, ())
 
     def _step(self, key: Key, before: str | None, after: str | None) -> Step:
-        shape = shape_at(type(self.config), key)
+        shape = shape_at(type(self.settings.now), key)
         is_secret = shape is not None and shape.kind == "secret"
         place = tuple(map(str, key))
         if key in FORGOTTEN:
@@ -251,7 +253,7 @@ class ChangeableSettings:
 
 
 def adopted(running: Table, found: Table) -> Table:
-    """The running configuration, with those of another one's options that count at once."""
+    """The running configuration with another one's options, as far as they take effect at once."""
     update: dict[str, Any] = {}
     for name, field in type(running).model_fields.items():
         mine, theirs = getattr(running, name), getattr(found, name)

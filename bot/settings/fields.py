@@ -105,12 +105,12 @@ def shape_at(model: type[BaseModel], key: Key) -> Shape | None:
 
 
 def mark_of(field: FieldInfo) -> LiveMark | None:
-    """Says that an option counts at once; None when it waits for the next start."""
+    """The mark of an option that takes effect at once; None for any other."""
     return next((each for each in field.metadata if isinstance(each, LiveMark)), None)
 
 
 def mark_at(key: Key) -> LiveMark | None:
-    """The mark of an option, or of the table that it is in."""
+    """The mark of an option, or of a table around it; None when it waits for the next start."""
     model: type[BaseModel] | None = Config
     for name in key:
         field = model.model_fields.get(str(name)) if model is not None else None
@@ -123,12 +123,12 @@ def mark_at(key: Key) -> LiveMark | None:
 
 
 def is_live(key: Key) -> bool:
-    """True when an option counts at once."""
+    """True for an option that takes effect at once."""
     return mark_at(key) is not None
 
 
 def is_shared(key: Key) -> bool:
-    """True when an option that is changed on one of many nodes counts on all of them."""
+    """True for an option that takes effect on all nodes when it is changed on one."""
     mark = mark_at(key)
     return mark is not None and mark.is_shared
 

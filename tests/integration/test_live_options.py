@@ -18,7 +18,7 @@ import pytest
 
 from bot.app import App, Parts
 from bot.channel import Section
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.memory.index.service import MemoryIndex
 from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import is_live
@@ -168,7 +168,8 @@ async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_
 async def test_what_waits_for_a_start_stays_as_it_was(tmp_path):
     async with running(tmp_path) as engine:
         config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
-        counts = await engine.app.adopt(config)
+        await engine.app.adopt(config)
+        counts = engine.app.settings.now
         assert (counts.memory.text_weight, counts.session.max_turns) == (0.5, 64)
         assert isinstance(counts.memory, Section)
 
@@ -214,14 +215,15 @@ async def test_nothing_keeps_options_that_others_took_the_place_of(tmp_path):
         await engine.ask("hello")
         tables = {name: getattr(config, name) for name in ("agent", "limits", *PARTLY_LIVE)}
         before = {name: weakref.ref(table) for name, table in tables.items()}
-        (page,) = (each for each in gc.get_objects() if is_of(each, config))
-        page.found = page.config = config = await app.adopt(make_config(tmp_path)[0])
+        (page,) = (each for each in gc.get_objects() if is_of(each, app.settings))
+        await app.adopt(make_config(tmp_path)[0])
+        page.found = config = app.settings.now
         del tables
         await engine.ask("hello again")
         gc.collect()
         assert [name for name, table in before.items() if table() is not None] == []
 
 
-def is_of(each: object, config: Config) -> bool:
-    """True for what the page knows of a configuration: it is told of each by itself."""
-    return isinstance(each, ChangeableSettings) and each.config is config
+def is_of(each: object, settings: Settings) -> bool:
+    """True for what the page knows of the files; it is told by itself when they are read again."""
+    return isinstance(each, ChangeableSettings) and each.settings is settings
