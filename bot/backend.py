@@ -67,7 +67,7 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
 
 
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
-    folder = config.storage.folder
+    storage, folder = config.storage, config.storage.folder
     stack.enter_context(DataDirLock(folder))
     await asyncio.to_thread(clear_unbegun_restore, folder, config.workspace)
     database = await open_database(folder, clock)
@@ -84,7 +84,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
         (
             lambda: housekeeping.mend_modes(folder),
             lambda: housekeeping.repair_mirror(mirror),
-            lambda: housekeeping.keep_copies(config.storage, database, clock),
+            lambda: housekeeping.keep_copies(storage, database, clock),
             coordination.run,
         ),
     )

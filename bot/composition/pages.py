@@ -64,14 +64,14 @@ def server_of(
     read_books: Callable[[], Awaitable[None]],
 ) -> DashboardServer:
     """Make the server with every page; `read_books` has what people chose read again."""
-    config, clock, database = ground.settings.now, ground.clock, ground.database
+    clock, database, backups = ground.clock, ground.database, ground.settings.now.backup
     memory, metrics, standing = ground.memory, ground.metrics, ground.backend.standing
     if standing is not None:
         housekeeping.count_nodes(metrics, standing)
 
     async def readiness() -> Readiness:
         return await housekeeping.readiness(
-            *(database, ground.connections, memory, clock, standing), backups=config.backup
+            *(database, ground.connections, memory, clock, standing), backups=backups
         )
 
     visits, passwords = Visits(ground.resolver), Passwords()
@@ -81,7 +81,7 @@ def server_of(
     ground.backend.coordination.on("books", browsers.heard)
     ground.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     server = DashboardServer(
-        config.dashboard,
+        ground.settings.now.dashboard,
         readiness=readiness,
         registry=metrics.registry,
         name=lambda: ground.settings.now.agent.name,

@@ -89,8 +89,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     ) -> MemoryIndex:
         """An index in a file of its own; deleting it costs a rebuild and nothing else.
 
-        Here and below `versions` keeps what notes said that somebody else has changed, `uses` tells
-        what has faded.
+        Here and below `versions` keeps what notes said before somebody else changed them, and
+        `uses` tells what has faded.
         """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
