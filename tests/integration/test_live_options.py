@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,9 +17,8 @@ import pytest
 
 from bot.app import App, Parts
 from bot.channel import Section
-from bot.config import Config, Settings
+from bot.config import Config
 from bot.memory.index.service import MemoryIndex
-from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import is_live
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain
@@ -37,7 +35,6 @@ from tests.support import NOON, Engine, FakeClock, make_config, running, setting
 __all__ = ["note"]
 
 MODULES = (test_context_engine, test_engine, test_memory_commands, test_options)
-PARTLY_LIVE = ("session", "context", "memory")
 # By option: the test, and what it is given beside fixtures.
 SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
     "agent.turn_timeout": (test_options.test_a_turn_that_takes_longer_than_configured_is_ended, {}),
@@ -203,27 +200,24 @@ async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name
             assert '"name":"Heron"' in await read("/manifest.webmanifest")
 
 
-async def test_nothing_keeps_options_that_others_took_the_place_of(tmp_path):
-    """A service that keeps a part of the configuration would go on by what it said at the start."""
-    config, plugins = make_config(tmp_path)
-    channel = InMemoryChannel()
-    parts = Parts(
-        clock=FakeClock(), remote=ScriptedModel(), channels={"memory": channel}, dashboard=False
-    )
+async def test_no_service_keeps_options_that_others_took_the_place_of(tmp_path):
+    """One that did would go on by what they were at the start."""
+    config, plugins = make_config(tmp_path, dashboard={"port": 0})
+    channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
+    parts = Parts(clock=clock, remote=model, channels={"memory": channel})
     async with App(config, plugins, parts) as app:
-        engine = Engine(app, channel, ScriptedModel(), FakeClock(), tmp_path)
+        engine = Engine(app, channel, model, clock, tmp_path)
         await engine.ask("hello")
-        tables = {name: getattr(config, name) for name in ("agent", "limits", *PARTLY_LIVE)}
-        before = {name: weakref.ref(table) for name, table in tables.items()}
-        (page,) = (each for each in gc.get_objects() if is_of(each, app.settings))
-        await app.adopt(make_config(tmp_path)[0])
-        page.found = config = app.settings.now
-        del tables
-        await engine.ask("hello again")
-        gc.collect()
-        assert [name for name, table in before.items() if table() is not None] == []
+        await app.adopt(make_config(tmp_path, dashboard={"port": 0})[0])
+        # A snapshot stays as it is for as long as work goes by it, and the page knows the files.
+        assert holders(config) <= {"coroutine", "Policy", "ChangeableSettings"}
+        live = (config.agent, config.limits, config.session, config.context, config.memory)
+        for each in live:
+            found = holders(each, vars(config), live)
+            assert found <= {"coroutine", "AccountSettings"}, type(each)
 
 
-def is_of(each: object, settings: Settings) -> bool:
-    """True for what the page knows of the files; it is told by itself when they are read again."""
-    return isinstance(each, ChangeableSettings) and each.settings is settings
+def holders(table: Section, *but: object) -> set[str]:
+    """The types of what holds a table."""
+    found = [each for each in gc.get_referrers(table) if not any(each is known for known in but)]
+    return {type(each).__name__ for each in found} - {"frame", "list"}
