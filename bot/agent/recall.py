@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby
+from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
 
@@ -83,8 +85,7 @@ def ranked(*lists: Sequence[Find]) -> list[Find]:
         for place, find in enumerate(found):
             key = find.id or f"{find.quote.where[0]}\n{find.words}"
             worth[key] = worth.get(key, 0.0) + 1 / (EARLY + place)
-            known = finds.get(key, find)
-            finds[key] = replace(find, hit=find.hit or known.hit)
+            finds[key] = find
     for key, find in finds.items():
         if find.id and sentences.only_asks(find.words):
             worth[key] *= ASKED
@@ -377,11 +378,13 @@ class Recaller:
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
+        own = {entry.id for entry in said if entry.role == "assistant"}
         aging = await self._uses.aging(view.spaces, today)
         pieces: list[Find] = []
         for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
             plain = markdown.readable(_unfaded(hit, text, aging)).strip()
-            quoted = replace(quote(hit, turn.now.tzinfo or UTC, "found"), text=plain)
+            where = quote(hit, turn.now.tzinfo or UTC, "found", by_bot=hit.path in own)
+            quoted = replace(where, text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
@@ -502,40 +505,56 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             score = BY_WORDS * own.words + BY_MEANING * own.meaning if own is not None else 0.0
             score += 0.0 if hit is None else hit.score / best
             lines.append((score, at, number, line))
-    chosen: dict[int, dict[int, str]] = {}
+    chosen: list[tuple[int, int, str]] = []
     left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    told: set[int] = set()
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
         cost = tokens.weight(finds[at].dated(line)) + len("> \n")
-        if at not in chosen:
+        if at not in told:
             cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
             left -= cost
-            chosen.setdefault(at, {})[number] = line
-    if not chosen:
-        return None if found.is_whole else _note(f"{PARTIAL}\n", ())
-    some = [
-        replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
-        for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
-    ]
-    return _note(head, newest_first(some))
+            told.add(at)
+            chosen.append((at, number, line))
+    while chosen:
+        some = [
+            _saying(finds[at], (line for _, _, line in of))
+            for at, of in groupby(sorted(chosen), key=itemgetter(0))
+        ]
+        note = _note(head, newest_first(some))
+        if tokens.weight(note.text) <= room:  # where one stands may be told more than once
+            return note
+        chosen.pop()
+    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
 
 
 def newest_first(finds: Sequence[Find]) -> list[Find]:
-    """What was found, with dates: of what contradicts the newest comes first, in a note as well.
+    """What was found, with dates: of what contradicts the newest comes first.
 
-    What has no date stays where it is.
+    A note whose entries are older and newer than another is quoted in parts. What has no date stays
+    where it is.
     """
-    dated: list[tuple[str, Find]] = []
-    for find in finds:
-        entries: list[tuple[str, list[str]]] = [("", [])]  # what stands above the first one
+    pieces: list[tuple[str, tuple[int, list[str]]]] = []
+    for at, find in enumerate(finds):
+        above: list[str] = []
+        entries: list[tuple[str, list[str]]] = []
         for line in find.quote.text.split("\n"):
             if line.strip() in find.since:
                 entries.append((find.since[line.strip()][0], []))
-            entries[-1][1].append(find.dated(line))
-        text = "\n".join(line for lines in _by_date(entries) for line in lines)
-        newest = max(when for when, _ in entries) or find.date
-        dated.append((newest, replace(find, quote=replace(find.quote, text=text))))
-    return _by_date(dated)
+            (entries[-1][1] if entries else above).append(find.dated(line))
+        ordered = _by_date([(entry[0], entry) for entry in entries])
+        when, lines = ordered[0] if ordered else (find.date, [])
+        pieces.append((when, (at, above + lines)))
+        pieces += [(when, (at, lines)) for when, lines in ordered[1:]]
+    return [
+        _saying(finds[at], (line for _, lines in of for line in lines))
+        for at, of in groupby(_by_date(pieces), key=itemgetter(0))
+    ]
+
+
+def _saying(find: Find, lines: Iterable[str]) -> Find:
+    """A find that is quoted with these of its lines."""
+    return replace(find, quote=replace(find.quote, text="\n".join(lines)))
 
 
 def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:

@@ -148,10 +148,11 @@ class _Sentence:
         """What it asks to be reminded of, and when; None when it asks for no reminder."""
         if self._kind == "remind":
             return self._rest.strip(_AROUND)
-        said = self.text[phrases().opened(self._small) :]
-        if end := time_phrases.beginning(said):  # "tomorrow at 9, please remind me to …"
+        if phrases().remind.search(self._small):  # "tomorrow at 9, please remind me to …"
+            said = self.text[phrases().opened(self._small) :]
+            end = time_phrases.beginning(said)
             then = said[end:].lstrip(_AROUND)
-            kind, rest = _head(then, folded(then))
+            kind, rest = _head(then, folded(then)) if end else (None, "")
             if kind == "remind":
                 return f"{said[:end]} {rest}".strip(_AROUND)
         return self.text.strip(_AROUND) if self._reminds else None

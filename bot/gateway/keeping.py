@@ -148,17 +148,24 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
 
     What one of them points back to is what the person stated in the message before it.
     """
-    people = [message for message in memory.seen[: -count or None] if message.begins_turn]
-    before = people[-1].own_text if people else ""
+    before: str | None = None
     seen: set[str] = set()
     for message in asked:
         for wish in message.wishes:
-            words = wishes.stated(before) if wish.lacks == "before" else wish.words
+            words = wish.words
+            if wish.lacks == "before":
+                words = wishes.stated(_previous(memory, count) if before is None else before)
             lacks = "" if words else wish.lacks
             if (words or lacks) not in seen:
                 seen.add(words or lacks)
                 yield message.said_at, Wish(words, lacks)
         before = message.text
+
+
+def _previous(memory: TurnMemory, count: int) -> str:
+    """What the person wrote before the newest `count` messages."""
+    seen = reversed(memory.seen[: -count or None])
+    return next((message.own_text for message in seen if message.begins_turn), "")
 
 
 def _unkept(wanted: Sequence[tuple[int, Wish]], result: TurnResult) -> list[tuple[int, Wish]]:
