@@ -14,7 +14,6 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
-from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
 
@@ -519,7 +518,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
     while chosen:
         some = [
             _saying(finds[at], (line for _, _, line in of))
-            for at, of in groupby(sorted(chosen), key=itemgetter(0))
+            for at, of in groupby(sorted(chosen), key=lambda line: line[0])
         ]
         note = _note(head, newest_first(some))
         if tokens.weight(note.text) <= room:  # where one stands may be told more than once
@@ -548,7 +547,7 @@ def newest_first(finds: Sequence[Find]) -> list[Find]:
         pieces += [(when, (at, lines)) for when, lines in ordered[1:]]
     return [
         _saying(finds[at], (line for _, lines in of for line in lines))
-        for at, of in groupby(_by_date(pieces), key=itemgetter(0))
+        for at, of in groupby(_by_date(pieces), key=lambda piece: piece[0])
     ]
 
 

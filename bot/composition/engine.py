@@ -19,12 +19,13 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
-from bot.commands.commander import Commander, handlers
+from bot.commands.commander import Commander
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import InfoCommands, UsageCommands
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands
+from bot.commands.menu import Services, handlers, menu
 from bot.commands.night import NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.commands.tools import ApprovalCommands, ToolCommands
@@ -175,12 +176,16 @@ async def engine_of(
         committer=committer, upkeep=upkeep, prefixes=prefixes, toolbox=toolbox, channels=channels
     )
     info = InfoCommands(
-        models=ground.models, context=context, resolver=resolver, connections=ground.connections.all
+        models=ground.models,
+        context=context,
+        resolver=resolver,
+        connections=ground.connections.all,
+        menu=menu,
     )
     choices = ModelChoices(ground.models, resolver, database)
     lookup = Lookup(memory, database, ground.settings)
     forgetter = await _forgetter(ground)
-    known = handlers(
+    services = Services(
         conversation=ConversationCommands(
             stops, ground.models, choices, NightCommands(nights.keeper)
         ),
@@ -197,7 +202,7 @@ async def engine_of(
         web=WebCommands(ground.settings, page_port),
     )
     commander = Commander(
-        handlers=known,
+        handlers=handlers(services),
         committer=committer,
         upkeep=upkeep,
         stops=stops,
