@@ -89,7 +89,7 @@ class Events:
         """The message in an event, or None after counting why there is none."""
         if kind == interactions.EVENT:
             interaction = interaction_of(data, self.public)
-            found = interactions.normalise(data, self._supervisor.account, self.me)
+            found = interactions.normalise(data, self._supervisor.account, self.me, self.public)
             if interaction is None or found is None:
                 self.leave_out("interaction")
             elif self._pending.repeated(interaction):

@@ -90,9 +90,11 @@ def pressable(command: str) -> bool:
     return command.startswith("/") and len(command) <= MAX_COMMAND and command.isprintable()
 
 
-def normalise(data: object, account: str, me: Identity) -> Inbound | None:
+def normalise(
+    data: object, account: str, me: Identity, public: Collection[str] = ()
+) -> Inbound | None:
     """What a person chose or pressed, as if they had typed it; None when it makes no sense."""
-    event, interaction = mapping(data), interaction_of(data)
+    event, interaction = mapping(data), interaction_of(data, public)
     if interaction is None:
         return None
     user, sender = _user(event), interaction.person

@@ -159,6 +159,7 @@ _ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
+_WORD = re.compile(r"\w+")
 
 T = TypeVar("T")
 
@@ -450,10 +451,11 @@ def is_near(hits: Sequence[Hit], words: str) -> bool:
         return False
     asks = any(mark in words for mark in _ASKS)
     names = {name.casefold() for name in _NAME.findall(words)}
+    told = {word for hit in hits for word in _WORD.findall(hit.snippet.casefold())} if names else ()
     near = (
         OF_ASKING * asks
         + OF_ASKING_OF_ONESELF * (asks and is_first_person(words))
-        + OF_NAME * any(name in hit.snippet.casefold() for name in names for hit in hits)
+        + OF_NAME * any(name in told for name in names)
     )
     meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
     if not meant:

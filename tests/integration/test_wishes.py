@@ -293,6 +293,7 @@ async def test_a_message_of_60_kb_keeps_its_first_sentence_and_takes_no_time(tmp
             "记住，" * 20_000,
             "please " * 8_000,
             "[{(" * 20_000,
+            "“" * 4_000,
         ):
             wishes.read(text)
             wishes.stated(text)

@@ -20,6 +20,7 @@ from bot.context.wishes import Wish
         ("Do I like tea? Remember that.", [Wish("", "before")]),
         ("Remember the following:\n- tea\n- milk\nClear?", [Wish("tea\nmilk")]),
         ("remember “a long word of somebody else”", [Wish("", "quoted")]),
+        ("remember “a long word that is never closed", [Wish("", "quoted")]),
         (f"remember {'word ' * 2_000}", [Wish("", "long")]),
         ("remember tea. remember rice. " * 9, [Wish("tea"), Wish("rice")] * 2 + [Wish("tea")]),
         ("My locker is 12 please remember that", [Wish("My locker is 12")]),
