@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench import quiet
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed, ranking
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
@@ -172,7 +172,11 @@ async def measure(folder: Path) -> dict[float, list[tuple[Question, bool]]]:
     embedder = embed.make(config.embedder, folder / "index")
     asked = write_notes(folder / "workspace")
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+        Settings(Config(memory=config)),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        system_clock,
     )
     rounds: dict[float, list[tuple[Question, bool]]] = {}
     used = ranking.MEANT

@@ -21,7 +21,7 @@ import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
-from bot.config import Config, MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
@@ -213,21 +213,21 @@ class Recaller:
 
     def __init__(
         self,
-        config: MemoryConfig,
+        settings: Settings,
         files: SpaceFiles,
         database: Database,
         searcher: Searcher,
         uses: Uses,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._uses = uses
         self._files = files
         self._database = database
         self._searcher = searcher
 
-    def configure(self, config: Config) -> None:
-        """This counts for messages that come from now on."""
-        self._config = config.memory
+    @property
+    def _config(self) -> MemoryConfig:
+        return self._settings.now.memory
 
     async def recall(
         self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
