@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 
-EXAMPLES = rounds(100, few=50)
+EXAMPLES = rounds(100, few=25)
 settings.register_profile(
     "ci", derandomize=True, print_blob=True, deadline=None, max_examples=EXAMPLES
 )

@@ -531,7 +531,6 @@ def test_no_length_leads_out_of_the_line() -> None:
     assert re.findall(r"<mspace[^>]*>", shown) == ["<mspace>", "<mspace>", '<mspace width="2em">']
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(FORMULA_PIECES, max_size=30).map("".join))
 def test_nothing_of_a_formula_off_the_list_comes_through(text: str) -> None:
     shown = drawn(text)
