@@ -91,6 +91,15 @@ def postgres_template(postgres_admin_url: str) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture(scope="session")
+def aimock_url() -> Iterator[str]:
+    """Where aimock answers, the same one for all tests."""
+    from tests.fakes import aimock
+
+    with aimock.running() as url:
+        yield url
+
+
 @pytest.fixture
 def postgres_url(postgres_admin_url: str, postgres_template: str) -> Iterator[str]:
     """A PostgreSQL database of the test's own, with all tables and nothing in them."""
