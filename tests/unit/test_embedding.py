@@ -70,10 +70,10 @@ def passages(count: int, characters: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("characters", [1, 80, 700])
-async def test_a_text_says_the_same_whatever_it_is_asked_with(embedder_cache, characters):
+@pytest.mark.parametrize(("characters", "count"), [(1, 40), (80, 40), (700, 9)])
+async def test_a_text_says_the_same_whatever_it_is_asked_with(embedder_cache, characters, count):
     """Its row does not depend on how many texts there are, their order or what is beside it."""
-    texts = [*passages(40, characters), *TEXTS[:-1], "the same", "the same"]
+    texts = [*passages(count, characters), *TEXTS[:-1], "the same", "the same"]
     embedder = MultilingualEmbedder(embedder_cache)
     alone = np.concatenate([await embedder.embed([text]) for text in texts])
     together = await embedder.embed(texts)
@@ -85,29 +85,29 @@ async def test_a_text_says_the_same_whatever_it_is_asked_with(embedder_cache, ch
     await embedder.close()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " \n\t",
-        "\x00",
-        "\ud800",  # half of a character
-        "\ud800" * LONGEST,
-        "\uffff\U0010ffff\u200b",  # what no piece has
-        "a\u0301" * 3_000,
-        "ﷺ" * LONGEST,  # one character that is 18 once it is made plain
-        "tea " * LONGEST,
-        "a" * LONGEST,
-        "😀" * LONGEST,
-        "- 9:00 " * LONGEST,
-    ],
-    ids=range(12),
-)
-async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache: Path, text: str):
+ODD = [
+    "",
+    " \n\t",
+    "\x00",
+    "\ud800",  # half of a character
+    "\ud800" * LONGEST,
+    "\uffff\U0010ffff\u200b",  # what no piece has
+    "a\u0301" * 3_000,
+    "ﷺ" * LONGEST,  # one character that is 18 once it is made plain
+    "tea " * LONGEST,
+    "a" * LONGEST,
+    "😀" * LONGEST,
+    "- 9:00 " * LONGEST,
+]
+
+
+async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache: Path):
     embedder = MultilingualEmbedder(embedder_cache)
-    rows = await embedder.embed(["tea", text, "tea"])
-    assert np.abs(np.linalg.norm(rows, axis=1) - 1.0).max() < 1e-5
-    assert np.abs(rows[[0, 2]] - await embedder.embed(["tea"])).max() < 1e-5
+    alone = await embedder.embed(["tea"])
+    for number, text in enumerate(ODD):
+        rows = await embedder.embed(["tea", text, "tea"])
+        assert np.abs(np.linalg.norm(rows, axis=1) - 1.0).max() < 1e-5, number
+        assert np.abs(rows[[0, 2]] - alone).max() < 1e-5, number
     assert (await embedder.embed([])).shape == (0, DIMS)
     await embedder.close()
 
