@@ -89,6 +89,7 @@ async def call(found: McpServers, name: str, **arguments: Any) -> ToolResult:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(servers, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(connection, "GRACE", 0.3)
 
 
 # --- a server of the SDK's ------------------------------------------------------------------------
