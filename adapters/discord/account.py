@@ -143,6 +143,7 @@ class Account:
     def publish(self, menus: dict[str, Sequence[Command]]) -> None:
         """Register the commands as soon as there is a connection."""
         self._menus = menus
+        self.events.public = {each.name for each in menus.get("", ()) if not each.is_private}
         self._published = not menus
         if self._application and menus:
             self.supervisor.spawn(self._publish())

@@ -36,6 +36,7 @@ class Events:
         drafts: Drafts[str],
     ) -> None:
         self.me = Identity("")
+        self.public: Collection[str] = ()  # commands whose answers everybody may read
         self._supervisor = supervisor
         self._places = places
         self._history = history
@@ -87,8 +88,8 @@ class Events:
     ) -> tuple[Inbound, Interaction | None] | None:
         """The message in an event, or None after counting why there is none."""
         if kind == interactions.EVENT:
-            interaction = interaction_of(data)
-            found = interactions.normalise(data, self._supervisor.account, self.me)
+            interaction = interaction_of(data, self.public)
+            found = interactions.normalise(data, self._supervisor.account, self.me, self.public)
             if interaction is None or found is None:
                 self.leave_out("interaction")
             elif self._pending.repeated(interaction):

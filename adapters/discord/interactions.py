@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,11 +15,6 @@ from bot.channel.kit.json_access import Json, child, children, integer, mapping,
 EVENT: Final = "INTERACTION_CREATE"
 OPTION = "text"  # the one option of a command, for all that is typed after its name
 MAX_COMMAND = 100  # characters a button can carry, a rule of Discord's
-
-# Answers that are nobody else's business, and that a room needs not keep.
-PRIVATE = frozenset(
-    {"status", "whoami", "help", "context", "memory", "usage", "whosees", "reminders", "timezone"}
-)
 
 _PRIVATE = "private"
 _COMMAND, _COMPONENT = 2, 3
@@ -54,8 +50,11 @@ def private_to(message_id: str) -> str:
     return person if kind == _PRIVATE and is_id(person) and is_id(number) else ""
 
 
-def interaction_of(data: object) -> Interaction | None:
-    """What an event is to be answered by; None when it is no command and no press."""
+def interaction_of(data: object, public: Collection[str] = ()) -> Interaction | None:
+    """What an event is to be answered by; None when it is no command and no press.
+
+    The answer to a command is for the person alone, unless it is one of the `public` ones.
+    """
     event = mapping(data)
     kind = integer(event, "type")
     number, application = identity(event, "id"), identity(event, "application_id")
@@ -72,7 +71,7 @@ def interaction_of(data: object) -> Interaction | None:
         kind="command" if kind == _COMMAND else "press",
         person=person,
         message=identity(child(event, "message"), "id"),
-        is_private=kind == _COMMAND and name in PRIVATE,
+        is_private=kind == _COMMAND and name not in public,
     )
 
 
@@ -91,9 +90,11 @@ def pressable(command: str) -> bool:
     return command.startswith("/") and len(command) <= MAX_COMMAND and command.isprintable()
 
 
-def normalise(data: object, account: str, me: Identity) -> Inbound | None:
+def normalise(
+    data: object, account: str, me: Identity, public: Collection[str] = ()
+) -> Inbound | None:
     """What a person chose or pressed, as if they had typed it; None when it makes no sense."""
-    event, interaction = mapping(data), interaction_of(data)
+    event, interaction = mapping(data), interaction_of(data, public)
     if interaction is None:
         return None
     user, sender = _user(event), interaction.person

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby
 from statistics import median
 from typing import Any, TypeVar
 
@@ -168,8 +169,9 @@ log = structlog.get_logger(__name__)
 class Shown:
     """What the model is shown anyway, in a window of so many tokens.
 
-    `prompt` is how its prompt begins, `texts` are those of the conversation after that, and
-    `before` is the end of what was said before the message. Without `texts` it is the first one.
+    `prompt` is how its prompt begins, `texts` are those of the conversation after that, of the
+    entries with these ids, and `before` is the end of what was said before the message. Without
+    `texts` it is the first one.
     A `short` prompt has less recalled beside it, as its model reads slowly or takes little.
     """
 
@@ -177,6 +179,7 @@ class Shown:
     window: int = 0
     short: bool = False
     texts: Sequence[str] = ()
+    entries: Sequence[str] = ()
     before: str = ""
 
     @property
@@ -244,37 +247,46 @@ class Recaller:
         until = asyncio.get_running_loop().time() + self._config.recall_timeout
         turn, words = _Turn(view, session, now, until), words[:MAX_QUERY]
         if shown.is_begun:
-            found = await self._later(turn, words, shown.before, room)
-            return await asyncio.to_thread(_lines_of, found, shown, room)
+            return await self._later(turn, words, shown, room)
         before, notes, found = await asyncio.gather(
             self._part("before", until, self._before(view, session, now, room)),
             self._part("notes", until, self._notes(view, now, room)),
-            self._find(turn, words),
+            self._first(turn, words),
         )
         first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
         return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
 
-    async def _later(self, turn: _Turn, words: str, before: str, room: int) -> _Found:
+    async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
         """What has to do with a later message; for a short one, what was said before may tell."""
-        queries = [words]
-        if len(words) < SHORT and before:
-            queries.append(f"{words}\n{before}")
+        queries = [words] if words.strip() else []
+        if len(words) < SHORT and shown.before:
+            queries.append(f"{words}\n{shown.before}")
         is_whole = True
         for query in queries:
-            found = await self._find(turn, query, room)
-            is_whole = is_whole and found.is_whole
-            if is_near([find.hit for find in found.hits if find.hit is not None], words):
-                return found
-        return _Found(is_whole=is_whole)
+            search = self._search(turn, query, room, shown.entries)
+            hits, was_whole = await self._part("search", turn.until, search) or ((), False)
+            is_whole = is_whole and was_whole
+            if is_near(hits, words):
+                found, said = await asyncio.gather(
+                    self._part("search", turn.until, self._quoted(turn, query, hits, room)),
+                    self._part("said", turn.until, self._said(turn, query)),
+                )
+                every = _Found(found or (), said or (), is_whole and found is not None)
+                return await asyncio.to_thread(_lines_of, every, shown, room)
+        return None if is_whole else _note(f"{PARTIAL}\n", ())
 
-    async def _find(self, turn: _Turn, query: str, room: int = 0) -> _Found:
-        """What the index finds, and what was said; with `room` the best lines, in twice as much."""
-        if not query.strip():
+    async def _first(self, turn: _Turn, words: str) -> _Found:
+        """What has to do with a conversation's first message."""
+        if not words.strip():
             return _Found(is_whole=True)
-        view, session, now, until = turn.view, turn.session, turn.now, turn.until
+
+        async def search() -> tuple[Sequence[Find], bool]:
+            hits, is_whole = await self._search(turn, words)
+            return await self._quoted(turn, words, hits), is_whole
+
         found, said = await asyncio.gather(
-            self._part("search", until, self._search(view, query, now, room)),
-            self._part("said", until, self._said(view, session, query, now)),
+            self._part("search", turn.until, search()),
+            self._part("said", turn.until, self._said(turn, words)),
         )
         hits, is_whole = found or ((), False)
         return _Found(hits, said or (), is_whole)
@@ -322,51 +334,67 @@ class Recaller:
         end = Quote((when, END), found.tail, until=found.ended, turns=found.turns)
         return [Find(quote, origins=origins) for quote in (short, end) if quote.text]
 
-    async def _said(
-        self, view: MemoryView, session: Session, words: str, now: datetime
-    ) -> list[Find]:
+    async def _said(self, turn: _Turn, words: str) -> list[Find]:
         """What was said in other conversations that the words find; the index may not have it."""
-        found = await self._database.read(
-            lambda tx: search.passages(tx, view, words, MAX_SAID, beside=session.id)
-        )
-        zone, terms = now.tzinfo or UTC, words.split()
-        return await asyncio.to_thread(lambda: [_of_talk(each, terms, zone) for each in found])
+        terms, zone = words.split(), turn.now.tzinfo or UTC
+
+        def work(tx: Transaction) -> list[Find]:
+            found = search.passages(tx, turn.view, words, MAX_SAID, beside=turn.session.id)
+            return [_of_talk(each, terms, zone) for each in found]
+
+        return await self._database.read(work)
+
+    def _most(self, room: int) -> int:
+        """How many passages are looked for, or, with `room`, how many lines are taken from."""
+        return PASSAGES if room else self._config.max_results * MORE
 
     async def _search(
-        self, view: MemoryView, words: str, now: datetime, room: int
-    ) -> tuple[list[Find], bool]:
-        """What the index finds, without what in it came from elsewhere, or has faded.
+        self, turn: _Turn, words: str, room: int = 0, without: Collection[str] = ()
+    ) -> tuple[list[Hit], bool]:
+        """What the index finds that has not faded, but for messages `without`.
 
-        False with it when something may have been missed.
+        With `room` the best lines, in twice as much. False with it when something may have been
+        missed.
         """
-        most = PASSAGES if room else self._config.max_results * MORE
+        view, most, today = turn.view, self._most(room), turn.now.date()
         found = await self._searcher.search(
-            words, view.partitions, most, today=now.date(), room=2 * room
+            words, view.partitions, most, today=today, room=2 * room, without=without
         )
         if found.is_partial:
             log.warning("recall.partial", why="; ".join(found.degraded))
-        every = list(found.hits)
-        may_matter = bool(every) and (not room or is_near(every, words))
-        if may_matter and not any(map(is_file, every)):
+        return _recallable(view, found.hits), not found.is_partial
+
+    async def _quoted(
+        self, turn: _Turn, words: str, hits: Sequence[Hit], room: int = 0
+    ) -> list[Find]:
+        """Hits as they are quoted, without what in them came from elsewhere, or has faded."""
+        view, most, today = turn.view, self._most(room), turn.now.date()
+        if hits and not any(map(is_file, hits)):
             # What is talked of again and again would take all places, and notes are the truth.
             notes = tuple(each for each in view.partitions if not each.startswith(TALK))
-            more = await self._searcher.search(words, notes, most, today=now.date(), room=2 * room)
-            every = [*more.hits, *every]
-        hits = [hit for hit in every if may_see(view, hit) and hit.strength >= FADED]
+            more = await self._searcher.search(words, notes, most, today=today, room=2 * room)
+            hits = [*_recallable(view, more.hits), *hits]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
-        aging = await self._uses.aging(view.spaces, now.date())
+        own = {entry.id for entry in said if entry.role == "assistant"}
+        aging = await self._uses.aging(view.spaces, today)
         pieces: list[Find] = []
         for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
             plain = markdown.readable(_unfaded(hit, text, aging)).strip()
-            quoted = replace(quote(hit, now.tzinfo or UTC, "found"), text=plain)
+            where = quote(hit, turn.now.tzinfo or UTC, "found", by_bot=hit.path in own)
+            quoted = replace(where, text=plain)
             whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
             since = _since(hit.path, text) if is_file(hit) else {}
             pieces.append(Find(quoted, plain, whose, id_, date, hit, since))
-        return pieces, not found.is_partial
+        return pieces
+
+
+def _recallable(view: MemoryView, hits: Sequence[Hit]) -> list[Hit]:
+    """Those of some hits that a view may see and that have not faded."""
+    return [hit for hit in hits if may_see(view, hit) and hit.strength >= FADED]
 
 
 def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
@@ -421,11 +449,11 @@ def is_near(hits: Sequence[Hit], words: str) -> bool:
     if not hits:
         return False
     asks = any(mark in words for mark in _ASKS)
-    told = {word.casefold() for hit in hits for word in hit.why.words}
+    names = {name.casefold() for name in _NAME.findall(words)}
     near = (
         OF_ASKING * asks
         + OF_ASKING_OF_ONESELF * (asks and is_first_person(words))
-        + OF_NAME * any(name.casefold() in told for name in _NAME.findall(words))
+        + OF_NAME * any(name in hit.snippet.casefold() for name in names for hit in hits)
     )
     meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
     if not meant:
@@ -476,40 +504,56 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             score = BY_WORDS * own.words + BY_MEANING * own.meaning if own is not None else 0.0
             score += 0.0 if hit is None else hit.score / best
             lines.append((score, at, number, line))
-    chosen: dict[int, dict[int, str]] = {}
+    chosen: list[tuple[int, int, str]] = []
     left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    told: set[int] = set()
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
         cost = tokens.weight(finds[at].dated(line)) + len("> \n")
-        if at not in chosen:
+        if at not in told:
             cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
             left -= cost
-            chosen.setdefault(at, {})[number] = line
-    if not chosen:
-        return None if found.is_whole else _note(f"{PARTIAL}\n", ())
-    some = [
-        replace(find, quote=replace(find.quote, text="\n".join(text for _, text in sorted(of))))
-        for find, of in ((finds[at], chosen[at].items()) for at in sorted(chosen))
-    ]
-    return _note(head, newest_first(some))
+            told.add(at)
+            chosen.append((at, number, line))
+    while chosen:
+        some = [
+            _saying(finds[at], (line for _, _, line in of))
+            for at, of in groupby(sorted(chosen), key=lambda line: line[0])
+        ]
+        note = _note(head, newest_first(some))
+        if tokens.weight(note.text) <= room:  # where one stands may be told more than once
+            return note
+        chosen.pop()
+    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
 
 
 def newest_first(finds: Sequence[Find]) -> list[Find]:
-    """What was found, with dates: of what contradicts the newest comes first, in a note as well.
+    """What was found, with dates: of what contradicts the newest comes first.
 
-    What has no date stays where it is.
+    A note whose entries are older and newer than another is quoted in parts. What has no date stays
+    where it is.
     """
-    dated: list[tuple[str, Find]] = []
-    for find in finds:
-        entries: list[tuple[str, list[str]]] = [("", [])]  # what stands above the first one
+    pieces: list[tuple[str, tuple[int, list[str]]]] = []
+    for at, find in enumerate(finds):
+        above: list[str] = []
+        entries: list[tuple[str, list[str]]] = []
         for line in find.quote.text.split("\n"):
             if line.strip() in find.since:
                 entries.append((find.since[line.strip()][0], []))
-            entries[-1][1].append(find.dated(line))
-        text = "\n".join(line for lines in _by_date(entries) for line in lines)
-        newest = max(when for when, _ in entries) or find.date
-        dated.append((newest, replace(find, quote=replace(find.quote, text=text))))
-    return _by_date(dated)
+            (entries[-1][1] if entries else above).append(find.dated(line))
+        ordered = _by_date([(entry[0], entry) for entry in entries])
+        when, lines = ordered[0] if ordered else (find.date, [])
+        pieces.append((when, (at, above + lines)))
+        pieces += [(when, (at, lines)) for when, lines in ordered[1:]]
+    return [
+        _saying(finds[at], (line for _, lines in of for line in lines))
+        for at, of in groupby(_by_date(pieces), key=lambda piece: piece[0])
+    ]
+
+
+def _saying(find: Find, lines: Iterable[str]) -> Find:
+    """A find that is quoted with these of its lines."""
+    return replace(find, quote=replace(find.quote, text="\n".join(lines)))
 
 
 def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:

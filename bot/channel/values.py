@@ -308,6 +308,7 @@ class Command:
     name: str  # without the slash
     description: str
     usage: str = ""  # e.g. "[model]"
+    is_private: bool = False  # its answer is nobody else's business
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The commands there are, and how one runs.
+"""How a command runs.
 
 One transaction changes, answers, notes it in the transcript, and is done.
 """
@@ -15,13 +15,6 @@ from bot.agent.stopping import TurnStops
 from bot.channel import Inbound
 from bot.clock import Clock
 from bot.commands.base import Answer, Apply, Call, Handler, saying
-from bot.commands.context import ContextCommands
-from bot.commands.conversation import ConversationCommands
-from bot.commands.info import InfoCommands, UsageCommands
-from bot.commands.link import LinkCommands, RoomCommands, WebCommands
-from bot.commands.memory import MemoryCommands
-from bot.commands.remind import RemindCommands, TimezoneCommands
-from bot.commands.tools import ApprovalCommands, ToolCommands
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.message import command_of, is_abort, parse
@@ -32,53 +25,6 @@ from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
-
-
-def handlers(
-    *,
-    conversation: ConversationCommands,
-    context: ContextCommands,
-    usage: UsageCommands,
-    info: InfoCommands,
-    memory: MemoryCommands,
-    remind: RemindCommands,
-    rooms: RoomCommands,
-    link: LinkCommands,
-    timezone: TimezoneCommands,
-    tools: ToolCommands,
-    approvals: ApprovalCommands,
-    web: WebCommands,
-) -> Mapping[str, Handler]:
-    """Every command's handler, by name; "start" is what Telegram sends first."""
-    return {
-        "new": conversation.new,
-        "reset": conversation.new,
-        "undo": conversation.undo,
-        "stop": conversation.stop,
-        "memory": memory.memory,
-        "whosees": memory.whosees,
-        "remind": remind.remind,
-        "task": remind.task,
-        "reminders": remind.reminders,
-        "timezone": timezone.timezone,
-        "model": conversation.model,
-        "think": conversation.think,
-        "context": context.context,
-        "compact": context.compact,
-        "usage": usage.usage,
-        "notices": context.notices,
-        "activation": rooms.activation,
-        "link": link.link,
-        "unlink": link.unlink,
-        "web": web.web,
-        "tools": tools.tools,
-        "allow": approvals.allow,
-        "deny": approvals.deny,
-        "status": info.status,
-        "whoami": info.whoami,
-        "help": info.help,
-        "start": info.help,
-    }
 
 
 class Commander:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from bot.agent.models import Usage
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.channel import Health
+from bot.channel import Command, Health
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, saying, switched
 from bot.commands.context import ContextCommands
-from bot.commands.menu import menu
 from bot.context import report
 from bot.context.report import grouped
 from bot.delivery import outbox
@@ -42,12 +41,17 @@ class InfoCommands:
         context: ContextCommands,
         resolver: ConversationResolver,
         connections: Callable[[], Sequence[tuple[str, str, Health, str]]],
+        menu: Callable[[str], Sequence[Command]],
     ) -> None:
-        """`connections` gives channel, account, health and detail of each one."""
+        """`connections` gives channel, account, health and detail of each one.
+
+        `menu` has the commands in a language.
+        """
         self._models = models
         self._context = context
         self._resolver = resolver
         self._connections = connections
+        self._menu = menu
 
     async def status(self, call: Call) -> Apply:
         """How this conversation and the bot are doing."""
@@ -134,7 +138,7 @@ class InfoCommands:
         """What the bot understands."""
         lines = [
             f"- /{item.name}{f' {item.usage}' if item.usage else ''} — {item.description}"
-            for item in menu(call.language)
+            for item in self._menu(call.language)
         ]
         answer = "\n".join((text(call.language, "command.help.intro"), "", *lines))
         return saying(answer)

@@ -19,12 +19,13 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import RunningTurns
-from bot.commands.commander import Commander, handlers
+from bot.commands.commander import Commander
 from bot.commands.context import ContextCommands
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import InfoCommands, UsageCommands
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands
+from bot.commands.menu import Services, handlers, menu
 from bot.commands.night import NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.commands.tools import ApprovalCommands, ToolCommands
@@ -187,11 +188,12 @@ async def engine_of(
         context=context,
         resolver=resolver,
         connections=ground.connections.all,
+        menu=menu,
     )
     choices = ModelChoices(ground.models, resolver, database, config.agent.choices)
     lookup = Lookup(memory, database, config.memory.max_results)
     forgetter = await _forgetter(ground)
-    known = handlers(
+    services = Services(
         conversation=ConversationCommands(
             stops, ground.models, choices, NightCommands(nights.keeper)
         ),
@@ -208,7 +210,7 @@ async def engine_of(
         web=WebCommands(lambda: ground.config.now.dashboard, page_port),
     )
     commander = Commander(
-        handlers=known,
+        handlers=handlers(services),
         committer=committer,
         upkeep=upkeep,
         stops=stops,

@@ -43,6 +43,7 @@ class Phrases:
     this: re.Pattern[str]
     behind: re.Pattern[str]
     ending: re.Pattern[str]
+    remind: re.Pattern[str]
     reminding: re.Pattern[str]
     unwanted: re.Pattern[str]
     unwanted_anywhere: re.Pattern[str]  # where no space tells where a word begins
@@ -90,6 +91,7 @@ def phrases() -> Phrases:
         this=re.compile(all_of("this")),
         behind=re.compile(rf"{all_of('behind')}\W*$"),
         ending=re.compile(rf"{all_of('ending')}\W*$"),
+        remind=re.compile(all_of("remind")),
         reminding=re.compile(rf"{all_of('reminding')}\W*$"),
         unwanted=re.compile(all_of("unwanted")),
         unwanted_anywhere=re.compile(all_of("unwanted", _NO_SPACES)),

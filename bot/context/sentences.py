@@ -31,7 +31,10 @@ _END = re.compile(
 )
 _BULLET = re.compile(r"^(?:[-*+•]\s+|\d{1,2}[.)]\s+)")
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_QUOTED = re.compile(r"^ ?>.*$|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|『[^』\n]*』", re.MULTILINE)
+# What opens a quotation and is not closed quotes the rest of its line.
+_QUOTED = re.compile(
+    r"^ ?>.*$|\"[^\"\n]*\"|“[^”\n]*(?:”|$)|「[^」\n]*(?:」|$)|『[^』\n]*(?:』|$)", re.MULTILINE
+)
 # Behind "Bob wrote:" or 他说： the rest of the line is somebody else's.
 _SAYS = re.compile(
     r"^[^\s:：]{1,20}(?:\s[^\s:：]{1,20})?\s(?:said|wrote|writes|says|texted)\s*:"

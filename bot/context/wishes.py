@@ -6,6 +6,7 @@ of a sentence; nothing else is understood. Pure, and linear in the length of a t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -32,19 +33,40 @@ class Wish:
     lacks: Literal["", "before", "quoted", "long"] = ""
 
 
-def find(message: str) -> tuple[Wish, ...]:
-    """What a message asks to keep, at most `MOST`; what it asks to be reminded of is not among it.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a message asks to keep, at most `MOST` wishes, and what it asks to be reminded of.
+
+    The latter says when, too, as far as the message does; None when it asks for no reminder.
+    """
+
+    wishes: tuple[Wish, ...] = ()
+    reminder: str | None = None
+
+
+def read(message: str) -> Asked:
+    """What a message asks for.
 
     Nothing of a quotation, nor of what follows the first `sentences.LONGEST_MESSAGE` characters.
     """
     head = message[: sentences.LONGEST_MESSAGE]
     (own,) = sentences.own([head])
+    every = [_Sentence(each) for each in sentences.split(own)]
+    is_whole, is_cut = own.strip() == head.strip(), len(head) < len(message)
+    reminders = (each.reminder for each in every)
+    return Asked(
+        tuple(_wishes(every, is_whole=is_whole, is_cut=is_cut)),
+        next((words for words in reminders if words is not None), None),
+    )
+
+
+def _wishes(every: Sequence[_Sentence], *, is_whole: bool, is_cut: bool) -> list[Wish]:
+    """What sentences ask to keep; nothing but quotations is left out when they are `is_whole`."""
     found: list[Wish] = []
     before = ""  # what was stated just before, which "remember that" is about
     goes_on = False  # after "remember the following:"
-    every = sentences.split(own)
-    for number, sentence in enumerate(every):
-        words, asks = _kept(sentence), sentences.is_question(sentence)
+    for number, each in enumerate(every):
+        sentence, words, asks = each.text, each.kept, each.asks
         if words is None:
             goes_on = goes_on and not asks
             if goes_on:
@@ -54,27 +76,19 @@ def find(message: str) -> tuple[Wish, ...]:
         if len(found) == MOST:
             break
         goes_on = not words and sentence.endswith((":", "："))
-        if len(head) < len(message) and number == len(every) - 1:
+        if is_cut and number == len(every) - 1:
             found.append(Wish("", "long"))
         elif words or before:
             found.append(Wish(words or before))
         else:
-            is_whole = own.strip() == head.strip()
             found.append(Wish("", "before" if is_whole else "quoted"))
         before = ""
-    return tuple(found)
+    return found
 
 
 def asks_to_keep(message: str) -> bool:
     """True for a message that asks that something be kept."""
-    return bool(find(message))
-
-
-def reminder(message: str) -> str | None:
-    """What a message asks to be reminded of, and when, in its words; None when it does not."""
-    (own,) = sentences.own([message[: sentences.LONGEST_MESSAGE]])
-    found = map(_reminder, sentences.split(own))
-    return next((words for words in found if words is not None), None)
+    return bool(read(message).wishes)
 
 
 def claims(reply: str) -> bool:
@@ -95,46 +109,61 @@ def stated(message: str) -> str:
 
 
 def _states(sentence: str) -> bool:
-    is_wish = _kept(sentence) is not None or _reminder(sentence) is not None
-    return not (is_wish or sentences.is_question(sentence))
+    read = _Sentence(sentence)
+    return not (read.asks or read.kept is not None or read.reminder is not None)
 
 
-def _kept(sentence: str) -> str | None:
-    """What a sentence asks to keep, empty when it points back; None when it asks for nothing."""
-    known, asks = phrases(), sentences.is_question(sentence)
-    kind, rest = _head(sentence)
-    small, tail = folded(sentence), max(0, len(sentence) - TAIL)
-    if kind == "remind" or known.reminding.search(small, tail):
-        return None
-    words = rest if kind == "asking" or (kind and not asks) else None
-    if words is None:
-        found = known.ending.search(small, tail)
-        at = None if found is None else found.start()
-        if at is None and not asks and (clause := known.clause(known.behind, small, tail)):
-            at, _ = clause
-        if at is None:
+class _Sentence:
+    """A sentence, and what it asks for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.asks = sentences.is_question(text)
+        self._small = folded(text)
+        self._tail = max(0, len(text) - TAIL)
+        self._kind, self._rest = _head(text, self._small)
+        self._reminds = phrases().reminding.search(self._small, self._tail) is not None
+
+    @property
+    def kept(self) -> str | None:
+        """What it asks to keep, empty when it points back; None when it asks for nothing."""
+        known, kind, asks = phrases(), self._kind, self.asks
+        if kind == "remind" or self._reminds:
             return None
-        words = sentence[:at]
-    words = words.strip(_AROUND)
-    return "" if known.points_back(folded(words)) else words
+        words = self._rest if kind == "asking" or (kind and not asks) else None
+        if words is None:
+            found = known.ending.search(self._small, self._tail)
+            at = None if found is None else found.start()
+            if at is None and not asks:
+                clause = known.clause(known.behind, self._small, self._tail)
+                at = clause[0] if clause else None
+            if at is None:
+                return None
+            words = self.text[:at]
+        words = words.strip(_AROUND)
+        return "" if known.points_back(folded(words)) else words
+
+    @property
+    def reminder(self) -> str | None:
+        """What it asks to be reminded of, and when; None when it asks for no reminder."""
+        if self._kind == "remind":
+            return self._rest.strip(_AROUND)
+        if phrases().remind.search(self._small):  # "tomorrow at 9, please remind me to …"
+            said = self.text[phrases().opened(self._small) :]
+            end = time_phrases.beginning(said)
+            then = said[end:].lstrip(_AROUND)
+            kind, rest = _head(then, folded(then)) if end else (None, "")
+            if kind == "remind":
+                return f"{said[:end]} {rest}".strip(_AROUND)
+        return self.text.strip(_AROUND) if self._reminds else None
 
 
-def _reminder(sentence: str) -> str | None:
-    kind, rest = _head(sentence)
-    if kind == "remind":
-        return rest.strip(_AROUND)
-    said = sentence[phrases().opened(folded(sentence)) :]
-    if end := time_phrases.beginning(said):  # "tomorrow at 9, please remind me to …"
-        kind, rest = _head(said[end:].lstrip(_AROUND))
-        if kind == "remind":
-            return f"{said[:end]} {rest}".strip(_AROUND)
-    found = phrases().reminding.search(folded(sentence), max(0, len(sentence) - TAIL))
-    return None if found is None else sentence.strip(_AROUND)
+def _head(sentence: str, small: str) -> tuple[Kind | None, str]:
+    """What the longest phrase at the beginning of a sentence asks for, and what follows it.
 
-
-def _head(sentence: str) -> tuple[Kind | None, str]:
-    """What the longest phrase at the beginning of a sentence asks for, and what follows it."""
-    small, known = folded(sentence), phrases()
+    `small` is the sentence, `folded`.
+    """
+    known = phrases()
     opened = known.opened(small)
     called = NAMED.match(small, opened)
     for start in (opened, known.opened(small, called.end()) if called else opened):

@@ -34,6 +34,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.tool_results import Canned, Refused, Scheduled, Stored
 
 WRITE: Final = MemoryWrite.spec.name
+AT_ONCE: Final = 600  # characters, read within half a millisecond: a thread takes as long
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +75,11 @@ class Keeper:
         Returns what the person has to be told of what was not kept, or not set; empty for nothing.
         """
         context, language = prepared.request.context, prepared.request.language
-        left = await asyncio.to_thread(_left, rows, context.memory, result)
+        size = len(result.reply) + sum(len(row.inbound.text) for row in rows)
+        if size <= AT_ONCE:
+            left = _left(rows, context.memory, result)
+        else:
+            left = await asyncio.to_thread(_left, rows, context.memory, result)
         told = [
             await self._keep(wish, said_at, context, language, is_wish=is_wish)
             for each, is_wish in ((left.wishes, True), (left.claimed, False))
@@ -131,10 +136,11 @@ def _left(rows: Sequence[QueuedMessage], memory: TurnMemory, result: TurnResult)
 
 def _asked(row: QueuedMessage) -> _Asked:
     inbound = row.inbound
-    found = wishes.find(inbound.text)
+    wanted = wishes.read(inbound.text)
+    found = wanted.wishes
     if inbound.reply_to is not None:  # what "remember this" is about then is somebody else's
         found = tuple(replace(w, lacks="quoted") if w.lacks == "before" else w for w in found)
-    return _Asked(inbound.sent_at, inbound.text, found, wishes.reminder(inbound.text))
+    return _Asked(inbound.sent_at, inbound.text, found, wanted.reminder)
 
 
 def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator[tuple[int, Wish]]:
@@ -142,17 +148,24 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
 
     What one of them points back to is what the person stated in the message before it.
     """
-    people = [message for message in memory.seen[: -count or None] if message.begins_turn]
-    before = people[-1].own_text if people else ""
+    before: str | None = None
     seen: set[str] = set()
     for message in asked:
         for wish in message.wishes:
-            words = wishes.stated(before) if wish.lacks == "before" else wish.words
+            words = wish.words
+            if wish.lacks == "before":
+                words = wishes.stated(_previous(memory, count) if before is None else before)
             lacks = "" if words else wish.lacks
             if (words or lacks) not in seen:
                 seen.add(words or lacks)
                 yield message.said_at, Wish(words, lacks)
         before = message.text
+
+
+def _previous(memory: TurnMemory, count: int) -> str:
+    """What the person wrote before the newest `count` messages."""
+    seen = reversed(memory.seen[: -count or None])
+    return next((message.own_text for message in seen if message.begins_turn), "")
 
 
 def _unkept(wanted: Sequence[tuple[int, Wish]], result: TurnResult) -> list[tuple[int, Wish]]:

@@ -265,7 +265,8 @@ def _shown(cached: CachedSession) -> Shown:
         texts += [block.text for block in message.blocks if isinstance(block, Text | ToolResult)]
         if len(spoken) < 2 and message.text.strip():
             spoken.append(message.text[:MAX_BEFORE])
-    return Shown(texts=texts, before="\n".join(reversed(spoken)))
+    entries = [line.entry for line in cached.history.lines]
+    return Shown(texts=texts, entries=entries, before="\n".join(reversed(spoken)))
 
 
 def _is_begun(cached: CachedSession) -> bool:

@@ -122,19 +122,28 @@ class SpaceFiles:
         return await asyncio.to_thread(self._ending, target, characters)
 
     async def parted(
-        self, view: MemoryView, path: str, passages: Sequence[str]
+        self, view: MemoryView, passages: Sequence[tuple[str, str]]
     ) -> list[tuple[str, list[str]]]:
-        """Passages of a file, each as `markdown.parted` does it with what came from elsewhere."""
-        try:
-            target = layout.resolve(view, path)
-        except NotVisible:
-            return [("", []) for _ in passages]
+        """Passages, each after its file, as `markdown.parted` does it with untrusted lines.
+
+        Empty where the view may not see the file.
+        """
 
         def work() -> list[tuple[str, list[str]]]:
-            untrusted = markdown.untrusted_lines(self._whole(target))
-            return [markdown.parted(passage, untrusted) for passage in passages]
+            untrusted = {path: self._untrusted(view, path) for path, _ in passages}
+            return [
+                ("", []) if (lines := untrusted[path]) is None else markdown.parted(passage, lines)
+                for path, passage in passages
+            ]
 
         return await asyncio.to_thread(work)
+
+    def _untrusted(self, view: MemoryView, path: str) -> Sequence[str] | None:
+        """The lines of a file that came from elsewhere; None when a view may not see it."""
+        try:
+            return markdown.untrusted_lines(self._whole(layout.resolve(view, path)))
+        except NotVisible:
+            return None
 
     async def holding(
         self, view: MemoryView, path: str, words: str, most: int

@@ -50,7 +50,8 @@ class Request:
     """A search on the day `today`, which asks about some times, or none.
 
     It may ask for `many` things; with `room` it asks for lines, in so many characters. `vector` is
-    the query's, as one row, or None; `deadline` is of time.monotonic.
+    the query's, as one row, or None; `deadline` is of time.monotonic. `without` are ids of messages
+    that are not looked for.
     """
 
     query: str
@@ -63,6 +64,7 @@ class Request:
     times: tuple[Period, ...] = ()
     many: bool = False
     room: int = 0
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,10 @@ def hits(
     config: MemoryConfig,
     found: Candidates | None = None,
 ) -> tuple[Hit, ...]:
-    """Scored candidates as hits, best first; with what they were among, each says why."""
+    """Scored candidates as hits, best first; with what they were among, each says why.
+
+    Not where lines are asked for: there nobody is told.
+    """
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     good = _faded_later(good, request)
@@ -162,7 +167,9 @@ def hits(
             strength=each.strength,
             words=each.text,
             meaning=each.vector,
-            why=Why() if found is None else why(each, found.query, found.known, request.times),
+            why=Why()
+            if found is None or request.room
+            else why(each, found.query, found.known, request.times),
             lines=scores,
         )
         for each, shown, scores in show(good, request, config)
@@ -394,7 +401,10 @@ def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
     after[[text.first for text in texts]] = 0.0
     np.maximum(helped[1:], before[:-1], out=helped[1:])
     np.maximum(helped[:-1], after[1:], out=helped[:-1])
+    inherit = (found.headings.max(axis=1, initial=0.0) > 0).tolist()
     for number, text in enumerate(texts):
+        if not (inherit[number] or "#" in text.joined):
+            continue
         for above, rows in _headings(text, found.headings[number], found.units[text.rows]):
             part = helped[text.first + rows.start : text.first + rows.stop]
             np.maximum(part, NEIGHBOUR * above, out=part)

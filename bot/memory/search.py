@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal, Protocol
@@ -179,13 +179,15 @@ class Searcher(Protocol):
         *,
         today: date | None = None,
         room: int = 0,
+        without: Collection[str] = (),
     ) -> Findings:
         """Passages of these partitions, and of no others, that match the words or their sense.
 
         At most `limit` of them, or twice as many of what is found as a list (`Findings.many`); None
         is as many as the configuration says. `today` is the day it is for whoever asks, by which
         "yesterday" is understood. With `room`, the best lines of all passages are shown in so many
-        characters, rather than the best passages.
+        characters, rather than the best passages, and no hit says why. Messages with the ids in
+        `without` are not among what is found.
         """
         ...
 

@@ -67,17 +67,18 @@ class TranscriptIndex:
 
 def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]:
     """Messages a view may see that match the words, best first."""
-    hits: list[Hit] = []
-    for seq, _ in tx.search_text(query, limit, view.keys, view.people):
-        session_id, line, channel = tx.execute(
-            "SELECT session_id, line, channel FROM entries "
-            "JOIN sessions ON sessions.id = session_id WHERE seq = ?",
-            (seq,),
-        )[0]
+    found = [seq for seq, _ in tx.search_text(query, limit, view.keys, view.people)]
+    rows = tx.execute(
+        "SELECT seq, session_id, line, channel FROM entries "
+        f"JOIN sessions ON sessions.id = session_id WHERE seq IN ({marks(found)})",
+        found,
+    )
+    by_seq: dict[int, Hit] = {}
+    for seq, session_id, line, channel in rows:
         entry = entries.parse(line)
         said = (entry.role, entry.text, entry.at, entry.content)
-        hits.append(Hit(session_id, entry.id, *said, channel))
-    return hits
+        by_seq[seq] = Hit(session_id, entry.id, *said, channel)
+    return [by_seq[seq] for seq in found]
 
 
 def by_id(tx: Transaction, ids: Sequence[str]) -> list[Entry]:

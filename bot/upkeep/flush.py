@@ -554,7 +554,7 @@ def _is_alike(words: str, old: Known) -> bool:
 
 def _wish(own: str) -> str:
     """What somebody's message asks to keep; empty when it asks for nothing, or it is a secret."""
-    words = "\n".join(wish.words for wish in wishes.find(own))
+    words = "\n".join(wish.words for wish in wishes.read(own).wishes)
     return "" if len(words) > MAX_TEXT or holds_secret(words) else words
 
 

@@ -102,6 +102,21 @@ async def test_each_text_gets_a_vector_of_length_one_in_its_place(embedder):
     assert np.allclose(await embedder.embed(TEXTS[::-1]), rows[::-1], atol=1e-5)
 
 
+async def test_texts_that_are_asked_for_at_once_get_what_each_gets_alone(embedder):
+    texts = [f"word{number} and number {number * 7}" for number in range(40)]
+    together = await asyncio.gather(*(embedder.embed([text]) for text in texts))
+    for text, rows in zip(texts, together, strict=True):
+        assert np.allclose(await embedder.embed([text]), rows, atol=1e-5)
+
+
+async def test_a_failure_is_told_to_everyone_who_asked(tmp_path):
+    embedder = MultilingualEmbedder(tmp_path, tmp_path / "no package")
+    asked = (embedder.embed([text]) for text in TEXTS)
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in told] == [EmbedderError] * len(TEXTS)
+    await embedder.close()
+
+
 async def test_hundreds_of_texts_keep_their_order(embedder):
     texts = [f"word{number} and number {number * 7}" for number in range(300)]
     rows = await embedder.embed(texts)

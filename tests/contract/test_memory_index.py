@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from bot.memory.index import Document, MemoryIndex
 from bot.memory.note_store import NoteStore
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import Building, Findings
+from bot.memory.vectors import Vectors
 from bot.storage import Transaction
 from bot.storage.postgres import PostgresDatabase
 from bot.testing import HashEmbedder
@@ -256,6 +257,43 @@ async def test_only_the_partitions_that_are_named_forget(home):
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
+
+
+async def test_messages_that_are_shown_anyway_take_no_place(home):
+    said = [Document("talk:ada", f"m{at}", "the kestrel nests in the tower") for at in range(40)]
+    async with home.index() as index:
+        await index.add_documents(said)
+        shown = [document.id for document in said[:39]]
+        found = await index.search("kestrel", ("talk:ada",), 1, without=shown)
+        assert paths(found) == ["m39"]
+        everything = [document.id for document in said]
+        assert not (await index.search("kestrel", ("talk:ada",), 1, without=everything)).hits
+
+
+class Counting(HashEmbedder):
+    """Knows what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        self.asked += texts
+        return await super().embed(texts)
+
+
+async def test_a_message_that_was_searched_for_is_not_embedded_again(home):
+    embedder = Counting()
+    async with home.index(embedder) as index:
+        await index.search("the kestrel nests in the tower", ("talk:ada",))
+        texts = ("the kestrel nests in the tower", "an owl lives in the barn")
+        await index.add_documents(
+            Document("talk:ada", f"m{at}", text) for at, text in enumerate(texts)
+        )
+        assert [text for text in embedder.asked if text in texts] == list(texts)
+        found = await index.search("the kestrel nests in the tower", ("talk:ada",))
+        assert found.hits[0].path == "m0"
+        assert found.hits[0].meaning > 0.99
 
 
 async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home):

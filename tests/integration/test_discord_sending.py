@@ -435,6 +435,7 @@ async def test_registering_is_tried_again_with_the_next_connection(fake, engine,
 
 
 async def test_a_command_is_acknowledged_and_its_answer_takes_that_place(fake, engine, channel):
+    await channel.publish_commands(MENUS)
     shown = await fake.command("7", "new", "sonnet hello")
     got = await arrived(engine)
     assert (got.text, got.chat, got.chat_type) == ("/new sonnet hello", "700007", "direct")
@@ -578,6 +579,7 @@ async def test_buttons_do_not_go_along_to_another_conversation(fake, engine, cha
 
 
 async def test_a_public_answer_whose_token_is_over_stays_in_its_room(fake, engine, channel):
+    await channel.publish_commands(MENUS)
     shown = await fake.command("7", "new", channel="501")
     got = await arrived(engine)
     await fake.wait_for(lambda: shown.callback is not None)

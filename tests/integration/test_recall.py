@@ -299,6 +299,7 @@ async def test_lines_are_recalled_while_the_index_is_built_anew(tmp_path):
 
 async def test_an_empty_memory_was_searched(tmp_path):
     async with running(tmp_path) as engine:
+        await engine.app.memory.index.sync("test")
         for words in ("Hello", "What is Mia allergic to?"):
             assert await asked(engine, words) == ""
 

@@ -286,7 +286,7 @@ async def test_a_room_without_memory_says_so_and_one_with_it_keeps_it_as_its_own
 async def test_a_message_of_60_kb_keeps_its_first_sentence_and_takes_no_time(tmp_path):
     pasted = f"Remember that {FACT}.\n\n" + "some words of a page, remember that. " * 1_600
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        wishes.find("")  # the phrases are read once
+        wishes.read("")  # the phrases are read once
         begun = time.perf_counter()
         for text in (
             pasted,
@@ -294,9 +294,9 @@ async def test_a_message_of_60_kb_keeps_its_first_sentence_and_takes_no_time(tmp
             "记住，" * 20_000,
             "please " * 8_000,
             "[{(" * 20_000,
+            "“" * 4_000,
         ):
-            wishes.find(text)
-            wishes.reminder(text)
+            wishes.read(text)
             wishes.stated(text)
             wishes.claims(text)
         assert time.perf_counter() - begun < 2

@@ -25,6 +25,7 @@ from bot.messages import Text
 from bot.tool_results import Quoted
 from tests.fakes.brain import Brain, numbered, settled
 from tests.integration.test_memory_engine import shown
+from tests.integration.test_recall import recalled
 from tests.integration.test_tasks import ran
 from tests.support import NOON, Engine, FakeClock, beside, running, until
 
@@ -157,7 +158,7 @@ async def test_after_weeks_the_notes_hold_each_fact_once_and_the_right_one_is_fo
         await engine.ask("/task every day at 15:00 report on the harbour")
         for number in range(days := DAYS[saving]):
             await day(engine, number, is_late=number >= days // 2)
-        found: list[tuple[Fact, str]] = []
+        found: list[tuple[Fact, str, str]] = []
         for fact in FACTS:
             await engine.ask("Good morning.")
             await settled()
@@ -165,7 +166,7 @@ async def test_after_weeks_the_notes_hold_each_fact_once_and_the_right_one_is_fo
             await engine.say(fact.question)  # a receipt of the night may come first
             await until(lambda count=before: len(model.asked("chat")) > count)
             last = model.asked("chat")[-1]
-            found.append((fact, shown(last)))
+            found.append((fact, shown(last), recalled(last)))
             await engine.ask("/new")
             await settled()
     every = entries(tmp_path)
@@ -182,10 +183,14 @@ async def test_after_weeks_the_notes_hold_each_fact_once_and_the_right_one_is_fo
     olds = {fact.said for fact in FACTS if fact.later} - {"奶奶住在苏州"}
     assert left == (set() if is_good else olds)
     assert all(each.whose == "owner" for each in every)
-    # What counts now is in sight. What it replaced may be as well, in talk or, of a weak model, in
-    # notes: a passage of several entries has the place of its newest one, and each has its date.
-    for fact, prompt in found:
+    # What counts now is in sight, and no entry that it replaced stands above it.
+    for fact, prompt, lately in found:
         assert fact.now in prompt, fact
+        # What anybody said before is told as that: it may repeat what was so then.
+        quotes = lately.split("\n\n[")
+        notes = [line for q in quotes if q.startswith("memory/") for line in q.split("\n")]
+        at = next((n for n, line in enumerate(notes) if fact.now in line), 0)  # else it was shown
+        assert not any(fact.said in line for line in notes[:at] if fact.later), (fact, notes)
     # What was brought from elsewhere is told as such wherever it is shown.
     seen = [b for r in model.requests for m in r.messages for b in m.blocks if isinstance(b, Text)]
     assert all(b.origin != "memory" for b in seen if "Fernweh" in b.text and b.note)

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from typing import get_type_hints
 from unittest.mock import MagicMock
 
 import pytest
 
 import adapters
 import bot
-from bot.commands.commander import handlers
-from bot.commands.menu import KNOWN, NAMES
+from bot.commands.menu import COMMANDS, KNOWN, Services, handlers
 from bot.i18n import FINDINGS, LANGUAGES, catalog, language_of, text
 
 SOURCES = sorted(Path(bot.__file__).parent.rglob("*.py"))
@@ -62,9 +62,18 @@ def dotted(key: str) -> bool:
     return "." in key and " " not in key and "/" not in key and ":" not in key
 
 
-def test_each_command_that_is_offered_has_a_handler_and_each_handler_is_known():
-    services = {name: MagicMock() for name in inspect.signature(handlers).parameters}
-    assert set(handlers(**services)) == KNOWN
+def test_each_handler_there_is_belongs_to_a_command_and_none_is_missing():
+    classes: dict[str, type] = get_type_hints(Services)
+    services = Services(**{name: MagicMock(spec=each) for name, each in classes.items()})
+    used = {id(handler) for handler in handlers(services).values()}
+    there = {
+        id(getattr(getattr(services, name), method))
+        for name, each in classes.items()
+        for method, function in inspect.getmembers(each, inspect.iscoroutinefunction)
+        if not method.startswith("_") and function.__annotations__["return"] == "Apply"
+    }
+    assert used == there
+    assert set(handlers(services)) == KNOWN
 
 
 def test_every_language_has_the_same_keys():
@@ -134,7 +143,7 @@ def is_known(key: str) -> bool:
 
 
 def test_every_command_has_its_words():
-    for name in NAMES:
+    for name in (name for name, each in COMMANDS.items() if each.is_listed):
         for part in ("description", "usage"):
             assert f"command.{name}.{part}" in catalog("en")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bot.agent import recall
 from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
-from bot.memory.search import Hit, Line, Why
+from bot.memory.search import Hit, Line
 from bot.messages import Text, Whose
 from bot.tool_results import Quote
 
@@ -20,12 +20,10 @@ WINDOW = 200_000
 def hit(meaning: float, words: float = 0.0, *, lines: int = 1, typical: float = 0.05) -> Hit:
     """A passage of a list in which one line is so near to a message, and the rest as is usual."""
     rest = [Line(f"- line {number}", 0.0, typical) for number in range(lines - 1)]
-    scored = (Line("- the best", words, meaning), *rest)
+    scored = (Line("- the best, Mia" if words else "- the best", words, meaning), *rest)
     text = "\n".join(line.text for line in scored)
-    why = Why(words=("Mia",)) if words else Why()
     return Hit(
         *("main", "memory/a.md", 1, lines, 0.5, text, "memory"),
-        why=why,
         words=words,
         meaning=meaning,
         lines=scored,
@@ -120,12 +118,32 @@ def test_what_is_newer_comes_first_in_a_note_and_among_notes():
     ]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(1, 28)), max_size=8))
-def test_of_what_is_dated_no_line_is_lost_and_none_stands_before_a_newer_one(lines):
-    texts = {f"- {name} {n}": (f"2026-01-{day:02}", "") for n, (name, day) in enumerate(lines)}
-    (shown,) = recall.newest_first([replace(find("\n".join(texts)), since=texts)])
-    told = [texts[line][0] for line in shown.quote.text.split("\n") if line]
-    assert told == sorted((day for day, _ in texts.values()), reverse=True)
+def test_an_old_entry_does_not_stand_above_a_newer_one_of_another_note():
+    since = {"- lives in Rome": ("2026-04-01", "")}
+    rome = replace(find("- lives in Rome", path="memory/2026-04-01.md"), since=since)
+    since = {"- lives in Oslo": ("2026-01-05", ""), "- likes tea": ("2026-06-01", "")}
+    curated = replace(find("# Mia\n- lives in Oslo\n- likes tea", path="MEMORY.md"), since=since)
+    shown = recall.newest_first([curated, rome])
+    assert [each.quote.text for each in shown] == [
+        "# Mia\n- likes tea",
+        "- lives in Rome",
+        "- lives in Oslo",
+    ]
+
+
+@given(st.lists(st.lists(st.integers(1, 28), max_size=5), max_size=4))
+def test_of_what_is_dated_no_line_is_lost_and_none_stands_before_a_newer_one(notes):
+    finds: list[Find] = []
+    every: dict[str, str] = {}
+    for at, days in enumerate(notes):
+        texts = {f"- {at} {n}": (f"2026-01-{day:02}", "") for n, day in enumerate(days)}
+        every |= {line: day for line, (day, _) in texts.items()}
+        if texts:
+            finds.append(replace(find("\n".join(texts), path=f"memory/{at}.md"), since=texts))
+    shown = recall.newest_first(finds)
+    lines = [line for each in shown for line in each.quote.text.split("\n")]
+    assert sorted(lines) == sorted(every)
+    assert [every[line] for line in lines] == sorted(every.values(), reverse=True)
 
 
 def test_the_model_is_told_of_a_search_in_part_in_one_line():

@@ -20,6 +20,7 @@ from bot.context.wishes import Wish
         ("Do I like tea? Remember that.", [Wish("", "before")]),
         ("Remember the following:\n- tea\n- milk\nClear?", [Wish("tea\nmilk")]),
         ("remember “a long word of somebody else”", [Wish("", "quoted")]),
+        ("remember “a long word that is never closed", [Wish("", "quoted")]),
         (f"remember {'word ' * 2_000}", [Wish("", "long")]),
         ("remember tea. remember rice. " * 9, [Wish("tea"), Wish("rice")] * 2 + [Wish("tea")]),
         ("My locker is 12 please remember that", [Wish("My locker is 12")]),
@@ -29,7 +30,7 @@ from bot.context.wishes import Wish
     ],
 )
 def test_what_a_message_asks_to_keep(said, kept):
-    assert list(wishes.find(said)) == kept
+    assert list(wishes.read(said).wishes) == kept
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_what_asks_not_to_be_written_down(said, is_unwanted):
     ],
 )
 def test_what_a_message_asks_to_be_reminded_of(said, asked):
-    assert wishes.reminder(said) == asked
+    assert wishes.read(said).reminder == asked
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_what_a_message_states_is_no_question_and_no_wish(said, stated):
 
 @given(st.text(alphabet="remember that记住。:?, \n“”I", max_size=80))
 def test_what_is_kept_is_made_of_what_was_said(said):
-    for wish in wishes.find(said):
+    for wish in wishes.read(said).wishes:
         assert bool(wish.words) != bool(wish.lacks)
         assert all(line in said for line in wish.words.split("\n"))
-    assert len(wishes.find(said)) <= wishes.MOST
+    assert len(wishes.read(said).wishes) <= wishes.MOST

@@ -50,12 +50,12 @@ class Client:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
-        client = self._client
-        if silence is not None:
-            client = client.with_options(timeout=silence)
         try:
-            answer = await client.post(
-                path, content=body, cast_to=httpx2.Response, options={"headers": _RAW}
+            answer = await self._client.post(
+                path,
+                content=body,
+                cast_to=httpx2.Response,
+                options={"headers": _RAW, "timeout": silence},
             )
         except anthropic.APIStatusError as error:
             raise Refused(error.status_code, error.response.headers, error.body) from error

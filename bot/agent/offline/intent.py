@@ -95,10 +95,11 @@ _PUNCTUATION = re.compile(r"[^\w\s'’-]+")
 
 def understand(text: str) -> Intent:
     """What a message asks for."""
-    if (words := wishes.reminder(text)) is not None:
-        return Intent("remind", (_POLITE_END.sub("", words),))
-    if kept := wishes.find(text):
-        return Intent("remember", tuple(wish.words for wish in kept if wish.words))
+    wanted = wishes.read(text)
+    if wanted.reminder is not None:
+        return Intent("remind", (_POLITE_END.sub("", wanted.reminder),))
+    if wanted.wishes:
+        return Intent("remember", tuple(wish.words for wish in wanted.wishes if wish.words))
     small = folded(text).strip()
     asked = small[phrases().opened(small) :]
     if _REMINDERS.fullmatch(small):

@@ -199,13 +199,17 @@ def may_see(view: MemoryView, hit: Found) -> bool:
     return layout.may_see(view, hit.space, hit.path)
 
 
-def quote(hit: Found, zone: tzinfo, fact: str = "") -> Quote:
-    """A passage with where it stands, or when it was said, and a fact about it."""
+def quote(hit: Found, zone: tzinfo, fact: str = "", *, by_bot: bool = False) -> Quote:
+    """A passage with where it stands, or when it was said, and a fact about it.
+
+    What was said may have been said `by_bot`.
+    """
     if is_file(hit):
         place, text = recalled(hit).place, markdown.readable(hit.snippet)
         return Quote((where(hit), fact or hit.source), text, place.path, place.line)
     said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
-    how = "said to another program" if imported.is_of(hit.path) else "said"
+    how = "said by you" if by_bot else "said"
+    how = "said to another program" if imported.is_of(hit.path) else how
     return Quote((said, how, f"message {hit.path}"), hit.snippet, by="said")
 
 
@@ -225,19 +229,9 @@ async def parted(
 
     A passage of a file may hold a part of such an entry without its mark.
     """
-    snippets: dict[str, list[str]] = {}
-    for hit in hits:
-        if is_file(hit):
-            snippets.setdefault(layout.shown(hit.space, hit.path), []).append(hit.snippet)
-    done = {
-        (path, snippet): parts
-        for path, some in snippets.items()
-        for snippet, parts in zip(some, await files.parted(view, path, some), strict=True)
-    }
-    return [
-        done.get((layout.shown(hit.space, hit.path), hit.snippet), (hit.snippet, []))
-        for hit in hits
-    ]
+    some = [(layout.shown(hit.space, hit.path), hit.snippet) for hit in hits if is_file(hit)]
+    found = iter(await files.parted(view, some) if some else ())
+    return [next(found) if is_file(hit) else (hit.snippet, []) for hit in hits]
 
 
 def recalled(hit: Found) -> MemoryPassage:

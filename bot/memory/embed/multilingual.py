@@ -65,6 +65,8 @@ class MultilingualEmbedder:
         self._cache = cache
         self._package = package
         self._threads: ThreadPoolExecutor | None = None
+        self._waiting: list[tuple[list[str], asyncio.Future[Vectors]]] = []
+        self._serving: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
         self._loaded: SentenceEncoder | None = None
 
@@ -74,26 +76,45 @@ class MultilingualEmbedder:
         Raises:
             EmbedderError: the package's files are missing or damaged, or the table cannot be kept.
         """
-        if (
-            self._threads is None
-        ):  # one more than many texts take, so that a question waits for none
-            self._threads = ThreadPoolExecutor(WORKERS + 1, thread_name_prefix="confidant-embed")
         timeless = [_CLOCK.sub(r"\1", text) for text in texts]
-        parts = WORKERS if len(texts) > FEW else 1
-        loop = asyncio.get_running_loop()
-        made = await asyncio.gather(
-            *(
-                loop.run_in_executor(self._threads, self._embed, timeless[first::parts])
-                for first in range(parts)
-            )
-        )
+        if len(texts) <= FEW:
+            made = asyncio.get_running_loop().create_future()
+            self._waiting.append((timeless, made))
+            if self._serving is None or self._serving.done():
+                self._serving = asyncio.create_task(self._serve())
+            return await made
+        parts = await asyncio.gather(*(self._run(timeless[at::WORKERS]) for at in range(WORKERS)))
         rows = np.empty((len(texts), DIMS), np.float32)
-        for first, some in enumerate(made):
-            rows[first::parts] = some
+        for at, some in enumerate(parts):
+            rows[at::WORKERS] = some
         return rows
+
+    async def _serve(self) -> None:
+        """Embed what waits, all of it at once: ten short texts cost little more than one."""
+        while self._waiting:
+            asked, self._waiting = self._waiting[:FEW], self._waiting[FEW:]
+            try:
+                rows = await self._run([text for texts, _ in asked for text in texts])
+            except Exception as error:  # noqa: BLE001 - told to everyone who asked
+                for _, made in asked:
+                    if not made.done():
+                        made.set_exception(error)
+                continue
+            end = 0
+            for texts, made in asked:
+                start, end = end, end + len(texts)
+                if not made.done():
+                    made.set_result(rows[start:end])
+
+    async def _run(self, texts: list[str]) -> Vectors:
+        if self._threads is None:  # one more than many texts take: a question waits for none
+            self._threads = ThreadPoolExecutor(WORKERS + 1, thread_name_prefix="confidant-embed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._embed, texts)
 
     async def close(self) -> None:
         """End its threads and let go of the weights; it may be used again."""
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
         threads, self._threads = self._threads, None
         if threads is not None:
             await asyncio.to_thread(threads.shutdown)

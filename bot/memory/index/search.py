@@ -7,10 +7,9 @@ another kind of index would do differently.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -27,6 +26,7 @@ from bot.memory import chunking, layout, periods, ranking, words
 from bot.memory.claims import Aging
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
+from bot.memory.index.cache import digest
 from bot.memory.index.engine import Reader, Rows
 from bot.memory.listing import asks_for_many
 from bot.memory.note_store import NoteStore
@@ -42,7 +42,7 @@ THREADS = 2
 QUERY_SHARE = 0.6  # of the time of a search that its embedding may take
 GRACE = 0.5  # seconds after its time that a search is waited for
 MAX_CANDIDATES = 200  # of each leg
-ASKED = 64  # queries whose vectors are kept: a message is searched for more than once
+ASKED = 256  # queries whose vectors are kept: a message is searched for, then indexed itself
 MAX_BYTES = 4_000_000  # of notes that one search reads, while there is no index to ask
 READING_SHARE = 0.6  # of the time left may go into reading them
 
@@ -67,6 +67,7 @@ class Searches:
         zone: tzinfo = UTC,
     ) -> None:
         """`zone` is where "yesterday" is meant, as far as that is known."""
+        self.asked: dict[bytes, Vectors] = {}  # vectors of queries, by the digests of their texts
         self.query_failure = ""  # why the last query got no vector
         self._config = config
         self._notes = notes
@@ -77,7 +78,6 @@ class Searches:
         self._zone = zone
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
-        self._asked: dict[bytes, Vectors] = {}  # vectors of queries, by a digest of their text
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
@@ -109,6 +109,7 @@ class Searches:
         today: date | None = None,
         *,
         room: int = 0,
+        without: Collection[str] = (),
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
@@ -124,6 +125,7 @@ class Searches:
             times=periods.asked(query, today),
             many=asks_for_many(query),
             room=room,
+            without=frozenset(without),
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
@@ -148,8 +150,8 @@ class Searches:
         if not self.uses_vectors:
             return None
         self.query_failure = ""
-        key = hashlib.blake2b(query.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if (known := self._asked.get(key)) is not None:
+        key = digest(query)
+        if (known := self.asked.get(key)) is not None:
             return known
         try:
             async with asyncio.timeout((deadline - time.monotonic()) * QUERY_SHARE):
@@ -162,9 +164,9 @@ class Searches:
         else:
             if not rows.any():
                 return None
-            if len(self._asked) >= ASKED:
-                del self._asked[next(iter(self._asked))]
-            self._asked[key] = rows
+            if len(self.asked) >= ASKED:
+                del self.asked[next(iter(self.asked))]
+            self.asked[key] = rows
             return rows
         degraded.append(f"vectors are not used: {self.query_failure}")
         return None
@@ -212,8 +214,12 @@ class Searches:
                     vector = None
             slow = reader.slow if vector is not None else ""
             request = replace(request, vector=vector)
-            most = min(MAX_CANDIDATES, request.limit * self._config.candidate_multiplier)
+            most = request.limit * self._config.candidate_multiplier + len(request.without)
+            most = min(MAX_CANDIDATES, most)
             found = reader.find(request, most, by_words=self._config.text_weight > 0)
+            if request.without:
+                items = [each for each in found.items if each.hit.path not in request.without]
+                found = replace(found, items=items)
             hits = ranking.answer(found, request, self._config, reader.tokenize)
         is_empty = found.known is not None and not found.known.chunks
         if not (live.dims or is_empty) and self.uses_vectors and not degraded:

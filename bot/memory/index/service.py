@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, date, tzinfo
 from pathlib import Path
@@ -61,8 +61,9 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._config = config
         self._notes = notes
         self._embedder = embedder
-        self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions)
         self._searches = Searches(config, notes, embedder, clock, rows, uses=uses, zone=zone)
+        asked = self._searches.asked
+        self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions, asked=asked)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
@@ -171,17 +172,19 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         *,
         today: date | None = None,
         room: int = 0,
+        without: Collection[str] = (),
     ) -> Findings:
-        """The best passages of these partitions, within the configured time. Never raises.
+        """See `Searcher`; within the configured time. Never raises.
 
-        `today` is the day it is for whoever asks; None is that of the program's own zone. With
-        `room`, the best lines of all passages are shown, in so many characters.
+        `today` is the day it is for whoever asks; None is that of the program's own zone.
         """
         deadline = time.monotonic() + self._config.search_timeout
         if not query.strip() or not partitions:
             return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
-        answer = await self._searches.search(query, partitions, limit, deadline, today, room=room)
+        answer = await self._searches.search(
+            query, partitions, limit, deadline, today, room=room, without=without
+        )
         if self._writer.needs_attention():  # it was this search that noticed
             self._spawn(self.sync("search"))
         return answer

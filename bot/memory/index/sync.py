@@ -22,6 +22,7 @@ from bot.memory.index import note_files
 from bot.memory.index.cache import digest
 from bot.memory.index.engine import Cache, Packed, SourceRow, Store, StoreWriting
 from bot.memory.note_store import NoteStore
+from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
 
 T = TypeVar("T")
@@ -61,8 +62,13 @@ class Builder:
         thread: ThreadPoolExecutor,
         *,
         versions: Versions | None = None,
+        asked: Mapping[bytes, Vectors] | None = None,
     ) -> None:
-        """`versions` keeps what notes said that somebody else has changed."""
+        """`versions` keeps what notes said that somebody else has changed.
+
+        `asked` has vectors that searches made, by the digests of their texts.
+        """
+        self._asked = asked if asked is not None else dict[bytes, Vectors]()
         self._versions = versions
         self._notes = notes
         self._embedder = embedder
@@ -202,7 +208,10 @@ class Builder:
             if len(vector) in {0, dims or len(vector)}
         }
         missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
-        made = await self._ask(missing, outcome) if missing else {}
+        asked = missing.keys() & self._asked.keys()
+        made = {hashed: vectors.pack(self._asked[hashed])[0] for hashed in asked}
+        if left := {hashed: text for hashed, text in missing.items() if hashed not in asked}:
+            made |= await self._ask(left, outcome)
         dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
         if dims:
             await self._run(lambda: store.fit(dims))

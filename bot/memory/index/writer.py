@@ -20,6 +20,7 @@ from bot.memory.index.file_rows import MENDED
 from bot.memory.index.sync import Builder, Outcome
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Building, Counts
+from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
 
 T = TypeVar("T")
@@ -44,7 +45,9 @@ class Writer:
         clock: Clock,
         *,
         versions: Versions | None = None,
+        asked: Mapping[bytes, Vectors] | None = None,
     ) -> None:
+        """See `Builder`."""
         self.again = False  # a note was being written while it was read
         self.last_sync = 0
         self._clock = clock
@@ -52,7 +55,7 @@ class Writer:
         self.rows = rows
         self._cache = cache
         self._builder = Builder(
-            notes, embedder, self._cache, clock, self._thread, versions=versions
+            notes, embedder, self._cache, clock, self._thread, versions=versions, asked=asked
         )
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
