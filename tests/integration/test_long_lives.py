@@ -1,4 +1,4 @@
-"""Weeks of one person: what is in the notes at the end, and whether the right thing is found.
+"""Sixty days of one person: what is in the notes at the end, and whether the right thing is found.
 
 Every day they chat, ask about what they told, and say some of it again; a task reports each
 afternoon; an export of another program is brought in; every other fact changes. The model repeats
@@ -8,7 +8,6 @@ its persona and what was recalled in its replies, and tries to write all of that
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +28,7 @@ from tests.integration.test_recall import recalled
 from tests.integration.test_tasks import ran
 from tests.support import NOON, Engine, FakeClock, beside, running, until
 
-# The weaker a model, the more often it has to be told that something has changed.
-DAYS = {"good": 20, "weak": 60}
-if "PROOF_TIMES" in os.environ:
-    DAYS = dict.fromkeys(DAYS, 60)
+DAYS = 60
 PERSONA = "Speaks in short sentences and never makes a joke about trains."
 REPORT = "The harbour has 12 ships today and the wind comes from the north."
 IMPORTED = "My dentist is Dr. Fernweh in Ulm"
@@ -103,10 +99,10 @@ def flush(request: Request, *, is_good: bool) -> str:
 # --- the days -------------------------------------------------------------------------------------
 
 
-async def day(engine: Engine, number: int, *, is_late: bool) -> None:
+async def day(engine: Engine, number: int) -> None:
     """One day: something told, for the first time or again, something asked, and the evening."""
     fact = FACTS[number % len(FACTS)]
-    said = fact.now if is_late else fact.said
+    said = fact.now if number >= DAYS // 2 else fact.said
     await engine.ask(SMALL_TALK[number % len(SMALL_TALK)])
     await engine.ask(f"{said}.")
     await engine.ask(FACTS[(number * 3 + 1) % len(FACTS)].question)
@@ -138,8 +134,8 @@ def entries(folder: Path) -> Sequence[Claim]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("saving", DAYS)
-async def test_after_weeks_the_notes_hold_each_fact_once_and_the_right_one_is_found(
+@pytest.mark.parametrize("saving", ["good", "weak"])
+async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_is_found(
     tmp_path: Path, saving: str
 ):
     is_good = saving == "good"  # a weak model never says that an entry has changed
@@ -156,8 +152,8 @@ async def test_after_weeks_the_notes_hold_each_fact_once_and_the_right_one_is_fo
         memory={"night": {"mode": "rules"}, "recall_timeout": 60, "search_timeout": 60},
     ) as engine:
         await engine.ask("/task every day at 15:00 report on the harbour")
-        for number in range(days := DAYS[saving]):
-            await day(engine, number, is_late=number >= days // 2)
+        for number in range(DAYS):
+            await day(engine, number)
         found: list[tuple[Fact, str, str]] = []
         for fact in FACTS:
             await engine.ask("Good morning.")
