@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import facts, quiet
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
@@ -80,7 +80,9 @@ async def changed(folder: Path, config: MemoryConfig, names: Sequence[str]) -> t
             (notes / f"{n}-{at}-new.md").write_text(f"{after} <!-- agent 2026-11-01 -->\n", "utf-8")
     embedder = embed.make(config.embedder, folder / "index")
     store = FolderNotes(folder / "workspace")
-    index = MemoryIndex.in_folder(config, store, folder / "index", embedder, lambda: NOW)
+    index = MemoryIndex.in_folder(
+        Settings(Config(memory=config)), store, folder / "index", embedder, lambda: NOW
+    )
     first = both = 0
     try:
         await index.sync("bench")

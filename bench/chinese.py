@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import quiet, sized
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
@@ -144,7 +144,11 @@ async def ask(
     config = MemoryConfig.model_validate({"watch": False, "max_results": 10, **options})
     embedder = embed.make(config.embedder, folder / "index")
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+        Settings(Config(memory=config)),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        system_clock,
     )
     ranks: dict[str, list[float]] = {"all": []}
     try:

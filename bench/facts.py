@@ -20,7 +20,7 @@ from typing import Any
 from bench import quiet
 from bench.sized import parsed
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
@@ -72,7 +72,11 @@ async def ranks(
     config = MemoryConfig.model_validate({"watch": False, "max_results": 10, **options})
     embedder = embed.make(config.embedder, folder / "index")
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+        Settings(Config(memory=config)),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        system_clock,
     )
     found: dict[tuple[str, bool], list[int]] = {}
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench import quiet, sized
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed, ranking
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
@@ -171,7 +171,11 @@ async def measure(folder: Path, every: int) -> dict[float, list[tuple[Question, 
     embedder = embed.make(config.embedder, folder / "index")
     asked = write_notes(folder / "workspace")[::every]
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+        Settings(Config(memory=config)),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        system_clock,
     )
     rounds: dict[float, list[tuple[Question, bool]]] = {}
     used = ranking.MEANT

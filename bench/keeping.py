@@ -28,7 +28,6 @@ from bench import quiet
 from bench.table import table
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.tools import ToolContext
-from bot.config import FlushConfig
 from bot.context import secrets, wishes
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
@@ -266,7 +265,7 @@ async def kept(talk: Talk, model: Writer, folder: Path) -> list[str]:
     for name, text in talk.files.items():
         _write(folder / name, text)
     store = FolderNotes(folder)
-    flusher = Flusher(Notes(store), SpaceFiles(store), FlushConfig())
+    flusher = Flusher(Notes(store), SpaceFiles(store))
     context = ToolContext(VIEW, "s1", NOW, window=120_000)
     request = FlushRequest(model, "m", messages(talk), context, talk.language, timeout=60)
     done = await flusher.flush(request)

@@ -32,7 +32,7 @@ from typing import Any
 
 from bench import quiet
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
@@ -184,6 +184,7 @@ def _write_sessions(stem: str, data: dict[str, Any], workspace: Path) -> dict[st
 @asynccontextmanager
 async def indexed(folder: Path, config: MemoryConfig, url: str) -> AsyncGenerator[MemoryIndex]:
     """An index of the notes: a file, or rows in the database that is named."""
+    settings = Settings(Config(memory=config))
     embedder = embed.make(config.embedder, folder / "index")
     notes = FolderNotes(folder / "workspace")
     async with AsyncExitStack() as stack:
@@ -194,9 +195,9 @@ async def indexed(folder: Path, config: MemoryConfig, url: str) -> AsyncGenerato
 
             database = await PostgresDatabase.open(url)
             stack.push_async_callback(database.close)
-            index = MemoryIndex.shared(config, notes, database, *given, owns=lambda: True)
+            index = MemoryIndex.shared(settings, notes, database, *given, owns=lambda: True)
         else:
-            index = MemoryIndex.in_folder(config, notes, folder / "index", *given)
+            index = MemoryIndex.in_folder(settings, notes, folder / "index", *given)
         stack.push_async_callback(index.close)
         await index.sync("bench")
         yield index

@@ -28,7 +28,7 @@ import psutil
 
 from bench import quiet
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.embed import Embedder
 from bot.memory.embed.multilingual import DIMS
@@ -94,7 +94,11 @@ async def measure(chunks: int) -> list[tuple[str, float, float, str, bool]]:
         if is_real:
             embedder = embed.make(config.embedder, folder / "index")
         index = MemoryIndex.in_folder(
-            config, FolderNotes(folder / "workspace"), folder / "index", embedder, system_clock
+            Settings(Config(memory=config)),
+            FolderNotes(folder / "workspace"),
+            folder / "index",
+            embedder,
+            system_clock,
         )
         try:
             started = time.perf_counter()

@@ -31,7 +31,7 @@ from bench.memory import vocabulary
 from bot.app import App, Parts
 from bot.channel.visitor import Visitor
 from bot.clock import system_clock
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import folder_name
@@ -156,7 +156,7 @@ def _web():  # noqa: ANN202 - a plug-in of ours
 
 
 async def _index(config: Config) -> None:
-    memory = Memory.of(config, system_clock)
+    memory = Memory.of(Settings(config), system_clock)
     await memory.open()
     await memory.index.sync("bench")
     await memory.close()

@@ -24,7 +24,7 @@ from bot import i18n
 from bot.app import App, Parts
 from bot.channel import ChannelPlugin
 from bot.clock import system_clock
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.memory.memory import Memory
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.support import Engine, FakeClock, make_config
@@ -111,7 +111,8 @@ async def ask(folder: Path, asked: Sequence[Asked]) -> list[str]:
         "memory": {"embedder": {"provider": "multilingual"}},
     }
     config, _ = make_config(folder, **options)
-    memory = Memory.of(config, system_clock)  # the index knows every note before the program starts
+    # The index knows every note before the program starts.
+    memory = Memory.of(Settings(config), system_clock)
     await memory.open()
     await memory.index.sync("bench")
     await memory.close()

@@ -21,6 +21,7 @@ from bench import quiet, sized
 from bot.agent.recall import Recaller
 from bot.agent.recall import Shown as Start
 from bot.app import App, Parts
+from bot.config import Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.transcripts import TranscriptFeed
 from bot.sessions import store
@@ -124,17 +125,16 @@ async def begin(
     view = replace(OWNER_VIEW, keys=(KEY,))
     now = datetime.fromtimestamp(clock() / 1000, UTC) + timedelta(minutes=1)
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
-    memory = Memory.of(config, clock, database=database)
+    memory = Memory.of(Settings(config), clock, database=database)
     await memory.open()
     found: dict[tuple[str, bool], Shown] = {}
     try:
         await memory.index.sync("bench")
-        days = config.memory.retention_days
-        await TranscriptFeed(database, memory.index, days, clock).look()
+        await TranscriptFeed(database, memory.index, Settings(config), clock).look()
         latest = await database.read(lambda tx: store.current(tx, KEY))
         assert latest is not None
         session = replace(latest, id="a-new-one", previous=latest.id)
-        recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
+        recaller = Recaller(Settings(config), memory.files, database, memory.searcher, memory.uses)
         for matter in known:
             for words, needed in matter.questions:
                 opening = await recaller.recall(view, session, words, now, Start("", 400_000))

@@ -25,6 +25,7 @@ from pathlib import Path
 from bench import locomo, quiet
 from bot.agent.recall import SMALL, Recaller, Shown
 from bot.clock import system_clock
+from bot.config import Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.sessions import store
 from bot.sessions.store import Session
@@ -68,14 +69,14 @@ async def memory(folder: Path, provider: str) -> AsyncGenerator[Asked]:
     """The notes of a folder, indexed."""
     config, _ = make_config(folder, memory={"embedder": {"provider": provider}, "watch": False})
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
-    notes = Memory.of(config, system_clock, database=database)
+    notes = Memory.of(Settings(config), system_clock, database=database)
     await notes.open()
     try:
         await notes.index.sync("bench")
         place = store.Place(KEY, "memory:ada", "memory", "", "ada", "", "direct")
         now = system_clock()
         session, _ = await database.write(lambda tx: store.start(tx, place, now, by="first"))
-        recaller = Recaller(config.memory, notes.files, database, notes.searcher, notes.uses)
+        recaller = Recaller(Settings(config), notes.files, database, notes.searcher, notes.uses)
         asked = Asked(recaller, session)
         await asked.recalled("warm up", 2)
         asked.times.clear()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import quiet
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
@@ -189,7 +189,11 @@ async def ask(
     embedder = embed.make(config.embedder, folder / "index")
     now = int(datetime(TODAY.year, TODAY.month, TODAY.day, 12, tzinfo=UTC).timestamp() * 1000)
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, lambda: now
+        Settings(Config(memory=config)),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        lambda: now,
     )
     tallies: dict[tuple[str, str, str], Tally] = {}
     try:

@@ -25,8 +25,8 @@ from bot.clock import DAY_MS, Clock, system_clock
 from bot.commands.menu import KNOWN
 from bot.composition import pages
 from bot.composition.engine import Brought, engine_of
-from bot.composition.ground import Ground, LiveConfig
-from bot.config import ANTHROPIC, Config
+from bot.composition.ground import Ground
+from bot.config import ANTHROPIC, Config, Settings
 from bot.context import tokens
 from bot.context.phrases import phrases
 from bot.coordination import Event
@@ -54,7 +54,6 @@ from bot.scheduler import Scheduler
 from bot.sessions import rooms
 from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
-from bot.settings.live import LIVE
 from bot.speech.api import SpeechApi
 from bot.storage import Database, backup, files
 from bot.storage.meta import MetaStore
@@ -95,7 +94,7 @@ class App:
     def __init__(
         self, config: Config, plugins: Mapping[str, ChannelPlugin], parts: Parts | None = None
     ) -> None:
-        self._config = LiveConfig(config)
+        self.settings = Settings(config)
         self._plugins = plugins
         self._parts = parts or Parts()
         self._clock = self._parts.clock
@@ -125,10 +124,10 @@ class App:
 
     async def _open(self) -> tuple[Ground, ServedSettings]:
         """What everything is made on, and what of the configuration may be changed meanwhile."""
-        backend = await open_backend(self._config.now, self._parts.clock, self._stack)
+        backend = await open_backend(self.settings.now, self._parts.clock, self._stack)
+        self._backend = backend
         database, clock = backend.database, backend.clock
-        changes = await self._settings(backend)
-        config = self._config.now
+        changes = await self._served(backend)
         self._clock, self._kept = clock, MetaStore(database, clock)
         models = self.models = self._models(self._kept)
         self._stack.push_async_callback(models.close)
@@ -137,7 +136,7 @@ class App:
         connections = Connections(self.metrics, backend.coordination, self.channels)
         self._running = RunningChannels(self.channels, connections)
         memory = self.memory = Memory.of(
-            config,
+            self.settings,
             clock,
             self._parts.searcher,
             backend.shared,
@@ -146,14 +145,13 @@ class App:
         )
         self._stack.push_async_callback(memory.close)
         await memory.open()
-        self._config.tell(backend.configure, memory.configure)
         self.resolver = await self._read_resolver(database)
         delivery = self._delivery(backend)
         self._look_for_texts = delivery.look
         backend.coordination.on("books", partial(self._read_books, database))
         backend.coordination.on("outbox", lambda _event: delivery.look())
         opened = Ground(
-            config=self._config,
+            settings=self.settings,
             plugins=self._plugins,
             backend=backend,
             models=models,
@@ -183,15 +181,13 @@ class App:
         self.upkeep = parts.upkeep
         gateway, lanes = parts.gateway, parts.lanes
         self.urgent = Urgent(
-            config=self._config.now,
             resolver=self.resolver,
             database=database,
             committer=parts.committer,
             connections=ground.connections.all,
             clock=ground.clock,
         )
-        self._config.tell(self.urgent.configure)
-        language = self._config.now.agent.language
+        language = self.settings.now.agent.language
         await database.write(lambda tx: recovery.tell(tx, language, ground.clock()))
         await delivery.look()
         if self._parts.dashboard:
@@ -222,7 +218,7 @@ class App:
 
     def _delivery(self, backend: Backend) -> Delivery:
         """What sends texts."""
-        database, speech = backend.database, self._config.now.speech
+        database, speech = backend.database, self.settings.now.speech
 
         async def moved(address: Address, chat: str) -> None:
             await chat_moved(database, self.resolver, self._clock(), address, chat)
@@ -241,7 +237,7 @@ class App:
         """The configuration, and what people chose before the program was started."""
         now = self._clock()
         await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
-        config = self._config.now
+        config = self.settings.now
         policy = Policy.of(config, local_zone(config), KNOWN)
         return ConversationResolver(policy, await database.read(read_books))
 
@@ -251,61 +247,57 @@ class App:
 
     async def _limits(self, models: Models) -> LimitsResolver:
         """How much models take at once, with what was learned before."""
-        config, context = self._config.now, self._config.now.context
-        counter = await asyncio.to_thread(tokens.counter, context.tokenizer)
-        if context.tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+        tokenizer = self.settings.now.context.tokenizer
+        counter = await asyncio.to_thread(tokens.counter, tokenizer)
+        if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
             log.warning("tokens.no_ranks", counts=counter.name)
-        limits = LimitsResolver(config, models, self._kept, counter)
+        limits = LimitsResolver(self.settings, models, self._kept, counter)
         await limits.load()
         self._stack.push_async_callback(limits.save)
         return limits
 
     def _models(self, store: MetaStore) -> Models:
-        config, remote = self._config.now.models, self._parts.remote
+        config, remote = self.settings.now.models, self._parts.remote
         services = configured(config, store) if remote is None else {ANTHROPIC: remote}
-        agent = self._config.now.agent
-        return Models(config, services, agent.model, agent.fallback)
+        return Models(self.settings, services)
 
     def _make_channels(self) -> Mapping[str, Channel]:
         if self._parts.channels is not None:
             return self._parts.channels
-        return channels.made(self._plugins, self._config.now.channels)
+        return channels.made(self._plugins, self.settings.now.channels)
 
-    async def adopt(self, found: Config) -> Config:
+    async def adopt(self, found: Config) -> None:
         """Let another configuration count, as far as that may change while the program runs.
 
-        What counts then; one at a time.
+        One at a time. Services read it where they use it; these are all that act on a change.
         """
-        before, remote, models = self._config.now, self._parts.remote, self.models
-        config = adopted(before, found, LIVE)
+        before, remote, models = self.settings.now, self._parts.remote, self.models
+        config = adopted(before, found)
         services = (
             configured(config.models, self._kept, before.models, models.services)
             if remote is None
             else {ANTHROPIC: remote}
         )
-        self._config.now = config
-        self.resolver.configure(Policy.of(config, local_zone(config), KNOWN))
-        agent = config.agent
-        await models.configure(config.models, services, agent.model, agent.fallback)
-        self._config.announce()
+        self.settings.now = config
+        self.resolver.adopt(Policy.of(config, local_zone(config), KNOWN))
+        await models.adopt(services)
+        self._backend.adopt(config)
         self._spawn(models.warm_up())
-        await self._running.configure(self._plugins, before.channels, config.channels)
+        await self._running.adopt(self._plugins, before.channels, config.channels)
         await self._look_for_texts()
         if self.server is not None and before.dashboard.token != config.dashboard.token:
             self.server.renew(config.dashboard.token)
             await self._end_owners_logins()
             await self._running.reopen_pages()  # whoever looks has to show the new one
-        return config
 
-    async def _settings(self, backend: Backend) -> ServedSettings:
+    async def _served(self, backend: Backend) -> ServedSettings:
         """What may be changed while the program runs, with what was changed on any node before."""
-        before = self._config.now
-        changeable = ChangeableSettings(before, self._parts.loaded, backend.clock)
+        changeable = ChangeableSettings(self.settings, self._parts.loaded, backend.clock)
         database = backend.database if backend.coordination.is_shared else None
         found = ServedSettings(changeable, self._plugins, self.adopt, database)
         if (said := await found.begin()) is not None:
-            self._config.now = changeable.config = adopted(before, said, LIVE)
-            backend.configure(self._config.now)
+            self.settings.now = adopted(self.settings.now, said)
+            backend.adopt(self.settings.now)
         backend.coordination.on("settings", lambda _event: found.hear())
         return found
 
@@ -319,7 +311,7 @@ class App:
     def _note_address(self, address: Listening) -> None:
         """Let commands know where the page is, whatever port it got."""
         try:
-            self._stack.enter_context(files.serving(self._config.now.storage.folder, address.url))
+            self._stack.enter_context(files.serving(self.settings.now.storage.folder, address.url))
         except OSError as error:
             log.warning("page.address_not_noted", error=type(error).__name__)
 
@@ -331,9 +323,7 @@ class App:
         for work in backend.housework:
             self._spawn(work())
         self._spawn(housekeeping.watch_loop(self.metrics))
-        days = self._config.now.memory.retention_days
-        feed = TranscriptFeed(ground.database, memory.index, days, clock)
-        self._config.tell(feed.configure)
+        feed = TranscriptFeed(ground.database, memory.index, self.settings, clock)
         self._spawn(memory.keep(feed, backend.coordination))
         self._spawn(memory.keep_uses())
         self.reminders.start()
@@ -343,14 +333,14 @@ class App:
         self._scheduler.every("sweep", SWEEP_SECONDS, lambda: self.sweeper.sweep(clock()))
         self._scheduler.every("notices", SWEEP_SECONDS, lambda: self.notices.sweep(clock()))
         self._scheduler.every("unsaved", UNSAVED_SECONDS, self.upkeep.look, first=FIRST_UNSAVED)
-        self._spawn(_clear_stage(self._config.now.storage.folder))
-        if self._config.now.backup.folder is not None:
+        self._spawn(_clear_stage(self.settings.now.storage.folder))
+        if self.settings.now.backup.folder is not None:
             self._keep_backups(ground)
         asks = SelfTest(
             memory,
             ground.database,
             clock,
-            local_zone(self._config.now),
+            self.settings,
             lambda: backend.coordination.owns(INDEX),
         )
         first, pause = selftest.FIRST_SECONDS, selftest.LOOK_SECONDS
@@ -370,7 +360,7 @@ class App:
 
         loaded = self._parts.loaded
         backups = schedule.Backups(
-            self._config.now,
+            self.settings.now,
             ground.database,
             ground.backend.coordination,
             ground.clock,

@@ -41,7 +41,7 @@ class Backend:
         shared: where notes are rows, what memory stands on; None where they are files.
         turns: where any of many nodes may answer a message; None where there is but this one.
         standing: how this node stands among many; None where there is but this one.
-        configure: takes another configuration while the program runs.
+        adopt: goes by another configuration while the program runs.
     """
 
     database: Database
@@ -52,7 +52,7 @@ class Backend:
     shared: Shared | None = None
     turns: SharedTurns | None = None
     standing: Callable[[], Standing] | None = None
-    configure: Callable[[Config], None] = lambda _config: None
+    adopt: Callable[[Config], None] = lambda _config: None
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -67,7 +67,7 @@ async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> B
 
 
 async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
-    folder = config.storage.folder
+    storage, folder = config.storage, config.storage.folder
     stack.enter_context(DataDirLock(folder))
     await asyncio.to_thread(clear_unbegun_restore, folder, config.workspace)
     database = await open_database(folder, clock)
@@ -84,7 +84,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
         (
             lambda: housekeeping.mend_modes(folder),
             lambda: housekeeping.repair_mirror(mirror),
-            lambda: housekeeping.keep_copies(config.storage, database, clock),
+            lambda: housekeeping.keep_copies(storage, database, clock),
             coordination.run,
         ),
     )
@@ -109,8 +109,8 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
     stack.push_async_callback(node.close)
     retention = Retention(url, node.database, storage.keep_months)
 
-    def configure(config: Config) -> None:
-        retention.configure(config)
+    def adopt(config: Config) -> None:
+        retention.keep(config.storage.keep_months)
         node.page_token = mark_of(reveal(config.dashboard.token))
 
     node.page_token = mark_of(reveal(config.dashboard.token))
@@ -127,5 +127,5 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         Shared(node.database, node),
         Turns(node, config.session.max_turns),
         node.standing,
-        configure,
+        adopt,
     )

@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -31,11 +31,27 @@ from bot.channel import (
     ToolRule,
 )
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class AsWritten:
     """Marks free names whose case counts: a variable that sets one spells it as it is."""
 
+
+@dataclass(frozen=True, slots=True)
+class LiveMark:
+    """Marks an option that takes effect as soon as it changes; on a table, all its options.
+
+    Others take effect at the next start. A shared one changes on all nodes of a database. Services,
+    channels and the page's token are not shared: each node has its own addresses and secrets.
+    """
+
+    is_shared: bool = True
+
+
+Live = Annotated[T, LiveMark()]
+LiveHere = Annotated[T, LiveMark(is_shared=False)]
 
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
@@ -345,12 +361,12 @@ class ChannelsConfig(Section):
 class QueueConfig(Section):
     """`[session.queue]`: what happens to messages that arrive while a turn runs."""
 
-    mode: Literal["followup", "collect"] = Field(
+    mode: Live[Literal["followup", "collect"]] = Field(
         default="followup",
         description='"followup": each message gets its own turn. "collect": what waits is '
         "answered together.",
     )
-    debounce: float = Field(
+    debounce: Live[float] = Field(
         default=0.5, ge=0, le=60, description='In "collect", wait this long for more, in seconds.'
     )
     cap: int = Field(
@@ -408,7 +424,7 @@ class SessionConfig(Section):
     owner: tuple[str, ...] = Field(
         default=(), description='Who owns the main memory, as "<channel>:<id>", e.g. "telegram:42".'
     )
-    owner_name: str = Field(
+    owner_name: Live[str] = Field(
         default="",
         max_length=LONGEST_NAME,
         description="What the owner is called: the page greets by it, and the model knows it in "
@@ -422,7 +438,7 @@ class SessionConfig(Section):
         default_factory=dict[str, str],
         description='Time zones of people who live elsewhere: ada = "Asia/Shanghai".',
     )
-    reset: ResetConfig = Field(default_factory=ResetConfig)
+    reset: Live[ResetConfig] = Field(default_factory=ResetConfig)
     queue: QueueConfig = Field(default_factory=QueueConfig)
     max_turns: int = Field(default=64, ge=1, le=10_000, description="Most turns at the same time.")
 
@@ -482,12 +498,12 @@ class CompactionConfig(Section):
 class ContextConfig(Section):
     """`[context]`: how much of a conversation the model sees, and what happens when it is full."""
 
-    context_tokens: int = Field(
+    context_tokens: Live[int] = Field(
         default=120_000,
         ge=4_000,
         description="Use at most this much of the model's window, in tokens.",
     )
-    windows: Mapping[str, int] = Field(
+    windows: Live[Mapping[str, int]] = Field(
         default_factory=dict[str, int],
         description="Windows by model name, in tokens, where the model's service reports none or a "
         "wrong one.",
@@ -497,26 +513,26 @@ class ContextConfig(Section):
         description='What counts tokens: "tiktoken" where its ranks stand in TIKTOKEN_CACHE_DIR, '
         '"estimate" without them; "auto" takes what is there. Nothing is downloaded.',
     )
-    enable_memory_flush: bool = Field(
+    enable_memory_flush: Live[bool] = Field(
         default=True, description="Save what matters to memory before a conversation is compacted."
     )
-    memory_flush_soft_tokens: int = Field(
+    memory_flush_soft_tokens: Live[int] = Field(
         default=4_000, ge=0, description="How long before the compaction it is saved, in tokens."
     )
-    memory_flush_timeout: float = Field(
+    memory_flush_timeout: Live[float] = Field(
         default=FLUSH_SECONDS,
         gt=0,
         description="Longest saving, in seconds; the default grows for a slow model.",
     )
-    notices: Literal["auto", "on", "off"] = Field(
+    notices: Live[Literal["auto", "on", "off"]] = Field(
         default="auto",
         description='Say how full a conversation is: "auto" does in direct chats only.',
     )
-    notice_percent: tuple[int, ...] = Field(
+    notice_percent: Live[tuple[int, ...]] = Field(
         default=(70, 85), description="How full it is when that is said, in percent."
     )
-    pruning: PruningConfig = Field(default_factory=PruningConfig)
-    compaction: CompactionConfig = Field(default_factory=CompactionConfig)
+    pruning: Live[PruningConfig] = Field(default_factory=PruningConfig)
+    compaction: Live[CompactionConfig] = Field(default_factory=CompactionConfig)
 
 
 class EmbedderConfig(Section):
@@ -606,7 +622,7 @@ class MemoryConfig(Section):
     workspace: Path | None = Field(
         default=None, description="Folder of the notes; empty is `workspace` in the storage folder."
     )
-    max_injected_chars: int = Field(
+    max_injected_chars: Live[int] = Field(
         default=20_000,
         ge=0,
         description="Most characters of memory that a new conversation begins with, and that are "
@@ -617,28 +633,28 @@ class MemoryConfig(Section):
         description="When memory is searched for the model, unasked: before each reply, before a "
         "conversation's first reply, or never. A rule of [scope] may say otherwise.",
     )
-    recall_timeout: float = Field(
+    recall_timeout: Live[float] = Field(
         default=4.0,
         gt=0,
         le=60,
         description="Seconds that looking into memory may hold up a reply; what is not found by "
         "then is left out.",
     )
-    citations: Literal["auto", "on", "off"] = Field(
+    citations: Live[Literal["auto", "on", "off"]] = Field(
         default="auto",
         description='Name the file and lines that memory stands in: "auto" does in direct chats.',
     )
-    flush: FlushConfig = Field(default_factory=FlushConfig)
+    flush: Live[FlushConfig] = Field(default_factory=FlushConfig)
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
-    aging: AgingConfig = Field(default_factory=AgingConfig)
-    night: NightConfig = Field(default_factory=NightConfig)
-    max_results: int = Field(
+    aging: Live[AgingConfig] = Field(default_factory=AgingConfig)
+    night: Live[NightConfig] = Field(default_factory=NightConfig)
+    max_results: Live[int] = Field(
         default=6,
         ge=1,
         le=50,
         description="Most results of one search; of a list, twice as many short ones.",
     )
-    min_score: float = Field(
+    min_score: Live[float] = Field(
         default=0.02, ge=0, le=1, description="Results that score less are left out."
     )
     text_weight: float = Field(
@@ -647,22 +663,22 @@ class MemoryConfig(Section):
     vector_weight: float = Field(
         default=0.5, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
     )
-    candidate_multiplier: int = Field(
+    candidate_multiplier: Live[int] = Field(
         default=4, ge=1, le=50, description="Candidates of each kind, for every result wanted."
     )
-    half_life_days: float = Field(
+    half_life_days: Live[float] = Field(
         default=30.0, ge=0, description="How fast dated notes lose their head start; 0 is never."
     )
-    mmr_lambda: float = Field(
+    mmr_lambda: Live[float] = Field(
         default=0.7, ge=0, le=1, description="1 ranks by score alone, less avoids repetition."
     )
-    search_timeout: float = Field(
+    search_timeout: Live[float] = Field(
         default=4.0, gt=0, description="Longest search, in seconds; then it answers with less."
     )
     sync_minutes: float = Field(
         default=5.0, gt=0, description="How often notes are looked through, beside the watching."
     )
-    retention_days: int = Field(
+    retention_days: Live[int] = Field(
         default=90,
         ge=0,
         description="How long what was said is found by its meaning; by its words it always is.",
@@ -767,7 +783,7 @@ class DashboardConfig(Section):
         description="Address to listen on; any but this machine's own needs a token.",
     )
     port: int = Field(default=8420, ge=0, le=65535, description="Port; 0 takes any free one.")
-    token: SecretStr | None = Field(
+    token: LiveHere[SecretStr | None] = Field(
         default=None,
         description="Needed to open the page from anywhere but this machine; better set as "
         "CONFIDANT_DASHBOARD__TOKEN.",
@@ -820,7 +836,7 @@ class StorageConfig(Section):
         le=300,
         description="Seconds after which a silent node is given up, where many share the url.",
     )
-    keep_months: int = Field(
+    keep_months: Live[int] = Field(
         default=0,
         ge=0,
         le=1200,
@@ -946,11 +962,11 @@ class LogConfig(Section):
 class Config(Section):
     """The whole configuration, checked and frozen."""
 
-    agent: AgentConfig = Field(default_factory=AgentConfig)
-    models: ModelsConfig = Field(default_factory=ModelsConfig)
+    agent: Live[AgentConfig] = Field(default_factory=AgentConfig)
+    models: LiveHere[ModelsConfig] = Field(default_factory=ModelsConfig)
     prices: PricesConfig = Field(default_factory=PricesConfig)
-    limits: LimitsConfig = Field(default_factory=LimitsConfig)
-    channels: ChannelsConfig = Field(default_factory=ChannelsConfig)
+    limits: Live[LimitsConfig] = Field(default_factory=LimitsConfig)
+    channels: LiveHere[ChannelsConfig] = Field(default_factory=ChannelsConfig)
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
@@ -967,3 +983,14 @@ class Config(Section):
     def workspace(self) -> Path:
         """The folder of the notes."""
         return (self.memory.workspace or self.storage.folder / "workspace").expanduser()
+
+
+@dataclass(slots=True)
+class Settings:
+    """The configuration in effect: services keep this object and read `now` where they use it.
+
+    `now` is replaced while the program runs. Work that must not see a change midway reads it once,
+    or uses the configuration of its conversation (`Conversation.config`).
+    """
+
+    now: Config

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bot import settings
 from bot.config import Config
-from bot.settings.fields import Key, Option, child, env_name, shape_of, tables
+from bot.settings.fields import Key, Option, child, env_name, is_live, shape_of, tables
 from bot.settings.plugins import PLAIN_NAMES
 from bot.settings.show import toml_value
 
@@ -60,12 +60,15 @@ or as JSON, tables as JSON. An empty variable counts as not set.
 own. `file:/run/secrets/name` as the value, or a variable with `_FILE` at its end
 (`TELEGRAM_BOT_TOKEN_FILE=/run/secrets/telegram`), stands for the content of a file.
 
-**In the page**, under Settings, keys, tokens and the options that may change while the program
-runs can be set without a restart: they go into `.env` in the storage folder, as lines like those
-you would write, for this program's own account to read (mode 600). All other lines stay as they
-are. What the environment sets counts more and is not changed there. The last changes are listed
-and can be taken back; `settings-changes.jsonl` beside that file remembers what was there before.
-Programs that share one PostgreSQL have a file each: what all of them need belongs into each one's.
+**In the page**, under Settings, keys, tokens and the options people change most can be set without
+a restart: they go into `.env` in the storage folder, as lines like those you would write, for this
+program's own account to read (mode 600). All other lines stay as they are. What the environment
+sets counts more and is not changed there. The last changes are listed and can be taken back;
+`settings-changes.jsonl` beside that file remembers what was there before. Programs that share one
+PostgreSQL have a file each: what all of them need belongs into each one's.
+
+Options that take effect *at once* are read from your files again whenever something is changed in
+the page; all others take effect *on restart*.
 
 A mistake (an unknown name, a wrong type, a value out of range) stops the start, and each is told
 with its file and line. `confidant config check` does only that; `confidant config show` prints
@@ -142,7 +145,10 @@ def reference_markdown(model: type[Config], plain: Mapping[str, Key] = PLAIN_NAM
 
 
 def _page_table(options: list[Option], plain: Mapping[str, Key]) -> str:
-    rows = ["| Option | Type | Default | Environment | Meaning |", "|---|---|---|---|---|"]
+    rows = [
+        "| Option | Type | Default | Environment | Takes effect | Meaning |",
+        "|---|---|---|---|---|---|",
+    ]
     rows += [_page_row(option, plain) for option in options]
     return "\n".join(rows)
 
@@ -154,6 +160,7 @@ def _page_row(option: Option, plain: Mapping[str, Key]) -> str:
         _type_name(option),
         _page_default(option),
         ", ".join(f"`{name}`" for name in [*names, _page_env(option)]),
+        "at once" if is_live(option.key) else "on restart",
         option.field.description or "",
     ]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.context import quoting
 from bot.errors import ChannelError
 from bot.memory.search import Searcher
@@ -144,6 +144,12 @@ def make_config(
         **sections,
     }
     return config_model(plugins).model_validate(data), plugins
+
+
+def settings_of(**sections: Any) -> Settings:
+    """The settings of a configuration with these tables."""
+    agent = {"timezone": "UTC", **sections.pop("agent", {})}
+    return Settings(Config.model_validate({"agent": agent, **sections}))
 
 
 def rendered(messages: Sequence[Message]) -> str:

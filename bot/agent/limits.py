@@ -12,7 +12,7 @@ import structlog
 from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.config import ANTHROPIC, Config
+from bot.config import ANTHROPIC, Settings
 from bot.context import budget, tokens
 from bot.context.budget import Budget, Window
 from bot.context.tokens import Calibration, Count, TokenCounter
@@ -53,9 +53,9 @@ class LimitsResolver:
     """Finds the limits of models, and learns from what services report."""
 
     def __init__(
-        self, config: Config, models: Models, kept: MetaStore, counter: TokenCounter
+        self, settings: Settings, models: Models, kept: MetaStore, counter: TokenCounter
     ) -> None:
-        self._config = config
+        self._settings = settings
         # How texts are weighed; without an encoding there is nothing but the estimate.
         self.count: Count = tokens.estimate if counter.name == tokens.ESTIMATE else counter
         # What was learned of one way of counting says nothing about another.
@@ -65,10 +65,6 @@ class LimitsResolver:
         self._calibration = Calibration()
         self._saved: Calibration = self._calibration
         self._saved_speeds: str = ""
-
-    def configure(self, config: Config) -> None:
-        """This configuration counts from the next turn on."""
-        self._config = config
 
     async def load(self) -> None:
         """Take up what was learned before.
@@ -99,22 +95,22 @@ class LimitsResolver:
 
     async def for_chores(self, limits: ModelLimits) -> ModelLimits:
         """The limits of the model that does chores for conversations with these."""
-        chores = self._config.agent.chores
+        chores = self._settings.now.agent.chores
         return await self.of(chores) if chores else limits
 
     async def of(self, chosen: str) -> ModelLimits:
         """The limits of sessions that chose a model, by its name; empty for the default one."""
-        name = self._models.full(chosen)
+        name, config = self._models.full(chosen), self._settings.now
         sizes = await self._models.window(name)
         window = budget.resolve(
             sizes.max_input_tokens,
-            self._config.context,
+            config.context,
             name,
             configured=self._models.configured_window(name),
             assumed=sizes.assumed,
         )
-        most = min(self._config.agent.max_tokens, sizes.max_output_tokens)
-        shares = budget.budget(window.tokens, self._config.context, most)
+        most = min(config.agent.max_tokens, sizes.max_output_tokens)
+        shares = budget.budget(window.tokens, config.context, most)
         factor = self._calibration.factor(_kept_as(name))
         measured = self._models.speed(name)
         return ModelLimits(self._models, name, window, shares, factor, self.count, measured)

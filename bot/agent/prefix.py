@@ -14,7 +14,7 @@ from bot.agent.models import ToolSpec
 from bot.agent.session_cache import CachedSession
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.turn import TOKENS
-from bot.config import Config
+from bot.config import Settings
 from bot.context import persona, prompt
 from bot.context.persona import PersonaFile
 from bot.identity.view import MemoryView, is_owners_own
@@ -37,15 +37,11 @@ class Prefixes:
     speaks in a room), that begins with a prefix of its own: a list never changes under a session.
     """
 
-    def __init__(self, config: Config, files: SpaceFiles, uses: Uses) -> None:
-        self._config = config
+    def __init__(self, settings: Settings, files: SpaceFiles, uses: Uses) -> None:
+        self._settings = settings
         self._files = files
         self._uses = uses
         self._shared: LRUCache[str, str] = LRUCache(SHARED)
-
-    def configure(self, config: Config) -> None:
-        """Conversations begin with this from now on; those that go on keep what they began with."""
-        self._config = config
 
     async def of(
         self,
@@ -63,8 +59,8 @@ class Prefixes:
         live.begins[name_of(view)] = name
         if name in live.snapshots:
             return live.snapshots[name]
-        memory = self._config.memory
-        cap = min(persona.FILE_CAP, int(memory.max_injected_chars * MEMORY_SHARE))
+        config = self._settings.now
+        cap = min(persona.FILE_CAP, int(config.memory.max_injected_chars * MEMORY_SHARE))
         files = [
             PersonaFile(
                 file.name,
@@ -82,10 +78,10 @@ class Prefixes:
         shown = await asyncio.to_thread(persona.assemble, files, most, short=short)
         write = prompt.short_prompt if short else prompt.system_prompt
         system = write(
-            name=self._config.agent.name,
+            name=config.agent.name,
             language=language,
             tools=[tool.name for tool in tools.specs],
-            owner=self._config.session.owner_name if is_owners_own(view) else "",
+            owner=config.session.owner_name if is_owners_own(view) else "",
             cite=self.cites(view),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             persona=shown.text,
@@ -97,7 +93,7 @@ class Prefixes:
 
     def cites(self, view: MemoryView) -> bool:
         """Whether the files that an answer rests on are named to those who read it."""
-        wanted = self._config.memory.citations
+        wanted = self._settings.now.memory.citations
         return wanted == "on" or (wanted == "auto" and view.private)
 
     def _share(self, text: str) -> str:

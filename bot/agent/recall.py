@@ -21,7 +21,7 @@ import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
-from bot.config import Config, MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.context import sentences, tokens
 from bot.context.recap import recap
 from bot.errors import ConfidantError
@@ -159,6 +159,7 @@ _ASKS = ("?", "\uff1f", "\u061f")  # also full-width, and Arabic
 _NAME = re.compile(
     r"(?<=[^.!?\n] )[A-Z\u00c0-\u00de\u0410-\u042f]\w+"
 )  # not where a sentence begins
+_WORD = re.compile(r"\w+")
 
 T = TypeVar("T")
 
@@ -212,21 +213,21 @@ class Recaller:
 
     def __init__(
         self,
-        config: MemoryConfig,
+        settings: Settings,
         files: SpaceFiles,
         database: Database,
         searcher: Searcher,
         uses: Uses,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._uses = uses
         self._files = files
         self._database = database
         self._searcher = searcher
 
-    def configure(self, config: Config) -> None:
-        """This counts for messages that come from now on."""
-        self._config = config.memory
+    @property
+    def _config(self) -> MemoryConfig:
+        return self._settings.now.memory
 
     async def recall(
         self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
@@ -261,10 +262,11 @@ class Recaller:
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
             queries.append(f"{words}\n{shown.before}")
+        searches = (self._search(turn, query, room, shown.entries) for query in queries)
+        both = await asyncio.gather(*(self._part("search", turn.until, each) for each in searches))
         is_whole = True
-        for query in queries:
-            search = self._search(turn, query, room, shown.entries)
-            hits, was_whole = await self._part("search", turn.until, search) or ((), False)
+        for query, answer in zip(queries, both, strict=True):
+            hits, was_whole = answer or ((), False)
             is_whole = is_whole and was_whole
             if is_near(hits, words):
                 found, said = await asyncio.gather(
@@ -450,10 +452,11 @@ def is_near(hits: Sequence[Hit], words: str) -> bool:
         return False
     asks = any(mark in words for mark in _ASKS)
     names = {name.casefold() for name in _NAME.findall(words)}
+    told = {word for hit in hits for word in _WORD.findall(hit.snippet.casefold())} if names else ()
     near = (
         OF_ASKING * asks
         + OF_ASKING_OF_ONESELF * (asks and is_first_person(words))
-        + OF_NAME * any(name in hit.snippet.casefold() for name in names for hit in hits)
+        + OF_NAME * any(name in told for name in names)
     )
     meant, worded = max(hit.meaning for hit in hits), max(hit.words for hit in hits)
     if not meant:

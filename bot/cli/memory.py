@@ -13,7 +13,7 @@ from bot.cli.common import load, local_time, opened_database, with_database
 from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy
 from bot.i18n import text
@@ -204,7 +204,7 @@ def _with_memory(
 
     async def once() -> T:
         async with visiting(config) as shared:
-            memory = Memory.of(config, system_clock, None, shared)
+            memory = Memory.of(Settings(config), system_clock, None, shared)
             await memory.open()
             try:
                 await _sync(memory.index, quiet=quiet)

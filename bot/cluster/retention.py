@@ -13,7 +13,6 @@ from functools import partial
 
 import structlog
 
-from bot.config import Config
 from bot.errors import StorageClosed, StorageError
 from bot.sessions import artifacts, compactions
 from bot.storage import Database, months
@@ -42,10 +41,10 @@ class Retention:
         self._told: tuple[int, set[str]] = (0, set())  # what was said to go because of which wish
         self._cleared = ""  # the month up to which nothing is left over
 
-    def configure(self, config: Config) -> None:
+    def keep(self, kept: int) -> None:
         """Keep so many months from now on; what is dropped because of that is told before."""
-        if config.storage.keep_months != self._kept:
-            self._kept = config.storage.keep_months
+        if kept != self._kept:
+            self._kept = kept
             self._wish += 1
             self._changed.set()
 

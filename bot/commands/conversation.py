@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -13,7 +13,7 @@ from bot.channel import Address, Button, ModelChoice
 from bot.commands.base import Answer, Apply, Call, saying
 from bot.commands.info import not_saved
 from bot.commands.night import NIGHT, NightCommands
-from bot.config import ANTHROPIC, Config, Thinking
+from bot.config import ANTHROPIC, Thinking
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
@@ -27,26 +27,12 @@ MOST_NAMED = 40  # models at a time; services may have hundreds
 
 
 class ModelChoices:
-    """What `/model` and the page offer.
+    """What `/model` and the page offer."""
 
-    `patterns` are those of the models that people may choose; empty for all.
-    """
-
-    def __init__(
-        self,
-        models: Models,
-        resolver: ConversationResolver,
-        database: Database,
-        patterns: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, models: Models, resolver: ConversationResolver, database: Database) -> None:
         self._models = models
         self._resolver = resolver
         self._database = database
-        self._patterns = patterns
-
-    def configure(self, config: Config) -> None:
-        """What it says may be chosen from now on."""
-        self._patterns = config.agent.choices
 
     async def offered(self, here: Conversation) -> tuple[str, ...]:
         """The models that may be chosen there."""
@@ -54,10 +40,10 @@ class ModelChoices:
 
     def may(self, here: Conversation, name: str) -> bool:
         """True when a model may be chosen there, should there be one of that name."""
-        if not self._patterns or (here.is_owner and here.is_direct):
+        choices = here.config.agent.choices
+        if not choices or (here.is_owner and here.is_direct):
             return True
-        patterns = (self._models.default, *self._patterns)
-        return any(fnmatchcase(name, pattern) for pattern in patterns)
+        return any(fnmatchcase(name, pattern) for pattern in (self._models.default, *choices))
 
     async def at(self, address: Address, sender: str) -> ModelChoice:
         """What a person in a direct chat may choose, and what answers them.

@@ -15,7 +15,7 @@ from cachetools import LRUCache
 from bot import codes
 from bot.channel import PAGE_OWNER, Admins, Channel
 from bot.commands.base import Answer, Apply, Call, saying
-from bot.config import DashboardConfig
+from bot.config import Settings
 from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
 from bot.identity.message import is_always
@@ -198,14 +198,14 @@ PAGE = "web"  # the channel that the page itself is
 class WebCommands:
     """`/web`, for whoever may talk to the bot, in a direct chat."""
 
-    def __init__(self, config: Callable[[], DashboardConfig], port: Callable[[], int]) -> None:
-        """`config` is what holds now; `port` the one the page really has, 0 where there is none."""
-        self._config = config
+    def __init__(self, settings: Settings, port: Callable[[], int]) -> None:
+        """`port` is the one the page really has, 0 where there is none."""
+        self._settings = settings
         self._port = port
 
     async def web(self, call: Call) -> Apply:
         """Make a link that works once and soon; what the transcript keeps has no link in it."""
-        language, port, config = call.language, self._port(), self._config()
+        language, port, config = call.language, self._port(), self._settings.now.dashboard
         here = f"http://127.0.0.1:{port}"
         if not call.is_direct:
             return saying(text(language, "web.direct_only"))

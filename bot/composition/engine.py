@@ -98,6 +98,7 @@ class EngineParts:
     context: ContextCommands
     allowance: Allowance
     forgetter: Forgetter
+    lookup: Lookup
 
 
 async def engine_of(
@@ -114,7 +115,7 @@ async def engine_of(
     Raises:
         ConfigError: voice messages are to be understood here, and cannot be.
     """
-    config, clock, database = ground.config.now, ground.clock, ground.database
+    config, clock, database = ground.settings.now, ground.clock, ground.database
     memory, resolver, metrics = ground.memory, ground.resolver, ground.metrics
     channels, coordination, stack = ground.channels, ground.backend.coordination, ground.stack
     prices = Prices.of_config(config)
@@ -125,7 +126,7 @@ async def engine_of(
     cache = SessionCache(database, ground.limits.count, is_shared=coordination.is_shared)
     measured = partial(measure, metrics, prices)
     committer = Committer(database, ground.delivery, ground.backend.mirrored, cache, measured)
-    allowance = Allowance(config.limits, database, resolver, prices, clock)
+    allowance = Allowance(database, resolver, prices, clock)
     active = ActiveSessions(cache, database, ground.limits, resolver, allowance)
     artifacts = ArtifactStore(database, clock)
     opener = Opener(MetaStore(database, clock), clock)
@@ -155,19 +156,14 @@ async def engine_of(
         artifacts=artifacts,
         metrics=metrics,
     )
-    prefixes = Prefixes(config, memory.files, memory.uses)
+    prefixes = Prefixes(ground.settings, memory.files, memory.uses)
     upkeep = _upkeep(ground, active, committer, live)
     stack.push_async_callback(upkeep.stop)
     sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
     notices = NoticeSweep(
-        config=config.context,
-        sessions=active,
-        database=database,
-        committer=committer,
-        channels=channels,
+        sessions=active, database=database, committer=committer, channels=channels
     )
     nights = Nights(
-        config=config.memory.night,
         memory=memory,
         resolver=resolver,
         database=database,
@@ -177,11 +173,7 @@ async def engine_of(
         model=NightModel(active, committer, clock),
     )
     context = ContextCommands(
-        committer=committer,
-        upkeep=upkeep,
-        prefixes=prefixes,
-        toolbox=toolbox,
-        channels=channels,
+        committer=committer, upkeep=upkeep, prefixes=prefixes, toolbox=toolbox, channels=channels
     )
     info = InfoCommands(
         models=ground.models,
@@ -190,8 +182,8 @@ async def engine_of(
         connections=ground.connections.all,
         menu=menu,
     )
-    choices = ModelChoices(ground.models, resolver, database, config.agent.choices)
-    lookup = Lookup(memory, database, config.memory.max_results)
+    choices = ModelChoices(ground.models, resolver, database)
+    lookup = Lookup(memory, database, ground.settings)
     forgetter = await _forgetter(ground)
     services = Services(
         conversation=ConversationCommands(
@@ -207,7 +199,7 @@ async def engine_of(
         timezone=TimezoneCommands(),
         tools=ToolCommands(toolbox, brought.servers),
         approvals=ApprovalCommands(),
-        web=WebCommands(lambda: ground.config.now.dashboard, page_port),
+        web=WebCommands(ground.settings, page_port),
     )
     commander = Commander(
         handlers=handlers(services),
@@ -224,9 +216,8 @@ async def engine_of(
     transcriber, listener = _transcriber(ground), None
     if transcriber is not None:
         listener = Listener(transcriber, config.speech.model, committer, clock)
-    recaller = Recaller(config.memory, memory.files, database, memory.searcher, memory.uses)
+    recaller = Recaller(ground.settings, memory.files, database, memory.searcher, memory.uses)
     requests = Requests(
-        config=config,
         toolbox=toolbox,
         prefixes=prefixes,
         recaller=recaller,
@@ -269,18 +260,13 @@ async def engine_of(
         metrics=metrics,
         scheduler=ground.scheduler,
         clock=clock,
-        longest=config.agent.turn_timeout,
         is_alone=not coordination.is_shared,
     )
     admission = Admission(
-        resolver=resolver,
-        database=database,
-        committer=committer,
-        clock=clock,
-        metrics=metrics,
+        resolver=resolver, database=database, committer=committer, clock=clock, metrics=metrics
     )
     lanes = Lanes(
-        config=config.session,
+        settings=ground.settings,
         database=database,
         resolver=resolver,
         commander=commander,
@@ -302,20 +288,6 @@ async def engine_of(
         choices=choices,
         reach=pusher.reach,
     )
-    ground.config.tell(
-        ground.limits.configure,
-        prefixes.configure,
-        requests.configure,
-        allowance.configure,
-        choices.configure,
-        upkeep.configure,
-        notices.configure,
-        nights.configure,
-        recaller.configure,
-        lookup.configure,
-        tasks.configure,
-        lanes.configure,
-    )
     return EngineParts(
         gateway=gateway,
         lanes=lanes,
@@ -329,6 +301,7 @@ async def engine_of(
         context=context,
         allowance=allowance,
         forgetter=forgetter,
+        lookup=lookup,
     )
 
 
@@ -340,7 +313,7 @@ async def _forgetter(ground: Ground) -> Forgetter:
 
 
 def _web_tools(ground: Ground, reader: FileReader) -> Iterable[Tool]:
-    web = ground.config.now.tools.web
+    web = ground.settings.now.tools.web
     if web.search == "off" and not web.fetch:
         return ()
     from bot.agent.tools.web import setup  # noqa: PLC0415 - only where it is configured
@@ -350,7 +323,7 @@ def _web_tools(ground: Ground, reader: FileReader) -> Iterable[Tool]:
 
 def _transcriber(ground: Ground) -> Transcriber | None:
     """What understands voice messages, if anything does."""
-    config = ground.config.now.speech
+    config = ground.settings.now.speech
     if config.kind == "none":
         return None
     if config.kind == "local" and (problem := local.missing(config)):
@@ -363,19 +336,17 @@ def _transcriber(ground: Ground) -> Transcriber | None:
 def _upkeep(
     ground: Ground, active: ActiveSessions, committer: Committer, live: LiveSigns
 ) -> Upkeep:
-    config, notes = ground.config.now, ground.memory.notes
+    notes = ground.memory.notes
     flushes = FlushService(
-        config=config.context,
         sessions=active,
         committer=committer,
         notes=notes,
-        flusher=Flusher(notes, ground.memory.files, config.memory.flush, ground.memory.searcher),
+        flusher=Flusher(notes, ground.memory.files, ground.memory.searcher),
         live=live,
         clock=ground.clock,
         metrics=ground.metrics,
     )
     compactions = CompactionService(
-        config=config.context,
         sessions=active,
         committer=committer,
         summariser=Summariser(),
@@ -385,7 +356,6 @@ def _upkeep(
     )
     coordination = ground.backend.coordination
     return Upkeep(
-        config.context,
         active,
         flushes,
         compactions,

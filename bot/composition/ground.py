@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bot.agent.limits import LimitsResolver
 from bot.agent.models.registry import Models
 from bot.backend import Backend
 from bot.channel import Channel, ChannelPlugin
 from bot.clock import Clock
-from bot.config import Config
+from bot.config import Settings
 from bot.delivery.delivery import Delivery
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver
@@ -21,28 +21,11 @@ from bot.scheduler import Scheduler
 from bot.storage import Database
 
 
-@dataclass(slots=True)
-class LiveConfig:
-    """The configuration that counts, and what is told when it is another one."""
-
-    now: Config
-    told: list[Callable[[Config], None]] = field(default_factory=list[Callable[[Config], None]])
-
-    def tell(self, *takes: Callable[[Config], None]) -> None:
-        """Have these called with each configuration that counts from then on."""
-        self.told += takes
-
-    def announce(self) -> None:
-        """Tell them of the one that counts now."""
-        for take in self.told:
-            take(self.now)
-
-
 @dataclass(frozen=True, slots=True)
 class Ground:
     """What everything is made of; what is made puts its own end onto `stack`."""
 
-    config: LiveConfig
+    settings: Settings
     plugins: Mapping[str, ChannelPlugin]
     backend: Backend
     models: Models

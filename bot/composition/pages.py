@@ -28,9 +28,7 @@ from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
 from bot.doctor.channels import examined
-from bot.identity.policy import local_zone
 from bot.memory.growth import MemoryGrowth
-from bot.memory.lookup import Lookup
 from bot.push.pusher import Endpoints, Pusher
 from bot.settings.fields import Key
 from bot.storage.meta import MetaStore
@@ -50,12 +48,10 @@ class Reached:
 
 def reached_of(ground: Ground, endpoints: Endpoints) -> Reached:
     """Make what tells browsers; `endpoints` says where notes to them may go."""
-    config, database, clock = ground.config, ground.database, ground.clock
+    settings, database, clock = ground.settings, ground.database, ground.clock
     browsers = Browsers(database, ground.resolver, clock)
-    logins = PushLogins(lambda: reveal(config.now.dashboard.token), browsers.of)
-    name = config.now.agent.name
-    pusher = Pusher(database, clock, name, logins.holding, endpoints=endpoints)
-    config.tell(pusher.configure)
+    logins = PushLogins(lambda: reveal(settings.now.dashboard.token), browsers.of)
+    pusher = Pusher(database, clock, settings, logins.holding, endpoints=endpoints)
     ground.stack.push_async_callback(pusher.stop)
     return Reached(browsers, pusher, PushPages(pusher, logins, database, clock))
 
@@ -68,48 +64,42 @@ def server_of(
     read_books: Callable[[], Awaitable[None]],
 ) -> DashboardServer:
     """Make the server with every page; `read_books` has what people chose read again."""
-    config, clock, database = ground.config.now, ground.clock, ground.database
+    clock, database, backups = ground.clock, ground.database, ground.settings.now.backup
     memory, metrics, standing = ground.memory, ground.metrics, ground.backend.standing
     if standing is not None:
         housekeeping.count_nodes(metrics, standing)
 
     async def readiness() -> Readiness:
         return await housekeeping.readiness(
-            *(database, ground.connections, memory, clock, standing), backups=config.backup
+            *(database, ground.connections, memory, clock, standing), backups=backups
         )
 
-    zone = local_zone(config)
     visits, passwords = Visits(ground.resolver), Passwords()
-    usage = UsagePages(database, zone, clock, engine.allowance, visits)
     growth = MemoryGrowth(memory, database, clock)
     ground.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    overview = OverviewPages(database, growth, zone, clock, standing)
-    conversations = ConversationPages(database, visits, clock, config.agent.name)
-    lookup = Lookup(memory, database, config.memory.max_results)
     browsers = reached.browsers
     ground.backend.coordination.on("books", browsers.heard)
     ground.scheduler.every("logins", LOOK_SECONDS, browsers.look)
-    ways = WayPages(config.agent.name, config.session.owner_name)
     server = DashboardServer(
-        config.dashboard,
+        ground.settings.now.dashboard,
         readiness=readiness,
         registry=metrics.registry,
-        name=config.agent.name,
+        name=lambda: ground.settings.now.agent.name,
         channels=(
-            ways,
-            conversations,
+            WayPages(ground.settings),
+            ConversationPages(database, visits, clock),
             MemoryPages(memory),
             MemoryBrowser(visits, memory, database, clock),
-            MemorySearching(visits, lookup, clock),
+            MemorySearching(visits, engine.lookup, clock),
             MemoryConfirming(visits, memory, clock),
             MemoryEditor(visits, memory, database, clock),
             MemoryEditor(visits, memory, database, clock, of_all=True),
             MemoryNight(visits, engine.nights.keeper),
             MemoryForgetting(visits, engine.forgetter, engine.committer, clock),
-            usage,
-            overview,
+            UsagePages(database, clock, engine.allowance, visits),
+            OverviewPages(database, growth, visits, clock, standing),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
-            LoginPages(browsers, visits, lambda: ground.config.now.dashboard),
+            LoginPages(browsers, visits, ground.settings),
             AccountPages(browsers, visits, passwords),
             *_people(ground, browsers, settings, read_books),
             StartPages(settings, ground.connections.all, MetaStore(database, clock)),
@@ -121,14 +111,6 @@ def server_of(
         passwords=passwords,
     )
     ground.stack.push_async_callback(server.stop)
-    ground.config.tell(
-        usage.configure,
-        overview.configure,
-        conversations.configure,
-        lookup.configure,
-        ways.configure,
-        server.configure,
-    )
     return server
 
 

@@ -20,7 +20,6 @@ from aiohttp import web
 from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
-from bot.config import Config
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, sent
 from bot.i18n import text
@@ -53,7 +52,6 @@ class Visit:
     conversation: Conversation
     language: str
     now: datetime
-    bot: str  # what it is called
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -71,7 +69,8 @@ class Visit:
 
     def who(self, channel: str, *, is_own: bool) -> str:
         """Who said something: they, or whom they talked with."""
-        return self.say("you") if is_own else imported.name_of(channel) or self.bot
+        bot = self.conversation.config.agent.name
+        return self.say("you") if is_own else imported.name_of(channel) or bot
 
     def at(self, ms: int) -> datetime:
         """A time on their clock."""
@@ -111,16 +110,10 @@ class Own:
 class ConversationPages:
     """Lists, searches, shows, names and hands out a visitor's conversations."""
 
-    def __init__(self, database: Database, visits: Visits, clock: Clock, name: str) -> None:
-        """`name` is what the bot is called."""
+    def __init__(self, database: Database, visits: Visits, clock: Clock) -> None:
         self._database = database
         self._visits = visits
         self._clock = clock
-        self._name = name
-
-    def configure(self, config: Config) -> None:
-        """It is called what this says from now on."""
-        self._name = config.agent.name
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are; each shows a visitor what is theirs."""
@@ -137,7 +130,7 @@ class ConversationPages:
     def _visit(self, request: web.Request) -> Visit:
         conversation = self._visits.of(request)
         now = moment(self._clock(), conversation.zone)
-        return Visit(conversation, pages.language(request), now, self._name)
+        return Visit(conversation, pages.language(request), now)
 
     # --- which there are --------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +12,7 @@ from aiohttp import web
 from bot.channel import PAGE_OWNER
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import to_the_minute
-from bot.config import DashboardConfig
+from bot.config import Settings
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard
@@ -26,17 +25,14 @@ if TYPE_CHECKING:
 
 HERE = "/logins"
 
-DashboardNow = Callable[[], DashboardConfig]
-
 
 class LoginPages:
     """The owner's: names and times, never a word of what somebody said."""
 
-    def __init__(self, browsers: Browsers, visits: Visits, config: DashboardNow) -> None:
-        """`config` is what holds now: the token may be another one while the program runs."""
+    def __init__(self, browsers: Browsers, visits: Visits, settings: Settings) -> None:
         self._browsers = browsers
         self._visits = visits
-        self._config = config
+        self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
@@ -71,13 +67,13 @@ class LoginPages:
             problem=problem,
             invited=made.get("invited", ""),
             link=made.get("link", ""),
-            has_token=self._config().has_token,
-            is_public=bool(self._config().public_url),
+            has_token=self._settings.now.dashboard.has_token,
+            is_public=bool(self._settings.now.dashboard.public_url),
         )
 
     async def _invite(self, request: web.Request) -> web.Response:
         name = (await sent(request)).get("name", "").strip().lower()
-        if not self._config().has_token:
+        if not self._settings.now.dashboard.has_token:
             return await self._drawn(request, status=409, problem="no_token")
         if not page_logins.is_name(name):
             return await self._drawn(request, status=400, problem="bad_name")
@@ -87,7 +83,7 @@ class LoginPages:
             return await self._drawn(request, status=409, problem=made)
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
-        link = f"{self._config().public_url or _own_url(request)}/enter?key={key}"
+        link = f"{self._settings.now.dashboard.public_url or _own_url(request)}/enter?key={key}"
         return await self._drawn(request, invited=name, link=link)
 
     async def _take_out(self, request: web.Request) -> web.Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import tzinfo
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -15,7 +14,6 @@ from bot.channel import Inbound
 from bot.channel.visitor import shared
 from bot.clock import Clock
 from bot.commands.context import ContextCommands
-from bot.config import Config
 from bot.context.budget import percent_full
 from bot.context.report import Part, Report, grouped
 from bot.coordination import Standing
@@ -25,7 +23,6 @@ from bot.dashboard.pages import Visits, sent
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.identity.policy import local_zone
 from bot.memory.growth import MemoryGrowth
 from bot.money.days import SETTLED_MS, Day, last_days
 from bot.sessions import inbox, store
@@ -48,23 +45,18 @@ class OverviewPages:
         self,
         database: Database,
         growth: MemoryGrowth,
-        zone: tzinfo,
+        visits: Visits,
         clock: Clock,
         standing: Callable[[], Standing] | None,
     ) -> None:
         """`standing` says how this node stands among many."""
         self._database = database
         self._growth = growth
-        self._zone = zone
+        self._visits = visits
+        self._zone = visits.zone
         self._clock = clock
         self._standing = standing
         self._settled: Mapping[int, Traffic] = {}
-
-    def configure(self, config: Config) -> None:
-        """Days are those of another time zone from now on, if it is another one."""
-        zone = local_zone(config)
-        if zone != self._zone:
-            self._zone, self._settled = zone, {}
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""
@@ -87,6 +79,8 @@ class OverviewPages:
         )
 
     def _look(self, tx: Transaction) -> _Found:
+        if self._zone != self._visits.zone:
+            self._zone, self._settled = self._visits.zone, dict[int, Traffic]()
         now, known = self._clock(), self._settled
         found = [
             (day, known.get(day.start) or inbox.traffic(tx, day.start, day.end))

@@ -14,12 +14,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
-from bot.config import Config
+from bot.config import Settings
 from bot.i18n import language_of, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.values import MessageOrigin
@@ -72,26 +73,20 @@ WAYS: Final = (
 class WayPages:
     """`/api/ways`: where the chat page leads to, and whose it is."""
 
-    def __init__(self, name: str, owner_name: str = "") -> None:
-        """`name` is what the bot is called, `owner_name` what the owner is."""
-        self._name = name
-        self._owner_name = owner_name
-
-    def configure(self, config: Config) -> None:
-        """They are called what this says from now on."""
-        self._name, self._owner_name = config.agent.name, config.session.owner_name
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
         """Where it is."""
         return shared([web.get("/api/ways", self._ways)])
 
     async def _ways(self, request: web.Request) -> web.Response:
-        visitor = visitor_of(request)
+        visitor, config = visitor_of(request), self._settings.now
         body = {
-            "bot": self._name,
+            "bot": config.agent.name,
             "visitor": visitor.name,
             "is_owner": visitor.is_owner,
-            "called": self._owner_name if visitor.is_owner else "",
+            "called": config.session.owner_name if visitor.is_owner else "",
             "ways": ways(visitor, language(request)),
         }
         return web.json_response(body, headers=NO_STORE)
@@ -240,6 +235,11 @@ class Visits:
 
     def __init__(self, resolver: ConversationResolver) -> None:
         self._resolver = resolver
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of what is everybody's."""
+        return self._resolver.policy.zone
 
     def of(self, request: web.Request) -> Conversation:
         """The conversation of whoever asks."""

@@ -164,15 +164,10 @@ ICONS: Final = {
 class InstallPages:
     """`/manifest.webmanifest` and `/sw.js`."""
 
-    def __init__(self, name: str, files: Mapping[str, str]) -> None:
+    def __init__(self, name: Callable[[], str], files: Mapping[str, str]) -> None:
         """`name` is what the bot is called; `files` are the page's own, by path, with a version."""
-        self._files = files
-        self.rename(name)
-
-    def rename(self, name: str) -> None:
-        """The bot is called this from now on."""
-        self._manifest = orjson.dumps(_manifest(name))
-        self._worker = _worker(name, self._files)
+        self._name = name
+        self._worker = _worker(files)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are: a worker has power over what lies below it, so it is at the top."""
@@ -182,12 +177,15 @@ class InstallPages:
 
     async def _serve_manifest(self, request: web.Request) -> web.Response:
         return web.Response(
-            body=self._manifest, content_type="application/manifest+json", headers=NO_STORE
+            body=orjson.dumps(_manifest(self._name())),
+            content_type="application/manifest+json",
+            headers=NO_STORE,
         )
 
     async def _serve(self, request: web.Request) -> web.Response:
+        body = b"const NAME = %s;\n" % orjson.dumps(self._name()) + self._worker
         return web.Response(
-            body=self._worker, content_type="text/javascript", charset="utf-8", headers=NO_STORE
+            body=body, content_type="text/javascript", charset="utf-8", headers=NO_STORE
         )
 
 
@@ -208,9 +206,10 @@ def _manifest(name: str) -> dict[str, object]:
     }
 
 
-def _worker(name: str, files: Mapping[str, str]) -> bytes:
+def _worker(files: Mapping[str, str]) -> bytes:
+    """The worker, but for the bot's name."""
     source = resources.files("bot.dashboard").joinpath("worker.js").read_bytes()
     listed = orjson.dumps(dict(files), option=orjson.OPT_SORT_KEYS)
     version = hashlib.sha256(listed).hexdigest()[:16]
-    known = {b"NAME": orjson.dumps(name), b"VERSION": orjson.dumps(version), b"FILES": listed}
+    known = {b"VERSION": orjson.dumps(version), b"FILES": listed}
     return b"".join(b"const %s = %s;\n" % each for each in known.items()) + source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +17,7 @@ from bot.channel import HttpRoutes
 from bot.channel.http import HttpServer, Limits, Refusals
 from bot.channel.kit import assets
 from bot.channel.visitor import SharedRoute, shared
-from bot.config import Config, DashboardConfig
+from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.api import HealthPages, ReadinessProvider
 from bot.dashboard.browsers import Browsers
@@ -61,7 +61,7 @@ class DashboardServer:
         registry: CollectorRegistry,
         channels: Iterable[HttpRoutes] = (),
         guest: FindGuest | None = None,
-        name: str = "Confidant",
+        name: Callable[[], str] = lambda: "Confidant",
         browsers: Browsers | None = None,
         passwords: Passwords | None = None,
     ) -> None:
@@ -127,10 +127,6 @@ class DashboardServer:
             ConfigError: others can reach the page, and this would let strangers in.
         """
         self._guard.renew(token)
-
-    def configure(self, config: Config) -> None:
-        """The bot is called what this says from now on."""
-        self._install.rename(config.agent.name)
 
     async def stop(self) -> None:
         """Stop listening and let open requests finish for a moment; may be called twice."""

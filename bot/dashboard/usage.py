@@ -12,13 +12,11 @@ from aiohttp import web
 
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import Clock, to_the_minute
-from bot.config import Config
 from bot.context.report import grouped
 from bot.dashboard import charts, pages
 from bot.dashboard.charts import Chart, Picture, Series
 from bot.dashboard.pages import Visits
 from bot.i18n import text
-from bot.identity.policy import local_zone
 from bot.identity.routing import OWNER
 from bot.money import Heading, counts, days, prices
 from bot.money.allowance import Allowance
@@ -42,25 +40,14 @@ class UsagePages:
     """
 
     def __init__(
-        self,
-        database: Database,
-        zone: tzinfo,
-        clock: Clock,
-        allowance: Allowance,
-        visits: Visits,
+        self, database: Database, clock: Clock, allowance: Allowance, visits: Visits
     ) -> None:
         self._database = database
-        self._prices = allowance.prices
         self._clock = clock
         self._allowance = allowance
+        self._prices = allowance.prices
         self._visits = visits
-        self._days = UsageDays(zone, allowance.prices)
-
-    def configure(self, config: Config) -> None:
-        """Days are those of another time zone from now on, if it is another one."""
-        zone = local_zone(config)
-        if zone != self._days.zone:
-            self._days = UsageDays(zone, self._prices)
+        self._days = UsageDays(visits.zone, allowance.prices)
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
@@ -139,6 +126,8 @@ class UsagePages:
         return web.json_response(body, headers={"Cache-Control": "no-store"})
 
     async def _look(self) -> Used:
+        if self._days.zone != self._visits.zone:
+            self._days = UsageDays(self._visits.zone, self._prices)
         most = charts.MOST_SERIES - 1
         return await self._database.read(lambda tx: self._days.look(tx, self._clock(), DAYS, most))
 

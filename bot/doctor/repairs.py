@@ -11,6 +11,7 @@ from typing import Final
 
 from bot.channel import CommandMenu, Registers, Repair, reveal
 from bot.commands.menu import menus
+from bot.config import Settings
 from bot.doctor import channels, storage
 from bot.doctor.setup import Setup
 from bot.errors import ConfidantError
@@ -48,7 +49,7 @@ async def _index(setup: Setup, _check: str) -> None:
     """Remove the index file, and make another one of the notes."""
     config = setup.config
     await asyncio.to_thread(schema.remove, config.storage.folder / INDEX_FOLDER / schema.NAME)
-    memory = Memory.of(config, setup.clock)
+    memory = Memory.of(Settings(config), setup.clock)
     try:
         await memory.index.sync("doctor")
     finally:

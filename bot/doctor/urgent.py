@@ -102,24 +102,18 @@ class Urgent:
     def __init__(
         self,
         *,
-        config: Config,
         resolver: ConversationResolver,
         database: Database,
         committer: Committer,
         connections: Connections,
         clock: Clock,
     ) -> None:
-        self._config = config
         self._resolver = resolver
         self._database = database
         self._committer = committer
         self._connections = connections
         self._clock = clock
         self._begun = clock()
-
-    def configure(self, config: Config) -> None:
-        """What is kept where, and the language, are those of this from now on."""
-        self._config = config
 
     async def look(self) -> bool:
         """Note what is down, and tell what is urgent; True when the owner was told now.
@@ -138,7 +132,9 @@ class Urgent:
         if (await self._database.read(_last)).is_recent(now):
             return False
         # A backup that was due long before is made after the start, which may take a while.
-        looked = partial(_here, self._config, now, is_new=now - self._begun < LATELY_MS)
+        looked = partial(
+            _here, self._resolver.policy.config, now, is_new=now - self._begun < LATELY_MS
+        )
         plan = partial(self._plan, here=await asyncio.to_thread(looked), now=now)
         if await self._database.read(plan) is None:
             return False
@@ -146,18 +142,18 @@ class Urgent:
 
     def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
         """What is to be told where; None for nothing."""
-        last = _last(tx)
+        last, config = _last(tx), self._resolver.policy.config
         if last.is_recent(now):  # another node was first
             return None
         long = [each for each in downs(tx) if each.is_long(now)]
         found, tasks = [*here, *_of_downs(long, now)], tuple(repeats.paused(tx))
-        found += _copies(backup_state.read(tx), self._config.backup, now)
+        found += _copies(backup_state.read(tx), config.backup, now)
         if new := set(tasks) - set(last.tasks):
             found.append(Finding.of("error", "messages.paused", count=len(new)))
         chat = self._chat(tx, {each.account for each in long}) if found else None
         if chat is None:
             return None
-        wanted = self._config.agent.language
+        wanted = config.agent.language
         language = language_of(chat.locale if wanted == "auto" else wanted)
         return Plan(chat, language, tuple(found), Last(now, tasks))
 

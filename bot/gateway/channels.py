@@ -58,7 +58,7 @@ class RunningChannels:
             if isinstance(channel, HttpRoutes) is pages:
                 await self._start(channel, engine)
 
-    async def configure(
+    async def adopt(
         self, plugins: Mapping[str, ChannelPlugin], before: ChannelsConfig, config: ChannelsConfig
     ) -> None:
         """Start, stop, or put anew those whose section is another one.

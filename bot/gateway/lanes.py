@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bot.clock import Clock
 from bot.commands.commander import Commander
-from bot.config import Config, SessionConfig
+from bot.config import Settings
 from bot.coordination import SharedTurns
 from bot.errors import StorageError
 from bot.gateway.admission import Admitted
@@ -38,7 +38,7 @@ class Lanes:
     def __init__(
         self,
         *,
-        config: SessionConfig,
+        settings: Settings,
         database: Database,
         resolver: ConversationResolver,
         commander: Commander,
@@ -48,8 +48,8 @@ class Lanes:
         overflowed: Callable[[QueuedMessage], Awaitable[None]],
         shared: SharedTurns | None = None,
     ) -> None:
-        self._config = config.queue
-        self._slots = asyncio.Semaphore(config.max_turns)
+        self._settings = settings
+        self._slots = asyncio.Semaphore(settings.now.session.max_turns)
         self._database = database
         self._resolver = resolver
         self._commander = commander
@@ -62,13 +62,9 @@ class Lanes:
         self._workers = Workers[str, QueuedMessage](
             self._handle,
             self._load,
-            config.queue.cap,
+            settings.now.session.queue.cap,
             fence_of=shared.fence_of if shared is not None else lambda _key: None,
         )
-
-    def configure(self, config: Config) -> None:
-        """Collect, or do not, from now on; how many messages a lane holds is settled."""
-        self._config = config.session.queue.model_copy(update={"cap": self._config.cap})
 
     async def put(self, waiting: QueuedMessage) -> None:
         """Queue a stored message in the lane of its key.
@@ -110,13 +106,13 @@ class Lanes:
         return found
 
     async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
-        full = key in self._full
-        if self._config.mode == "collect" and not full:
-            await self._debounce(backlog)
+        full, queue = key in self._full, self._settings.now.session.queue
+        if queue.mode == "collect" and not full:
+            await _debounce(backlog, queue.debounce)
             if self._shared is not None:
                 await self._workers.reload(key, backlog)
-        collect = full or self._config.mode == "collect"
-        rows = self._next(backlog, self._config.cap if collect else 1)
+        collect = full or queue.mode == "collect"
+        rows = self._next(backlog, queue.cap if collect else 1)
         if not backlog.more:
             self._full.discard(key)
         if is_hopeless(rows[0]):
@@ -165,15 +161,16 @@ class Lanes:
             rows.extend(backlog.take())
         return rows
 
-    async def _debounce(self, backlog: Backlog[QueuedMessage]) -> None:
-        """Wait until nothing has arrived for a while."""
-        while True:
-            backlog.arrived.clear()
-            try:
-                async with asyncio.timeout(self._config.debounce):
-                    await backlog.arrived.wait()
-            except TimeoutError:
-                return
+
+async def _debounce(backlog: Backlog[QueuedMessage], seconds: float) -> None:
+    """Wait until nothing has arrived for so long."""
+    while True:
+        backlog.arrived.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await backlog.arrived.wait()
+        except TimeoutError:
+            return
 
 
 async def tell_waiting(

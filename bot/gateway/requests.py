@@ -15,7 +15,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
-from bot.config import TURN_SECONDS, Config
+from bot.config import TURN_SECONDS
 from bot.context import prompt, pruning, wording
 from bot.context.history import size_of
 from bot.errors import LimitReached, ModelError, WindowTooSmall
@@ -71,7 +71,6 @@ class Requests:
     def __init__(
         self,
         *,
-        config: Config,
         toolbox: Toolbox,
         prefixes: Prefixes,
         recaller: Recaller,
@@ -80,7 +79,6 @@ class Requests:
         allowance: Allowance,
         clock: Clock,
     ) -> None:
-        self._config = config
         self._toolbox = toolbox
         self._prefixes = prefixes
         self._recaller = recaller
@@ -89,14 +87,10 @@ class Requests:
         self._allowance = allowance
         self._clock = clock
 
-    def configure(self, config: Config) -> None:
-        """This configuration counts from the next turn on."""
-        self._config = config
-
     async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
         """The request for messages of one session, all answered together."""
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
-        agent, limits, cached = self._config.agent, active.limits, active.cached
+        agent, limits, cached = active.conversation.config.agent, active.limits, active.cached
         limit, language = limits.window.tokens, active.conversation.language
         context = self._context(active, rows, watch)
         short = is_short(cached, limits)
@@ -177,7 +171,7 @@ class Requests:
 
         True when any was.
         """
-        config, history = self._config.context.pruning, active.cached.history
+        config, history = active.conversation.config.context.pruning, active.cached.history
         full, idle_ms = active.limits.budget.compact_above, self._clock() - active.cached.called_at
         if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
@@ -223,7 +217,7 @@ class Requests:
         short: bool,
     ) -> Sequence[Text]:
         """What is recalled before these messages."""
-        when = context.view.recall or self._config.memory.recall
+        when = context.view.recall or rows[-1].conversation.config.memory.recall
         is_begun = _is_begun(cached)
         if is_plain(rows) or when == "off" or (is_begun and when == "start"):
             return ()

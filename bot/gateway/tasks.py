@@ -19,7 +19,7 @@ from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
 from bot.channel import Inbound
 from bot.clock import Clock, moment
-from bot.config import TURN_SECONDS, Config
+from bot.config import TURN_SECONDS
 from bot.context import prompt
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of
@@ -63,8 +63,7 @@ class GivenUp(Exception):
 class TaskRunner:
     """Claims tasks that are due, and carries them out beside everything else.
 
-    `longest` is the longest time a turn may take, in seconds; `is_alone` says that no other program
-    does the same for this database.
+    `is_alone` says that no other program does the same for this database.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class TaskRunner:
         metrics: Metrics,
         scheduler: Scheduler,
         clock: Clock,
-        longest: float,
         is_alone: bool,
     ) -> None:
         self._resolver = resolver
@@ -93,13 +91,8 @@ class TaskRunner:
         self._metrics = metrics
         self._scheduler = scheduler
         self._clock = clock
-        self._given_up = _given_up_after(longest)
         self._is_first = is_alone
         self._running: set[asyncio.Task[None]] = set()
-
-    def configure(self, config: Config) -> None:
-        """A turn may take as long as this says from now on."""
-        self._given_up = _given_up_after(config.agent.turn_timeout)
 
     def start(self) -> None:
         """Look now, every minute, and when the next one is due."""
@@ -113,7 +106,8 @@ class TaskRunner:
         """
         now = self._clock()
         # Where nobody else carries tasks out, what was running at the start runs no longer.
-        await self._give_up(now + 1 if self._is_first else now - self._given_up)
+        given_up = _given_up_after(self._resolver.policy.config.agent.turn_timeout)
+        await self._give_up(now + 1 if self._is_first else now - given_up)
         self._is_first = False
         while len(self._running) < MAX_RUNNING:
             due_at = await self._database.read(lambda tx: repeats.next_due(tx, "task"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
 from bot.channel import Address, ChannelConfig, Inbound
+from bot.config import Config
 from bot.i18n import language_of
 from bot.identity import access, routing
 from bot.identity.access import AccessDecision, ToolRights, rights_of
@@ -65,10 +66,14 @@ class Conversation:
         )
 
     @property
+    def config(self) -> Config:
+        """The configuration it was resolved by."""
+        return self.snapshot.policy.config
+
+    @property
     def is_configured(self) -> bool:
         """True when the configuration says whose account it is."""
-        session = self.snapshot.policy.config.session
-        return routing.person_of(session, self.origin.seat).is_configured
+        return routing.person_of(self.config.session, self.origin.seat).is_configured
 
     @property
     def joined(self) -> tuple[Link, ...]:
@@ -208,7 +213,7 @@ class ConversationResolver:
 
     # --- what changes -----------------------------------------------------------------------------
 
-    def configure(self, policy: Policy) -> None:
+    def adopt(self, policy: Policy) -> None:
         """Another configuration counts from now on."""
         self._begin(policy, self.now.books)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 
-from bot.config import Config
+from bot.config import Settings
 from bot.context import sentences
 from bot.identity.view import MemoryView
 from bot.memory import layout, listing, markdown
@@ -27,15 +27,10 @@ ASKED = 3  # times as many passages as are shown: some are left out
 class Lookup:
     """What the chat's `/memory search` and the page go by."""
 
-    def __init__(self, memory: Memory, database: Database, most: int) -> None:
-        """`most` is how many passages an answer has; a list has up to twice as many short ones."""
+    def __init__(self, memory: Memory, database: Database, settings: Settings) -> None:
         self._memory = memory
         self._database = database
-        self._most = most
-
-    def configure(self, config: Config) -> None:
-        """An answer has as many passages as this says from now on."""
-        self._most = config.memory.max_results
+        self._settings = settings
 
     async def find(self, view: MemoryView, query: str, today: date) -> Findings:
         """Passages that a view may see and that fit, best first, each with why; questions last.
@@ -45,9 +40,8 @@ class Lookup:
         Raises:
             StorageError: the database cannot be read.
         """
-        found = await self._memory.index.search(
-            query, view.partitions, self._most * ASKED, today=today
-        )
+        most = self._settings.now.memory.max_results
+        found = await self._memory.index.search(query, view.partitions, most * ASKED, today=today)
         hits = [
             hit
             for hit in found.hits
@@ -58,7 +52,7 @@ class Lookup:
         told = await asyncio.to_thread(_asking, said)
         fit = _once(hit for hit in hits if is_note(hit) or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
-        shown = listing.fitting(fit, self._most) if found.many else fit[: self._most]
+        shown = listing.fitting(fit, most) if found.many else fit[:most]
         return replace(found, hits=tuple(shown))
 
 

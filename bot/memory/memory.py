@@ -11,11 +11,10 @@ from functools import partial
 import structlog
 
 from bot.clock import Clock
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.coordination import Coordination, Shared
 from bot.errors import NotVisible, StorageError
 from bot.identity import routing
-from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import claims, embed, layout, markdown
 from bot.memory.claims import Claim
@@ -41,10 +40,7 @@ MAX_SPOTS = 200  # places of one answer
 
 # What the page, the terminal and the command line may see.
 OWNER_VIEW = MemoryView(
-    MAIN_SPACE,
-    (),
-    private=True,
-    people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS)),
+    MAIN_SPACE, (), private=True, people=(routing.OWNER, *map(routing.named, routing.OWNER_SEATS))
 )
 
 # What the owner writes for everyone in the page; no conversation has this view.
@@ -108,7 +104,7 @@ class Memory:
     @classmethod
     def of(
         cls,
-        config: Config,
+        settings: Settings,
         clock: Clock,
         searcher: Searcher | None = None,
         shared: Shared | None = None,
@@ -122,26 +118,19 @@ class Memory:
         keeps what notes said before something in them was replaced, and `database` when their
         claims were used.
         """
+        config = settings.now
         folder = config.storage.folder / INDEX_FOLDER
         embedder = embed.make(config.memory.embedder, folder)
-        uses = Uses(config.memory.aging, database, clock)
+        uses = Uses(settings, database, clock)
         store = store_of(config, clock, shared)
-        zone = local_zone(config)
         if shared is None:
             index = MemoryIndex.in_folder(
-                config.memory,
-                store,
-                folder,
-                embedder,
-                clock,
-                versions=versions,
-                uses=uses,
-                zone=zone,
+                settings, store, folder, embedder, clock, versions=versions, uses=uses
             )
         else:
             owns = partial(shared.coordination.owns, INDEX)
             index = MemoryIndex.shared(
-                config.memory,
+                settings,
                 store,
                 shared.database,
                 embedder,
@@ -149,15 +138,9 @@ class Memory:
                 owns=owns,
                 versions=versions,
                 uses=uses,
-                zone=zone,
             )
         notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
         return cls(store, files, notes, index, searcher or index, embedder, uses)
-
-    def configure(self, config: Config) -> None:
-        """Searches go by this from now on."""
-        self.index.configure(config.memory)
-        self.uses.configure(config.memory.aging)
 
     async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
@@ -280,9 +263,7 @@ class Memory:
             return Cleared(files=removed, is_indexed=True)
         await self.index.sync("forget")
         return Cleared(
-            files=removed,
-            chunks=forgotten.chunks + forgotten.documents,
-            cached=forgotten.cached,
+            files=removed, chunks=forgotten.chunks + forgotten.documents, cached=forgotten.cached
         )
 
     async def let_go(

@@ -11,14 +11,15 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
-from datetime import tzinfo
 from typing import Final
 
 import orjson
 import structlog
 
 from bot.clock import DAY_MS, Clock, moment
+from bot.config import Settings
 from bot.errors import StorageError, ToolError
+from bot.identity.policy import local_zone
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory
@@ -111,13 +112,13 @@ class SelfTest:
     memory: Memory
     database: Database
     clock: Clock
-    zone: tzinfo
+    settings: Settings
     owns: Callable[[], bool]
 
     async def look(self) -> None:
         """Ask, if it is time for it."""
         now = self.clock()
-        if not self.owns() or moment(now, self.zone).hour not in _HOURS:
+        if not self.owns() or moment(now, local_zone(self.settings.now)).hour not in _HOURS:
             return
         try:
             known = await self.database.read(_all)

@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from bot.clock import DAY_MS, Clock
-from bot.config import Config
+from bot.config import Settings
 from bot.errors import StorageClosed, StorageError
 from bot.identity.view import TALK
 from bot.memory.search import Document
@@ -55,24 +55,21 @@ class DocumentIndex(Protocol):
 
 
 class TranscriptFeed:
-    """Hands the index what was said in the last `days` days, and takes older things out."""
+    """Hands the index what was said in the last days, and takes older things out."""
 
-    def __init__(self, database: Database, index: DocumentIndex, days: int, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, index: DocumentIndex, settings: Settings, clock: Clock
+    ) -> None:
         self._database = database
         self._index = index
-        self._days = days
+        self._settings = settings
         self._clock = clock
         self._last = 0  # sequence number of the newest entry that was handed over
         self._oldest = 0  # sequence number of the oldest entry there is
         self._looks = 0
         self._looked_at = clock()
-        self._is_due = False  # everything is to be looked at again
         self._generation = ""
-
-    def configure(self, config: Config) -> None:
-        """Keep so many days from the next look on."""
-        self._is_due = self._is_due or self._days != config.memory.retention_days
-        self._days = config.memory.retention_days
+        self._days = settings.now.memory.retention_days  # for which everything was looked at
 
     async def run(self) -> None:
         """Look for what was said, until cancelled."""
@@ -93,12 +90,12 @@ class TranscriptFeed:
         Raises:
             StorageError: the database cannot be read.
         """
-        oldest = await self._database.read(_oldest)
+        oldest, days = await self._database.read(_oldest), self._settings.now.memory.retention_days
         known, there = (self._generation, self._oldest), (self._index.generation, oldest)
-        if self._looks % EXPIRE_EVERY == 0 or known != there or self._is_due:
-            self._is_due = False
+        if self._looks % EXPIRE_EVERY == 0 or known != there or self._days != days:
             await self.reconcile()
             self._generation, self._oldest = there
+            self._days = days
         await self.follow()
         self._looks += 1
 
@@ -158,7 +155,7 @@ class TranscriptFeed:
             await self._database.write(lambda tx: _note_edge(tx, edge, since, self._clock()))
 
     def _since(self) -> int:
-        return self._clock() - self._days * DAY_MS
+        return self._clock() - self._settings.now.memory.retention_days * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import structlog
 from cachetools import TTLCache
 
 from bot.clock import Clock, moment
-from bot.config import AgingConfig
+from bot.config import Settings
 from bot.context import wording
 from bot.errors import StorageError, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
@@ -117,8 +117,8 @@ def says(answer: Collection[str], claim: Claim) -> bool:
 class Uses:
     """Notes what is used, and tells what fades; without a database nothing counts as used."""
 
-    def __init__(self, config: AgingConfig, database: Database | None, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, settings: Settings, database: Database | None, clock: Clock) -> None:
+        self._settings = settings
         self._database = database
         self._clock = clock
         self._waiting: deque[_Answered] = deque(maxlen=WAITING)
@@ -126,15 +126,11 @@ class Uses:
             KNOWN, KNOWN_SECONDS, timer=time.monotonic
         )
 
-    def configure(self, config: AgingConfig) -> None:
-        """What fades goes by this from now on."""
-        self._config = config
-
     async def aging(self, spaces: Iterable[str], today: date | None = None) -> Aging:
         """What strengths in some spaces go by; without uses when they cannot be read."""
         used = {space: await self._of(space) for space in dict.fromkeys(spaces)}
         today = today or moment(self._clock(), None).date()
-        return Aging.configured(self._config, today, used)
+        return Aging.configured(self._settings.now.memory.aging, today, used)
 
     def note(self, view: MemoryView, paths: Iterable[str], answer: str, day: date) -> None:
         """Remember, until it is stored, that a turn showed notes and gave an answer.

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from bot.agent.models import Reply, Request, TextDelta, Usage, Writer
 from bot.agent.turn import Meter, added
 from bot.clock import Clock
-from bot.config import OFFLINE, Config, LimitsConfig
+from bot.config import OFFLINE, LimitsConfig
 from bot.errors import LimitReached
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -32,27 +32,15 @@ class Allowance:
     """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
 
     def __init__(
-        self,
-        config: LimitsConfig,
-        database: Database,
-        resolver: ConversationResolver,
-        prices: Prices,
-        clock: Clock,
+        self, database: Database, resolver: ConversationResolver, prices: Prices, clock: Clock
     ) -> None:
-        self._config = config
         self._database = database
         self._resolver = resolver
         self._clock = clock
-        self._in_all = limits.limits_of(config.in_all, "all")
         # What everybody used from the beginning of a period to some time that is settled.
         self._settled: dict[int, _Settled] = {}
         self._chores: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.prices = prices
-
-    def configure(self, config: Config) -> None:
-        """Its limits count from now on; what was used counts for them too."""
-        self._config = config.limits
-        self._in_all = limits.limits_of(config.limits.in_all, "all")
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
         """What holds for whoever speaks in a conversation, and for a turn with a model.
@@ -140,6 +128,14 @@ class Allowance:
             limits.standing(limit, each, used[each.start][0], self.prices) for limit, each in asked
         )
         return found, {start: settled for start, (_, settled) in used.items()}
+
+    @property
+    def _config(self) -> LimitsConfig:
+        return self._resolver.policy.config.limits
+
+    @property
+    def _in_all(self) -> tuple[Limit, ...]:
+        return limits.limits_of(self._config.in_all, "all")
 
     def _is_limited(self, conversation: Conversation) -> bool:
         is_exempt = conversation.is_owner and self._config.exempt_owner

@@ -20,7 +20,7 @@ from yarl import URL
 from bot import fencing
 from bot.channel import Address
 from bot.clock import Clock
-from bot.config import Config
+from bot.config import Settings
 from bot.errors import AddressRefused, StorageError
 from bot.i18n import text
 from bot.net.addresses import Guard
@@ -92,16 +92,16 @@ class Pusher:
         self,
         database: Database,
         clock: Clock,
-        name: str,
+        settings: Settings,
         logins: FindLogins,
         *,
         endpoints: Endpoints = PUBLIC,
         lookup: Lookup | None = None,
     ) -> None:
-        """`name` is what the bot is called; `logins` finds who is still let in."""
+        """`logins` finds who is still let in."""
         self._database = database
         self._clock = clock
-        self._name = name
+        self._settings = settings
         self._logins = logins
         self.endpoints = endpoints
         self._own_lookup = SystemLookup() if lookup is None else None
@@ -109,10 +109,6 @@ class Pusher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(AT_ONCE)
         self._signature: Signature | None = None
-
-    def configure(self, config: Config) -> None:
-        """The bot is called what this says from now on."""
-        self._name = config.agent.name
 
     def reach(self, address: Address, words: str) -> None:
         """Tell the browsers of whoever has this chat on the page; returns at once."""
@@ -228,7 +224,7 @@ class Pusher:
     def _note(self, subscription: Subscription, words: str) -> dict[str, str]:
         language = subscription.language
         note = {
-            "title": text(language, "push.written", bot=self._name[:WORDS]),
+            "title": text(language, "push.written", bot=self._settings.now.agent.name[:WORDS]),
             "lang": language,
         }
         if subscription.words:

@@ -10,16 +10,17 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import orjson
 import structlog
+from pydantic import BaseModel
 
 from bot.clock import Clock, system_clock
-from bot.config import OFFLINE, Config
+from bot.config import OFFLINE, Config, Settings
 from bot.errors import ConfigError
 from bot.settings import dotenv
-from bot.settings.fields import Key, env_name, shape_at
+from bot.settings.fields import Key, env_name, mark_of, shape_at
 from bot.settings.loader import DATABASE, Loaded, Sources
 from bot.settings.shared import CHANGED_SINCE, MOST_KEPT, Change, SharedSettings, Step, change_from
 from bot.settings.tomlfile import read_text, shown
@@ -31,6 +32,8 @@ CHANGES = "settings-changes.jsonl"  # beside the `.env`
 FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
 
 log = structlog.get_logger(__name__)
+
+Table = TypeVar("Table", bound=BaseModel)
 
 
 class Overruled(ConfigError):
@@ -47,10 +50,12 @@ class ChangeableSettings:
     Each method reads or writes small files: call it in a thread.
     """
 
-    def __init__(self, config: Config, loaded: Loaded | None, clock: Clock = system_clock) -> None:
-        """`config` counts; `loaded` is None in a program that was not started from files."""
-        self.config = config
-        self.found = loaded.config if loaded is not None else config  # as the files have it now
+    def __init__(
+        self, settings: Settings, loaded: Loaded | None, clock: Clock = system_clock
+    ) -> None:
+        """`loaded` is None in a program that was not started from files."""
+        self.settings = settings
+        self.found = settings.now if loaded is None else loaded.config  # as the files have it now
         self.origins: Mapping[Key, str] = loaded.origins if loaded is not None else {}
         self._sources: Sources | None = loaded.sources if loaded is not None else None
         self.path: Path | None = loaded.kept if loaded is not None else None
@@ -230,7 +235,7 @@ class ChangeableSettings:
         return self._places.get(name, ())
 
     def _step(self, key: Key, before: str | None, after: str | None) -> Step:
-        shape = shape_at(type(self.config), key)
+        shape = shape_at(type(self.settings.now), key)
         is_secret = shape is not None and shape.kind == "secret"
         place = tuple(map(str, key))
         if key in FORGOTTEN:
@@ -247,18 +252,15 @@ class ChangeableSettings:
             log.warning("settings.change_not_remembered")
 
 
-def adopted(running: Config, found: Config, places: Iterable[Key]) -> Config:
-    """The running configuration, with another one's options at these places, or inside them."""
-    return cast("Config", _adopted(running, found, list(places)))
-
-
-def _adopted(running: Any, found: Any, places: list[Key]) -> Any:
+def adopted(running: Table, found: Table) -> Table:
+    """The running configuration with another one's options, as far as they take effect at once."""
     update: dict[str, Any] = {}
-    for name in {str(place[0]) for place in places}:
-        inside = [place[1:] for place in places if place[0] == name]
-        theirs = getattr(found, name)
-        whole = () in inside
-        update[name] = theirs if whole else _adopted(getattr(running, name), theirs, inside)
+    for name, field in type(running).model_fields.items():
+        mine, theirs = getattr(running, name), getattr(found, name)
+        if mark_of(field) is not None:
+            update[name] = theirs
+        elif isinstance(mine, BaseModel):
+            update[name] = adopted(mine, theirs)
     return running.model_copy(update=update)
 
 

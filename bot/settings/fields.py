@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from bot.config import AsWritten
+from bot.config import AsWritten, Config, LiveMark
 
 Key = tuple[str | int, ...]  # a place in the configuration: ("channels", "telegram", "token")
 Kind = Literal["table", "map", "list", "choice", "secret", "bool", "int", "float", "text"]
@@ -102,6 +102,35 @@ def shape_at(model: type[BaseModel], key: Key) -> Shape | None:
     for name in key:
         shape = child(shape, name) if shape is not None else None
     return shape
+
+
+def mark_of(field: FieldInfo) -> LiveMark | None:
+    """The mark of an option that takes effect at once; None for any other."""
+    return next((each for each in field.metadata if isinstance(each, LiveMark)), None)
+
+
+def mark_at(key: Key) -> LiveMark | None:
+    """The mark of an option, or of a table around it; None when it waits for the next start."""
+    model: type[BaseModel] | None = Config
+    for name in key:
+        field = model.model_fields.get(str(name)) if model is not None else None
+        if field is None:
+            return None
+        if (mark := mark_of(field)) is not None:
+            return mark
+        model = shape_of(field.annotation).model
+    return None
+
+
+def is_live(key: Key) -> bool:
+    """True for an option that takes effect at once."""
+    return mark_at(key) is not None
+
+
+def is_shared(key: Key) -> bool:
+    """True for an option that takes effect on all nodes when it is changed on one."""
+    mark = mark_at(key)
+    return mark is not None and mark.is_shared
 
 
 def options_of(model: type[BaseModel], key: tuple[str, ...]) -> list[Option]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from bot.channel import ChannelConfig, ChannelPlugin
-from bot.config import ChannelsConfig, Config
+from bot.config import ChannelsConfig, Config, LiveHere
 from bot.errors import ConfigError
 from bot.settings.fields import Key, shape_at
 
@@ -96,7 +96,7 @@ def _model(channels_of: tuple[tuple[str, type[ChannelConfig]], ...]) -> type[Con
         fields[name] = (config, Field(default_factory=config))
     channels = create_model("Channels", __base__=ChannelsConfig, **fields)
     channels.__doc__ = ChannelsConfig.__doc__
-    whole: Any = {"channels": (channels, Field(default_factory=channels))}
+    whole: Any = {"channels": (LiveHere[channels], Field(default_factory=channels))}
     model = create_model("Configuration", __base__=Config, **whole)
     model.__doc__ = Config.__doc__
     return model

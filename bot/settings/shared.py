@@ -13,8 +13,7 @@ import orjson
 import structlog
 
 from bot.config import Config
-from bot.settings.fields import Key, shape_at
-from bot.settings.live import is_shared
+from bot.settings.fields import Key, is_shared, shape_at
 
 MOST_KEPT = 50  # changes that can be taken back
 CHANGED_SINCE = "This was changed again since, so it cannot be taken back."

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock
-from bot.config import SUMMARY_SECONDS, Config, ContextConfig
+from bot.config import SUMMARY_SECONDS
 from bot.context import report
 from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
@@ -93,7 +93,6 @@ class CompactionService:
     def __init__(
         self,
         *,
-        config: ContextConfig,
         sessions: ActiveSessions,
         committer: Committer,
         summariser: Summariser,
@@ -101,7 +100,6 @@ class CompactionService:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._config = config
         self._sessions = sessions
         self._committer = committer
         self._summariser = summariser
@@ -109,10 +107,6 @@ class CompactionService:
         self._clock = clock
         self._metrics = metrics
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
-
-    def configure(self, config: Config) -> None:
-        """This counts for what is summarised from now on."""
-        self._config = config.context
 
     def cut(self, active: ActiveSession, why: Why = "full") -> int | None:
         """How many messages would become a summary; None when there is nothing to summarise.
@@ -122,7 +116,7 @@ class CompactionService:
         When the window is full of what looks like little, less stays whole: `forced`, one turn.
         """
         history, limits = active.cached.history, active.limits
-        turns = self._config.compaction.keep_turns
+        turns = active.conversation.config.context.compaction.keep_turns
         tries = (
             [(0, turns)] if why == "wished" else [(limits.budget.keep_recent, turns), (0, turns)]
         )
@@ -201,7 +195,7 @@ class CompactionService:
             previous=history.summary,
             focus=focus,
             timeout=limits.seconds(
-                self._config.compaction.timeout,
+                active.conversation.config.context.compaction.timeout,
                 SUMMARY_SECONDS,
                 prompt=SUMMARIES * sum(history.sizes[:cut]),
                 answer=SUMMARIES * MOST_TOKENS,

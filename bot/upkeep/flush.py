@@ -28,7 +28,7 @@ from bot.agent.tools.search import MAX_QUERY
 from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import Clock, moment
-from bot.config import FLUSH_SECONDS, Config, ContextConfig, FlushConfig
+from bot.config import FLUSH_SECONDS, FlushConfig
 from bot.context import quoting, sentences, tokens, wishes, wording
 from bot.context.budget import NARROW
 from bot.context.history import Line, size_of
@@ -128,8 +128,8 @@ log = structlog.get_logger(__name__)
 class FlushRequest:
     """The messages to look at, those since the last time, oldest first, and how.
 
-    `context.now` carries the person's time zone, and `context.window` is the model's. `meter` has
-    what it used, also when it fails or is ended.
+    `context.now` carries the person's time zone, and `context.window` is the model's. `wishes` are
+    the operator's. `meter` has what it used, also when it fails or is ended.
     """
 
     model: Writer
@@ -139,6 +139,7 @@ class FlushRequest:
     language: str
     max_tokens: int = ANSWER
     timeout: float = FLUSH_SECONDS
+    wishes: FlushConfig = field(default_factory=FlushConfig)
     meter: Meter = field(default_factory=Meter)
 
 
@@ -182,19 +183,13 @@ class Flusher:
         self,
         notes: Notes,
         files: SpaceFiles,
-        config: FlushConfig,
         searcher: Searcher | None = None,
     ) -> None:
         """`searcher` finds the entries that have to do with a conversation."""
         self._notes = notes
         self._files = files
-        self._config = config
         self._searcher = searcher
         self._write = MemoryWrite(notes, files)
-
-    def configure(self, config: Config) -> None:
-        """Save by these wishes from now on."""
-        self._config = config.memory.flush
 
     async def flush(self, request: FlushRequest) -> FlushResult:
         """Save what matters; never raises, and never takes much longer than the timeout.
@@ -289,8 +284,8 @@ class Flusher:
         numbers = [f"e{n}" for n in range(1, len(notes) + 1)]
         numbers += [str(n or "") for n, _ in lines]
         shown = quoting.render((*notes, *said), numbers)
-        ask = "\n\n".join(part for part in (shown, self._config.prompt.strip(), _ASK) if part)
-        wishes = await self._wishes(saving.context)
+        ask = "\n\n".join(part for part in (shown, request.wishes.prompt.strip(), _ASK) if part)
+        wishes = await self._wishes(request)
         system = _SYSTEM.format(
             now=saving.context.now, wishes=_WISHES.format(wishes=wishes) if wishes else ""
         )
@@ -395,13 +390,15 @@ class Flusher:
 
     # --- what a model and the guard go by ---------------------------------------------------------
 
-    async def _wishes(self, context: ToolContext) -> str:
+    async def _wishes(self, request: FlushRequest) -> str:
         """What the operator wants, from AGENTS.md and the configuration; empty without any."""
+        context = request.context
         files = await self._files.bootstrap(context.view)
         rules = next((file.text for file in files if file.name == layout.AGENTS_FILE), "")
         share = RULES_SHARE if context.window >= NARROW else RULES_SHARE / 2
         most = min(FILE_CAP, int(context.window * share))
-        parts = ("" if is_blank(rules) else capped(rules.strip(), most), self._config.system_prompt)
+        written = "" if is_blank(rules) else capped(rules.strip(), most)
+        parts = (written, request.wishes.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def _guard(self, saving: _Saving, entries: Sequence[Known] = ()) -> Guard:
@@ -567,7 +564,6 @@ class FlushService:
     def __init__(
         self,
         *,
-        config: ContextConfig,
         sessions: ActiveSessions,
         committer: Committer,
         notes: Notes,
@@ -576,7 +572,6 @@ class FlushService:
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._config = config
         self._sessions = sessions
         self._committer = committer
         self._notes = notes
@@ -585,15 +580,11 @@ class FlushService:
         self._clock = clock
         self._metrics = metrics
 
-    def configure(self, config: Config) -> None:
-        """This counts for what is saved from now on."""
-        self._config = config.context
-        self._flusher.configure(config)
-
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
         """Save what matters of a conversation that is over; what fails is `unsaved` then."""
-        if self._config.enable_memory_flush and session.turns and session.sender:
-            async with self._sessions.chore("flush", self._sessions.resolver.of(session.origin)):
+        payer = self._sessions.resolver.of(session.origin)
+        if payer.config.context.enable_memory_flush and session.turns and session.sender:
+            async with self._sessions.chore("flush", payer):
                 active = await self._sessions.resumed(session)
                 is_noted = await self._run(active, quietly=quietly, early=False)
         else:
@@ -791,11 +782,12 @@ class FlushService:
             language=conversation.language,
             max_tokens=min(ANSWER, limits.budget.output),
             timeout=limits.seconds(
-                self._config.memory_flush_timeout,
+                conversation.config.context.memory_flush_timeout,
                 FLUSH_SECONDS,
                 prompt=said + parts * BESIDE,
                 answer=parts * ANSWER,
             ),
+            wishes=conversation.config.memory.flush,
             meter=meter,
         )
 

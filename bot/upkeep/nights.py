@@ -22,7 +22,7 @@ from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock, moment
-from bot.config import OFFLINE, Config, NightConfig
+from bot.config import OFFLINE
 from bot.context import tokens
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
@@ -129,7 +129,6 @@ class Nights:
     def __init__(
         self,
         *,
-        config: NightConfig,
         memory: Memory,
         resolver: ConversationResolver,
         database: Database,
@@ -140,7 +139,6 @@ class Nights:
     ) -> None:
         """`owns` says whether this node is the one that does it."""
         self._model = model
-        self._config = config
         self._memory = memory
         self._resolver = resolver
         self._database = database
@@ -149,13 +147,9 @@ class Nights:
         self._owns = owns
         self.keeper = Keeper(memory, database, clock)
 
-    def configure(self, config: Config) -> None:
-        """This counts from now on."""
-        self._config = config.memory.night
-
     async def look(self) -> None:
         """Do what is due for everybody; what fails for one is tried again with the next look."""
-        if self._config.mode == "off" or not self._owns():
+        if self._resolver.policy.config.memory.night.mode == "off" or not self._owns():
             return
         status = await self._memory.index.status()
         people = await self._database.read(store.people)
@@ -182,15 +176,15 @@ class Nights:
         return None
 
     async def _keep(self, chat: Chat) -> None:
-        view = chat.conversation.view
+        view, config = chat.conversation.view, chat.conversation.config.memory.night
         now = moment(self._clock(), chat.conversation.zone)
         known = await self.keeper.of(view.space)
-        due = _due(known, now, self._config.hour)
+        due = _due(known, now, config.hour)
         if due == "look":
             propose = partial(self._model.propose, chat.session, chat.conversation)
-            asks = propose if self._config.mode == "model" and known.tries < TRIES else None
+            asks = propose if config.mode == "model" and known.tries < TRIES else None
             try:
-                await self.keeper.look(view, now.date(), self._config.most, asks)
+                await self.keeper.look(view, now.date(), config.most, asks)
             except ModelError as error:
                 log.warning("memory.night_model_failed", error=type(error).__name__)
                 await self.keeper.failed(view, why_of(error))
@@ -238,7 +232,8 @@ class Nights:
 
     def _is_morning(self, chat: Chat, night: Night) -> bool:
         """True when whose notes they are may be told: never before they slept over it."""
-        now, config = moment(self._clock(), chat.conversation.zone), self._config
+        config = chat.conversation.config.memory.night
+        now = moment(self._clock(), chat.conversation.zone)
         is_begun = night.day < now.date() or config.hour < config.tell_hour
         return is_begun and now.hour >= config.tell_hour
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from bot.agent.prefix import name_of
 from bot.channel import Button, Channel
-from bot.config import Config, ContextConfig
 from bot.context import report
 from bot.context.report import Report
 from bot.delivery.outbox import Extra
@@ -62,21 +61,15 @@ class NoticeSweep:
     def __init__(
         self,
         *,
-        config: ContextConfig,
         sessions: ActiveSessions,
         database: Database,
         committer: Committer,
         channels: Mapping[str, Channel],
     ) -> None:
-        self._levels = _levels(config)
         self._sessions = sessions
         self._database = database
         self._committer = committer
         self._channels = channels
-
-    def configure(self, config: Config) -> None:
-        """Tell at its levels from now on."""
-        self._levels = _levels(config.context)
 
     async def sweep(self, now: int) -> int:
         """Tell everybody who is to be told at `now` (ms since the epoch); how many there were.
@@ -84,10 +77,11 @@ class NoticeSweep:
         Raises:
             StorageError: the disk did not take it; the next sweep tells the rest.
         """
-        count = 0
-        for model in await self._database.read(store.open_models) if self._levels else ():
+        count, config = 0, self._sessions.resolver.policy.config.context
+        levels = sorted((level for level in config.notice_percent if level > 0), reverse=True)
+        for model in await self._database.read(store.open_models) if levels else ():
             limits = await self._sessions.limits.of(model)
-            for level in self._levels:
+            for level in levels:
                 used = -(-level * limits.budget.compact_above // 100)
                 found = await self._database.read(
                     lambda tx, m=model, u=used, n=level: store.filling(tx, m, u, n, now - LATELY_MS)
@@ -140,8 +134,3 @@ class NoticeSweep:
         if conversation.is_direct and not conversation.is_admitted:
             return False
         return conversation.is_answered and active.is_told
-
-
-def _levels(config: ContextConfig) -> list[int]:
-    """How full conversations are when that is told, the fullest first."""
-    return sorted((level for level in config.notice_percent if level > 0), reverse=True)

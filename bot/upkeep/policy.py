@@ -66,6 +66,6 @@ def is_told(conversation: Conversation, chosen: Chosen = "") -> bool:
     """
     if chosen:
         return chosen == "on"
-    config = conversation.snapshot.policy.config.context
+    config = conversation.config.context
     wish = conversation.settings.notices or config.notices
     return wish == "on" or (wish == "auto" and conversation.is_direct)

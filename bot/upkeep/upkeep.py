@@ -15,7 +15,6 @@ import structlog
 
 from bot import fencing
 from bot.clock import Clock
-from bot.config import Config, ContextConfig
 from bot.identity import Conversation
 from bot.sessions import unsaved
 from bot.sessions.store import Session
@@ -33,7 +32,6 @@ class Upkeep:
 
     def __init__(
         self,
-        config: ContextConfig,
         sessions: ActiveSessions,
         flushes: FlushService,
         compactions: CompactionService,
@@ -46,17 +44,10 @@ class Upkeep:
         self._clock = clock
         self._owns = owns
         self._is_first = is_alone
-        self._config = config
         self.sessions = sessions
         self._flushes = flushes
         self._compactions = compactions
         self._tasks: dict[tuple[str, Kind], asyncio.Task[Any]] = {}
-
-    def configure(self, config: Config) -> None:
-        """This counts for what is due from now on."""
-        self._config = config.context
-        self._flushes.configure(config)
-        self._compactions.configure(config)
 
     # --- asked by turns ---------------------------------------------------------------------------
 
@@ -70,7 +61,7 @@ class Upkeep:
             session,
             used,
             active.shares,
-            self._config,
+            active.conversation.config.context,
             is_told=active.is_told,
             failed_at=self._compactions.failed_at.get(session.id, 0),
         )
@@ -139,7 +130,8 @@ class Upkeep:
         """
         now, interrupted = self._clock(), self._is_first
         self._is_first = False
-        if not self._owns() or not self._config.enable_memory_flush:
+        config = self.sessions.resolver.policy.config.context
+        if not self._owns() or not config.enable_memory_flush:
             return
         found = await self.sessions.database.read(
             lambda tx: unsaved.due(tx, now, interrupted=interrupted)
@@ -161,7 +153,8 @@ class Upkeep:
 
         When a person waits for the room, memory is saved afterwards: it reads the transcript.
         """
-        saves = self._config.enable_memory_flush and not active.cached.session.is_flushed
+        config = active.conversation.config.context
+        saves = config.enable_memory_flush and not active.cached.session.is_flushed
         if saves and why != "forced":
             await asyncio.wait({self._begin_flush(active, why)})
         outcome = await self._compactions.run(active, why, focus)

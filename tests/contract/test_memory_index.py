@@ -27,7 +27,7 @@ from bot.storage import Transaction
 from bot.storage.postgres import PostgresDatabase
 from bot.testing import HashEmbedder
 from tests.fakes import embeddings_api
-from tests.support import FakeClock
+from tests.support import FakeClock, settings_of
 
 MAIN = ("main", "shared")
 PRIVATE = (*MAIN, "main#private")
@@ -80,11 +80,20 @@ class Home:
         given = (embedder or NoEmbedder(), FakeClock())
         if self.database is None:
             index = MemoryIndex.in_folder(
-                options, self.notes, self.folder / "index", *given, versions=versions
+                settings_of(memory=options),
+                self.notes,
+                self.folder / "index",
+                *given,
+                versions=versions,
             )
         else:
             index = MemoryIndex.shared(
-                options, self.notes, self.database, *given, owns=lambda: is_owner, versions=versions
+                settings_of(memory=options),
+                self.notes,
+                self.database,
+                *given,
+                owns=lambda: is_owner,
+                versions=versions,
             )
         await index.start()
         if syncs:

@@ -24,7 +24,7 @@ from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
 from bot.errors import StorageError
 from bot.testing import TWO_MODELS
-from tests.support import PATIENCE, post
+from tests.support import PATIENCE, post, settings_of
 
 expect.set_options(timeout=PATIENCE * 1000)  # ms; however busy the machine is
 
@@ -168,7 +168,7 @@ class Service:
             DashboardConfig.model_validate({"port": self._port, "token": self._token}),
             readiness=_ready,
             registry=CollectorRegistry(),
-            channels=[WayPages(BOT), NobodyTold(), self.engine.web],
+            channels=[WayPages(settings_of(agent={"name": BOT})), NobodyTold(), self.engine.web],
         )
         await self.engine.web.start(self.engine)
         listening = await self._server.start()

@@ -20,7 +20,7 @@ from bot.push.encryption import BrowserKeys, sealed
 from bot.push.pusher import PUBLIC
 from tests.e2e.test_web_install import installed
 from tests.fakes.push_service import PushService
-from tests.integration.test_push import ADAS, Program
+from tests.integration.test_push import ADAS, HERON, Program
 from tests.support import PATIENCE, beside
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
@@ -92,7 +92,7 @@ async def program(tmp_path, monkeypatch):
     monkeypatch.setattr(away, "SEEN_SECONDS", 0.5)
     async with beside(tmp_path) as database, PushService().served() as service:
         program = Program(database, service)
-        program.pages.append(WayPages("Heron"))
+        program.pages.append(WayPages(HERON))
         async with program.served():
             yield program
 
@@ -156,7 +156,7 @@ async def test_the_switch_asks_only_when_pressed_and_what_it_says_holds(browser,
 async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_path):
     async with beside(tmp_path) as database, PushService().served() as service:
         program = Program(database, service, PUBLIC)
-        program.pages.append(WayPages("Heron"))
+        program.pages.append(WayPages(HERON))
         async with program.served(), opened(browser, program, given=RECORDED) as (_, page):
             switch = page.get_by_role("switch", name="Notifications")
             await switch.click()

@@ -135,7 +135,7 @@ async def test_collect_answers_what_waited_together(tmp_path):
         await engine.say("second")
         await engine.say("third")
         model.gate.set()
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) >= 2)
         assert [m.text for m in model.requests[-1].messages[-2:]] == ["second", "third"]
 
 

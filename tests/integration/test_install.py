@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
 
@@ -25,7 +25,9 @@ HOSTILE = '</script><b>"; alert(1)//'
 
 
 @asynccontextmanager
-async def served(token: str = "", name: str = "Heron") -> AsyncIterator[aiohttp.ClientSession]:
+async def served(
+    token: str = "", name: Callable[[], str] = lambda: "Heron"
+) -> AsyncIterator[aiohttp.ClientSession]:
     server = DashboardServer(
         DashboardConfig.model_validate({"port": 0, "token": token or None}),
         readiness=ready,
@@ -42,7 +44,7 @@ async def served(token: str = "", name: str = "Heron") -> AsyncIterator[aiohttp.
 
 @pytest.mark.parametrize("name", ["Heron", "苍鹭", HOSTILE])
 async def test_the_manifest_has_the_bots_name_and_icons_that_are_there(name):
-    async with served(name=name) as client:
+    async with served(name=lambda: name) as client:
         async with client.get("manifest.webmanifest") as answer:
             assert answer.content_type == "application/manifest+json"
             manifest = orjson.loads(await answer.read())
@@ -84,8 +86,8 @@ async def test_the_worker_keeps_the_pages_own_files_and_nothing_with_words_in_it
 async def test_another_file_makes_another_worker():
     routes = assets.routes("adapters.web", "/static", index="index.html")
     files = assets.versions(routes)
-    same, other = (InstallPages("Heron", each) for each in (dict(files), {**files, "/": "new"}))
-    assert InstallPages("Heron", files)._worker == same._worker
+    same, other = (InstallPages(str, each) for each in (dict(files), {**files, "/": "new"}))
+    assert InstallPages(str, files)._worker == same._worker
     assert other._worker != same._worker
 
 
@@ -102,9 +104,15 @@ async def test_what_strangers_get_of_it_is_the_mark():
 
 
 async def test_a_name_that_is_changed_shows_at_the_next_look():
-    install = InstallPages("Heron", {"/": "1"})
-    before = install._worker
-    install.rename("Egret")
-    assert orjson.loads(install._manifest)["name"] == "Egret"
-    assert install._worker != before
-    assert kept(install._worker.decode()) == {"/": "1"}
+    names = ["Heron"]
+    async with served(name=lambda: names[-1]) as client:
+
+        async def read(path: str) -> str:
+            async with client.get(path) as answer:
+                return await answer.text()
+
+        before = await read("sw.js")
+        names.append("Egret")
+        assert orjson.loads(await read("manifest.webmanifest"))["name"] == "Egret"
+        after = await read("sw.js")
+        assert after == before.replace("Heron", "Egret") != before

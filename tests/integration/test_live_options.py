@@ -5,6 +5,7 @@ Here its engine starts without what the test configures, and is given that once 
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,10 +15,12 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from bot.app import App, Parts
 from bot.channel import Section
-from bot.config import Config, MemoryConfig
+from bot.config import Config
 from bot.memory.index.service import MemoryIndex
-from bot.settings.live import is_live
+from bot.settings.fields import is_live
+from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain
 from tests.integration import (
     test_context_engine,
@@ -27,7 +30,7 @@ from tests.integration import (
     test_options,
 )
 from tests.integration.test_memory_index import note
-from tests.support import NOON, Engine, FakeClock, make_config, running
+from tests.support import NOON, Engine, FakeClock, make_config, running, settings_of
 
 __all__ = ["note"]
 
@@ -129,8 +132,9 @@ async def changed_meanwhile(folder: Path, **given: Any) -> AsyncIterator[Engine]
 async def index_changed_meanwhile(
     folder: Path, embedder: Any = None, **config: Any
 ) -> AsyncIterator[MemoryIndex]:
-    async with test_memory_index.index_of(folder, embedder) as index:
-        index.configure(MemoryConfig.model_validate({"watch": False, **config}))
+    settings = settings_of(memory={"watch": False})
+    async with test_memory_index.index_of(folder, embedder, settings=settings) as index:
+        settings.now = settings_of(memory={"watch": False, **config}).now
         yield index
 
 
@@ -161,7 +165,8 @@ async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_
 async def test_what_waits_for_a_start_stays_as_it_was(tmp_path):
     async with running(tmp_path) as engine:
         config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
-        counts = await engine.app.adopt(config)
+        await engine.app.adopt(config)
+        counts = engine.app.settings.now
         assert (counts.memory.text_weight, counts.session.max_turns) == (0.5, 64)
         assert isinstance(counts.memory, Section)
 
@@ -193,3 +198,26 @@ async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name
             assert "2026-11-21" not in await read("/usage")
             assert "2026-11-21" not in await read("/overview")
             assert '"name":"Heron"' in await read("/manifest.webmanifest")
+
+
+async def test_no_service_keeps_options_that_others_took_the_place_of(tmp_path):
+    """One that did would go on by what they were at the start."""
+    config, plugins = make_config(tmp_path, dashboard={"port": 0})
+    channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
+    parts = Parts(clock=clock, remote=model, channels={"memory": channel})
+    async with App(config, plugins, parts) as app:
+        engine = Engine(app, channel, model, clock, tmp_path)
+        await engine.ask("hello")
+        await app.adopt(make_config(tmp_path, dashboard={"port": 0})[0])
+        # A snapshot stays as it is for as long as work goes by it, and the page knows the files.
+        assert holders(config) <= {"coroutine", "Policy", "ChangeableSettings"}
+        live = (config.agent, config.limits, config.session, config.context, config.memory)
+        for each in live:
+            found = holders(each, vars(config), live)
+            assert found <= {"coroutine", "AccountSettings"}, type(each)
+
+
+def holders(table: Section, *but: object) -> set[str]:
+    """The types of what holds a table."""
+    found = [each for each in gc.get_referrers(table) if not any(each is known for known in but)]
+    return {type(each).__name__ for each in found} - {"frame", "list"}

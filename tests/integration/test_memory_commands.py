@@ -16,7 +16,7 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.cli.common import reading, writing
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import chunking, embed
@@ -33,7 +33,7 @@ from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls
 from tests.fakes import brain as brains
 from tests.fakes.brain import Brain, settled
 from tests.integration.test_cli import confidant
-from tests.support import Engine, FakeClock, make_config, running, until
+from tests.support import Engine, FakeClock, make_config, running, settings_of, until
 
 ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
 TODAY = "memory/2026-11-21.md"
@@ -71,7 +71,7 @@ def searching(tool: str, query: str) -> ScriptedModel:
 async def index(folder: Path, **sections: Any) -> None:
     """Let the index know every file before the program starts."""
     config, _ = make_config(folder, **sections)
-    memory = Memory.of(config, FakeClock())
+    memory = Memory.of(Settings(config), FakeClock())
     await memory.open()
     await memory.index.sync("test")
     await memory.close()
@@ -743,7 +743,7 @@ async def built(tmp_path: Path) -> Path:
     for words in (BEFORE, ADAS):
         ada.write_text(words)
         index = MemoryIndex.in_folder(
-            config, FolderNotes(notes), folder, HashEmbedder(), system_clock
+            settings_of(memory=config), FolderNotes(notes), folder, HashEmbedder(), system_clock
         )
         await index.sync("test")
         await index.close()

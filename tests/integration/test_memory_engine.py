@@ -16,6 +16,7 @@ import pytest
 from bot.agent.models import Request
 from bot.agent.tools.search import MAX_QUERY
 from bot.app import App, Parts
+from bot.config import Settings
 from bot.identity.view import folder_name
 from bot.memory.memory import Memory
 from bot.messages import Text, ToolResult
@@ -622,7 +623,7 @@ async def test_what_was_noted_at_the_time_that_is_asked_about_is_told_first(tmp_
     for day in ("2026-03-02", "2026-05-10", "2026-08-14", "2026-11-20"):
         note = f"# {day}\n\n- 15:30 We met Jonas at harbour {day[-2:]}\n"
         (notes / f"{day}.md").write_text(note, "utf-8")
-    memory = Memory.of(config, FakeClock())
+    memory = Memory.of(Settings(config), FakeClock())
     await memory.open()
     await memory.index.sync("test")  # every note is in it before the question comes
     await memory.close()

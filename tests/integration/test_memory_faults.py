@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from bot.app import App, Parts
-from bot.config import MemoryConfig
+from bot.config import Settings
 from bot.errors import StorageError
 from bot.identity.view import folder_name
 from bot.memory.embed import Embedder
@@ -26,7 +26,7 @@ from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
 from tests.faults import faulty_disk
-from tests.support import Engine, FakeClock, make_config, pause
+from tests.support import Engine, FakeClock, make_config, pause, settings_of
 
 MAIN = ("main", "shared")
 ADA = f"people/{folder_name('memory:ada')}"
@@ -68,7 +68,7 @@ class Folder:
         **config: Any,
     ) -> AsyncIterator[MemoryIndex]:
         index = MemoryIndex.in_folder(
-            MemoryConfig.model_validate({"watch": False, **config}),
+            settings_of(memory={"watch": False, **config}),
             FolderNotes(self.workspace),
             self.files,
             embedder or HashEmbedder(),
@@ -413,7 +413,7 @@ async def test_closing_does_not_wait_for_an_embedder_and_loses_nothing(folder):
     folder.write("memory/a.md", "peanuts are out")
     embedder = HashEmbedder(gate=asyncio.Event())
     index = MemoryIndex.in_folder(
-        MemoryConfig(watch=False),
+        settings_of(memory={"watch": False}),
         FolderNotes(folder.workspace),
         folder.files,
         embedder,
@@ -639,7 +639,7 @@ async def served(folder: Path, *, is_indexed: bool = False, **memory: Any) -> As
     channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
     parts = Parts(clock=clock, remote=model, channels={"memory": channel})
     if is_indexed:
-        known = Memory.of(config, clock)
+        known = Memory.of(Settings(config), clock)
         await known.index.sync("test")
         await known.close()
     async with App(config, plugins, parts) as app:

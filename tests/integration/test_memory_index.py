@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import apsw
 import pytest
@@ -23,16 +22,15 @@ from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.contract.test_memory_index import refusing
 from tests.fakes import embeddings_api
-from tests.support import FakeClock
+from tests.support import FakeClock, settings_of
 
 MAIN = ("main", "shared")
 
 
 @asynccontextmanager
-async def index_of(tmp_path, embedder=None, **config):
-    options = {"watch": False, **config}
+async def index_of(tmp_path, embedder=None, *, settings=None, **config):
     memory = MemoryIndex.in_folder(
-        MemoryConfig.model_validate(options),
+        settings or settings_of(memory={"watch": False, **config}),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         embedder or NoEmbedder(),
@@ -116,7 +114,7 @@ async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_p
         raise ImportError
 
     memory = MemoryIndex.in_folder(
-        MemoryConfig(watch=False, text_weight=0.0),
+        settings_of(memory={"watch": False, "text_weight": 0.0}),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         HashEmbedder(),
@@ -232,14 +230,13 @@ async def test_yesterday_is_that_of_the_time_zone(tmp_path, note):
     note("memory/2026-07-01.md", "- tea with Ada\n")
     note("memory/2026-07-02.md", "- tea with Bob\n")
     late = int(datetime(2026, 7, 2, 23, tzinfo=UTC).timestamp() * 1000)  # the 3rd in Shanghai
-    for zone, day in ((UTC, "2026-07-01"), (ZoneInfo("Asia/Shanghai"), "2026-07-02")):
+    for zone, day in (("UTC", "2026-07-01"), ("Asia/Shanghai", "2026-07-02")):
         memory = MemoryIndex.in_folder(
-            MemoryConfig(watch=False),
+            settings_of(memory={"watch": False}, agent={"timezone": zone}),
             FolderNotes(tmp_path / "workspace"),
             tmp_path / "index",
             NoEmbedder(),
             lambda: late,
-            zone=zone,
         )
         try:
             await memory.sync("test")
@@ -261,7 +258,11 @@ async def opened(
 ) -> AsyncIterator[MemoryIndex]:
     config = MemoryConfig(watch=False)
     index = MemoryIndex.in_folder(
-        config, FolderNotes(folder / "workspace"), folder / "index", embedder, FakeClock()
+        settings_of(memory=config),
+        FolderNotes(folder / "workspace"),
+        folder / "index",
+        embedder,
+        FakeClock(),
     )
     if is_started:
         await index.start()

@@ -15,7 +15,7 @@ from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import Generation, live, load_vec, run
 from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
-from tests.support import FakeClock
+from tests.support import FakeClock, settings_of
 
 PARTITIONS = ("main", "people/ada", "talk:ada")
 WORDS = ("oolong", "tea", "rain", "花生", "过敏", "café", "garden", "letter", "door", "river")
@@ -132,7 +132,9 @@ class Hands:
 def index_in(tmp_path, embedder=None) -> MemoryIndex:
     config = MemoryConfig(watch=False)
     folders = (FolderNotes(tmp_path / "workspace"), tmp_path / "index")
-    return MemoryIndex.in_folder(config, *folders, embedder or NoEmbedder(), FakeClock())
+    return MemoryIndex.in_folder(
+        settings_of(memory=config), *folders, embedder or NoEmbedder(), FakeClock()
+    )
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.cluster import takeover
 from bot.cluster.retention import NOTICE_SECONDS, ROUND_SECONDS, Retention
-from bot.config import Config
 from bot.errors import StorageError
 from bot.sessions import artifacts, entries, forgetting, store
 from bot.sessions.entries import NewEntry
@@ -227,10 +226,6 @@ async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_befor
 
     old, _ = await lay_out(database, 14)
 
-    def keeping(months: int) -> Config:
-        url = {"url": postgres_url, "keep_months": months}
-        return Config.model_validate({"storage": url})
-
     with capture_logs() as logs:
 
         def told() -> list[str]:
@@ -239,17 +234,17 @@ async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_befor
 
         retention = Looking(postgres_url, database, 0)
         assert await retention.look() == ROUND_SECONDS
-        retention.configure(keeping(12))
+        retention.keep(12)
         assert (await retention.look(), told()) == (NOTICE_SECONDS, ["retention.due"])
-        retention.configure(keeping(24))  # thought better of it: nothing is dropped
+        retention.keep(24)  # thought better of it: nothing is dropped
         assert (await retention.look(), told()) == (ROUND_SECONDS, ["retention.due"])
-        retention.configure(keeping(12))
+        retention.keep(12)
         assert await retention.look() == NOTICE_SECONDS  # told again, as it is another wish
-        retention.configure(keeping(0))
+        retention.keep(0)
         looked.clear()
         task = asyncio.create_task(retention.run())
         await asyncio.wait_for(looked.wait(), PATIENCE)
-        retention.configure(keeping(12))  # while it waits for an hour
+        retention.keep(12)  # while it waits for an hour
         await until(lambda: told().count("retention.due") == 3)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pytest
 
 from bot.agent.models import Request
-from bot.config import MemoryConfig
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import claims, uses
@@ -33,7 +32,7 @@ from bot.upkeep.nights import TRIES
 from tests.fakes.pair import pair
 from tests.integration.test_memory_engine import ADA, EVE, TODAY, recalled, space_of, write, writing
 from tests.integration.test_memory_pages import house, query
-from tests.support import NOON, Engine, FakeClock, running, until
+from tests.support import NOON, Engine, FakeClock, running, settings_of, until
 
 HEAD = "I tidied your notes"
 NIGHT = NOON + 15 * 3_600_000 + 600_000  # ten past three, on 2026-11-22
@@ -798,7 +797,7 @@ async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path)
     store, kept = FolderNotes(tmp_path / "workspace"), Kept()
     write(tmp_path, "MEMORY.md", FACTS)
     index = MemoryIndex.in_folder(
-        MemoryConfig(watch=False),
+        settings_of(memory={"watch": False}),
         store,
         tmp_path / "index",
         NoEmbedder(),

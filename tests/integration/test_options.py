@@ -48,7 +48,7 @@ from tests.integration.test_context_engine import (
     words_of,
 )
 from tests.integration.test_memory_index import MAIN, index_of, note, paths
-from tests.support import PATIENCE, FakeClock, running, until
+from tests.support import FakeClock, running, until
 
 __all__ = ["note"]
 
@@ -95,7 +95,7 @@ async def test_no_more_turns_run_at_once_than_configured(tmp_path, options, most
 
 async def test_a_turn_that_takes_longer_than_configured_is_ended(tmp_path):
     agent = {"timezone": "UTC", "turn_timeout": 0.05}
-    async with running(tmp_path, model=Together(seconds=PATIENCE), agent=agent) as engine:
+    async with running(tmp_path, model=Together(seconds=5), agent=agent) as engine:
         assert "took too long" in await engine.ask("hi")
 
 

@@ -34,7 +34,7 @@ from bot.storage import Transaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.page_people import LINK, Browser, browser, browsers, cut, key_in, serving
 from tests.fakes.web_pages import Chat, Page, ready
-from tests.support import NOON, Engine, FakeClock, beside, make_config, post, running
+from tests.support import NOON, Engine, FakeClock, beside, make_config, post, running, settings_of
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -207,8 +207,9 @@ async def test_the_menu_has_what_its_visitor_may_open(who, language):
     jar, cookies = aiohttp.CookieJar(unsafe=True), BY_COOKIE[who]
     headers = {"Accept-Language": language}
     headers |= {"Authorization": f"Bearer {TOKEN}"} if who == "owner" else {}
+    called = settings_of(agent={"name": "Heron"}, session={"owner_name": "Augusta"})
     async with (
-        served(*WayPages("Heron", "Augusta").routes()) as url,
+        served(*WayPages(called).routes()) as url,
         aiohttp.ClientSession(cookies=cookies, cookie_jar=jar, headers=headers) as client,
         client.get(f"{url}api/ways") as answer,
     ):

@@ -30,11 +30,12 @@ from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
 from tests.fakes.push_service import PushBrowser, PushService
 from tests.fakes.web_pages import Page, ready
 from tests.integration.test_page_logins import TOKEN, browsers
-from tests.support import NOON, Engine, FakeClock, beside, make_config, post, until
+from tests.support import NOON, Engine, FakeClock, beside, make_config, post, settings_of, until
 
 SECRET = "the harbour at *five*, and bring the blue folder"
 AT = Address("web", "default", "owner")
 ADAS = Address("web", "default", "ada")
+HERON = settings_of(agent={"name": "Heron"})
 
 
 class KnownLogins(PushLogins):
@@ -77,7 +78,7 @@ class Program:
         self.pusher = Pusher(
             database,
             self.clock,
-            "Heron",
+            HERON,
             self.logins.holding,
             endpoints=endpoints or service.endpoints,
             lookup=self._lookup,
@@ -416,11 +417,11 @@ async def test_what_another_page_sends_is_refused(program):
 
 async def test_all_nodes_have_one_key_and_a_restart_keeps_it(tmp_path):
     async with beside(tmp_path) as database:
-        one, two = (Pusher(database, FakeClock(), "Heron", KnownLogins().holding) for _ in range(2))
+        one, two = (Pusher(database, FakeClock(), HERON, KnownLogins().holding) for _ in range(2))
         first, second = await asyncio.gather(one.signature(), two.signature())
         assert first.public == second.public
     async with beside(tmp_path) as database:
-        later = Pusher(database, FakeClock(), "Heron", KnownLogins().holding)
+        later = Pusher(database, FakeClock(), HERON, KnownLogins().holding)
         assert (await later.signature()).public == first.public
 
 

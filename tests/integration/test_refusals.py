@@ -23,13 +23,13 @@ from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.refusals import LEAST, RUN, cleaned
 from bot.agent.models.registry import Models
 from bot.agent.models.service import ServiceModel
-from bot.config import ModelsConfig, ServiceConfig
+from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from tests.fakes import completions_api, messages_api
 from tests.fakes.model_server import Answer, drops, waits
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import running, until
+from tests.support import running, settings_of, until
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parents[1] / "data" / "refusals.toml").read_text("utf-8")
@@ -585,7 +585,9 @@ class Blind(ScriptedModel):
     ("blind", "answers"), [(("one",), "two"), (("one", "two"), "one"), ((), "one")]
 )
 async def test_a_fallback_that_can_see_is_asked_before_a_picture_is_left_out(blind, answers):
-    models = Models(ModelsConfig(), {"anthropic": Blind(*blind)}, "one", ("two",))
+    models = Models(
+        settings_of(agent={"model": "one", "fallback": ("two",)}), {"anthropic": Blind(*blind)}
+    )
     request = Request("anthropic/one", "", (Message("user", (PHOTO, Text("What is it?"))),))
     replies = [each async for each in models.stream(request) if isinstance(each, Reply)]
     assert [each.model for each in replies] == [f"anthropic/{answers}"]

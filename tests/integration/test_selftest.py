@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import UTC
 from pathlib import Path
 
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.identity.view import MemoryView, folder_name
 from bot.memory import selftest
 from bot.memory.index import MemoryIndex
@@ -17,7 +16,7 @@ from bot.memory.selftest import SelfTest
 from bot.storage import Transaction
 from bot.storage.meta import keep
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON, FakeClock, beside, make_config, running
+from tests.support import NOON, FakeClock, beside, make_config, running, settings_of
 
 ADA = "people/memory-ada"
 NIGHT = NOON + 16 * 3_600_000  # four in the morning
@@ -39,7 +38,7 @@ class Night:
 
     @property
     def test(self) -> SelfTest:
-        return SelfTest(self.memory, self.database, self.clock, UTC, lambda: self.owns)
+        return SelfTest(self.memory, self.database, self.clock, settings_of(), lambda: self.owns)
 
     async def of(self, space: str) -> selftest.Asked | None:
         return await self.database.read(lambda tx: selftest.of_space(tx, space))
@@ -53,7 +52,7 @@ async def with_night(folder: Path, use: Callable[[Night], Awaitable[None]]) -> N
         path.write_text(text)
     clock = FakeClock(NIGHT)
     database = await SqliteDatabase.open(folder / "confidant.db")
-    memory = Memory.of(config, clock)
+    memory = Memory.of(Settings(config), clock)
     await memory.open()
     try:
         await memory.index.sync("test")

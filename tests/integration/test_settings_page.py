@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.channel import Address, ChannelPlugin, Finding, Health, reveal
-from bot.config import Config
+from bot.config import Config, Settings
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.overview import DAYS
 from bot.dashboard.settings.options import groups
@@ -31,7 +31,7 @@ from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
 from bot.settings import config_model
 from bot.settings.changes import ChangeableSettings
-from bot.settings.live import is_live
+from bot.settings.fields import is_live
 from bot.storage.meta import MetaStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
@@ -272,11 +272,10 @@ async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path):
 
 
 async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path):
-    async def apply(found: Config) -> Config:
-        return found
+    async def apply(_found: Config) -> None: ...
 
     loaded = load(tmp_path)
-    kept = ChangeableSettings(loaded.config, loaded)
+    kept = ChangeableSettings(Settings(loaded.config), loaded)
     settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
     pages = (
         *SettingsPages(settings).routes(),
@@ -292,9 +291,8 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
 async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_path):
     counts: list[Config] = []
 
-    async def apply(found: Config) -> Config:
+    async def apply(found: Config) -> None:
         counts.append(found)
-        return found
 
     class Away:
         async def read(self, _work: object) -> object:
@@ -303,7 +301,7 @@ async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_
         write = read
 
     loaded = load(tmp_path)
-    kept = ChangeableSettings(loaded.config, loaded)
+    kept = ChangeableSettings(Settings(loaded.config), loaded)
     settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", Away()))
     await settings.change({("models", "openai", "api_key"): "sk-1"})
     assert reveal(counts[-1].models.openai.api_key) == "sk-1"
@@ -314,7 +312,7 @@ async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_
 
 
 async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path):
-    kept = ChangeableSettings(load(tmp_path).config, None)
+    kept = ChangeableSettings(Settings(load(tmp_path).config), None)
     with pytest.raises(ConfigError, match="not started from files"):
         kept.change({("agent", "name"): "Heron"})
     assert kept.changes() == []

@@ -20,7 +20,7 @@ import pytest
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.offline.model import OfflineModel, chore
 from bot.agent.tools import ToolContext
-from bot.config import FlushConfig, MemoryConfig
+from bot.config import MemoryConfig
 from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.multilingual import MultilingualEmbedder
@@ -35,7 +35,7 @@ from bot.upkeep.compaction import where_to_cut
 from bot.upkeep.flush import Flusher, FlushRequest
 from bot.upkeep.summary import Summariser, SummaryRequest
 from tests.fakes.brain import added, current, numbered, query, settled
-from tests.support import NOON, PATIENCE, FakeClock, rendered, running, until
+from tests.support import NOON, PATIENCE, FakeClock, rendered, running, settings_of, until
 
 MESSAGES = 300
 WANTED = 38  # of 40
@@ -247,7 +247,7 @@ class Life:
         context = ToolContext(VIEW, "s1", NOW, window=WINDOW)
         model = ScriptedModel(saving)
         request = FlushRequest(model, "m", tuple(self.unsaved), context, "en")
-        done = await Flusher(self.notes, self.files, FlushConfig()).flush(request)
+        done = await Flusher(self.notes, self.files).flush(request)
         assert done.error is None
         self.unsaved.clear()
         self.saved += len(done.saved)
@@ -312,7 +312,11 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(
     config = MemoryConfig(watch=False)
     embedder = MultilingualEmbedder(embedder_cache)
     index = MemoryIndex.in_folder(
-        config, FolderNotes(workspace), tmp_path / "index", embedder, FakeClock()
+        settings_of(memory=config),
+        FolderNotes(workspace),
+        tmp_path / "index",
+        embedder,
+        FakeClock(),
     )
     await index.start()
     await index.sync("test")

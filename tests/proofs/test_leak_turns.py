@@ -122,7 +122,7 @@ async def turn_after(folder: Path, change: Change, *, changes: bool) -> frozense
         if changes:
             if change.after is not None:
                 config, _ = make_config(folder, **change.after)
-                resolver.configure(Policy.of(config, resolver.policy.zone))
+                resolver.adopt(Policy.of(config, resolver.policy.zone))
             resolver.read(change.chosen(resolver.now.books))
         model.gate.set()
         refused = engine.app.metrics.turns.labels("refused")
@@ -149,7 +149,7 @@ async def test_a_turn_speaks_the_language_and_lives_by_the_clock_of_when_it_begi
         await until(lambda: len(model.requests) == 1)
         await engine.say("and now?")
         config, _ = make_config(tmp_path, agent={"language": "zh"})
-        resolver.configure(Policy.of(config, ZoneInfo("Asia/Shanghai")))
+        resolver.adopt(Policy.of(config, ZoneInfo("Asia/Shanghai")))
         model.gate.set()
         await engine.channel.wait_sent(2)
         last = "".join(block.text for block in model.requests[1].messages[-1].blocks)

@@ -230,7 +230,6 @@ async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database
                 metrics=nobody,
                 scheduler=nobody,
                 clock=clock,
-                longest=60,
                 is_alone=False,
             )
         )

@@ -7,6 +7,7 @@ from datetime import UTC
 from pathlib import Path
 
 from bot.clock import moment
+from bot.config import Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.night.keeper import Keeper
 from bot.storage.sqlite import SqliteDatabase
@@ -29,7 +30,9 @@ async def tidy(words: list[str], counter: Counter) -> None:
     what, folder = words[0], Path(words[-1])
     clock = FakeClock()
     database = await SqliteDatabase.open(folder / "confidant.db")
-    keeper = Keeper(Memory.of(make_config(folder)[0], clock, database=database), database, clock)
+    keeper = Keeper(
+        Memory.of(Settings(make_config(folder)[0]), clock, database=database), database, clock
+    )
     sys.addaudithook(heard)
     if what == "undo":
         await keeper.take_back(OWNER_VIEW)

@@ -455,15 +455,15 @@ def test_by_words_alone_where_there_is_nothing_to_find_no_numpy_is_loaded():
 import asyncio, tempfile
 from pathlib import Path
 from bot.clock import system_clock
-from bot.config import MemoryConfig
+from bot.config import Config, MemoryConfig, Settings
 from bot.memory.embed import NoEmbedder
 from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 
 async def search(folder):
     notes = FolderNotes(folder / "workspace")
-    parts = (MemoryConfig(watch=False), notes, folder / "index", NoEmbedder(), system_clock)
-    index = MemoryIndex.in_folder(*parts)
+    settings = Settings(Config(memory=MemoryConfig(watch=False)))
+    index = MemoryIndex.in_folder(settings, notes, folder / "index", NoEmbedder(), system_clock)
     await index.sync("test")
     for question in ("where is the boat", "which boats are there"):
         assert not (await index.search(question, ["main"])).hits

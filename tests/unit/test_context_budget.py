@@ -90,10 +90,9 @@ def test_in_a_cycle_every_level_is_told_at_most_once_and_in_order(percents, leve
 
 def told(config: str, chosen: Any, chat_type: str, room: str = "") -> bool:
     """Whether people are told, by the configuration and by what a room's settings say."""
-    policy = SimpleNamespace(config=SimpleNamespace(context=SimpleNamespace(notices=config)))
     conversation: Any = SimpleNamespace(
         settings=SimpleNamespace(notices=room),
-        snapshot=SimpleNamespace(policy=policy),
+        config=SimpleNamespace(context=SimpleNamespace(notices=config)),
         is_direct=chat_type == "direct",
     )
     return is_told(conversation, chosen)

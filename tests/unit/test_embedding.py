@@ -23,6 +23,7 @@ from bot.errors import EmbedderError
 from bot.memory.embed.multilingual import (
     DIMS,
     LONGEST,
+    PIECES_FILE,
     TABLE,
     WORKERS,
     MultilingualEmbedder,
@@ -160,10 +161,10 @@ async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: 
     await embedder.close()
 
 
-async def test_its_table_is_kept_private_and_made_anew_when_it_is_not_whole(
+async def test_what_it_keeps_is_private_and_made_anew_when_it_is_not_whole(
     tmp_path, embedder_cache
 ):
-    table = tmp_path / "index" / TABLE
+    table, pieces = (tmp_path / "index" / name for name in (TABLE, PIECES_FILE))
     first = MultilingualEmbedder(embedder_cache)
     await first.embed(["tea"])
     await first.close()
@@ -171,14 +172,16 @@ async def test_its_table_is_kept_private_and_made_anew_when_it_is_not_whole(
     for left in (None, b"", whole[:-1]):
         if left is not None:
             table.write_bytes(left)
+            pieces.write_bytes(left)
             table.with_name(f"{TABLE}.new").write_bytes(left)  # of one that was killed
         ones = [MultilingualEmbedder(table.parent) for _ in range(2)]
         rows = await asyncio.gather(*(each.embed(["tea"]) for each in ones))
         assert (rows[0] == rows[1]).all()
         await asyncio.gather(*(each.close() for each in ones))
         assert table.read_bytes() == whole
-        assert table.stat().st_mode & 0o777 == 0o600
-        assert [path.name for path in table.parent.iterdir()] == [TABLE]
+        assert pieces.read_bytes() == (embedder_cache / PIECES_FILE).read_bytes()
+        assert {path.stat().st_mode & 0o777 for path in (table, pieces)} == {0o600}
+        assert sorted(path.name for path in table.parent.iterdir()) == [PIECES_FILE, TABLE]
 
 
 def _nothing(package: Path) -> None:

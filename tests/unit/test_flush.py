@@ -73,12 +73,12 @@ class Memory:
 
     def __init__(self, folder: Path, **wishes: str) -> None:
         self.folder = folder
+        self.wishes = FlushConfig(**wishes)
         self.found: list[Hit] = []
         self.asked: list[tuple[str, ...]] = []
         self.flusher = Flusher(
             Notes(FolderNotes(folder)),
             SpaceFiles(FolderNotes(folder)),
-            FlushConfig(**wishes),
             self,  # pyright: ignore[reportArgumentType]
         )
 
@@ -88,7 +88,7 @@ class Memory:
 
     async def flush(self, model: Any, *messages: Message, view: MemoryView = VIEW, **changes: Any):
         context = ToolContext(view, "s1", NOW, window=120_000)
-        asked = FlushRequest(model, "m", messages, context, "en", timeout=20)
+        asked = FlushRequest(model, "m", messages, context, "en", timeout=20, wishes=self.wishes)
         return await self.flusher.flush(replace(asked, **changes))
 
     def note(self, path: str = TODAY) -> str:

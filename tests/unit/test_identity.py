@@ -137,7 +137,7 @@ def test_nothing_is_made_anew_while_nothing_changes():
 def test_what_it_says_stays_and_the_rest_is_of_another_generation():
     resolver = ConversationResolver(policy(agent={"language": "en"}))
     found = resolver.resolve(replace(ADA, text="/help"))
-    resolver.configure(policy(SHANGHAI, agent={"language": "zh"}))
+    resolver.adopt(policy(SHANGHAI, agent={"language": "zh"}))
     anew = resolver.renewed(found)
     assert (found.language, found.zone) == ("en", UTC)
     assert (anew.language, anew.zone, anew.command) == ("zh", SHANGHAI, Parsed("help"))
@@ -151,7 +151,7 @@ def test_each_change_makes_a_generation_and_leaves_the_one_before_alone():
         lambda: resolver.admitted("memory", "default", "ada"),
         lambda: resolver.activated("agent:main:memory:group:den", "always"),
         lambda: resolver.moved(("memory", "default", "new"), "den"),
-        lambda: resolver.configure(policy()),
+        lambda: resolver.adopt(policy()),
     )
     seen = [resolver.now]
     for change in changes:

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bot.channel import Inbound
-from bot.config import QueueConfig, SessionConfig
 from bot.errors import StorageFull
 from bot.gateway.admission import Admitted
 from bot.gateway.attempts import MAX_TRIES
@@ -19,7 +18,7 @@ from bot.identity import ConversationResolver, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
-from tests.support import PATIENCE, make_config, until
+from tests.support import PATIENCE, make_config, settings_of, until
 
 
 class Program:
@@ -43,8 +42,8 @@ class Program:
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
         return Lanes(
-            config=SessionConfig(
-                queue=QueueConfig.model_validate({"debounce": 0, **config}), max_turns=max_turns
+            settings=settings_of(
+                session={"queue": {"debounce": 0, **config}, "max_turns": max_turns}
             ),
             database=self.database,
             resolver=self.resolver,
@@ -354,7 +353,7 @@ async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(data
     program = Program(database)
     row = await program.store("/help")
     closed, _ = make_config(Path("unused"), channels={"memory": {"dm_policy": "disabled"}})
-    program.resolver.configure(Policy.of(closed, ZoneInfo("UTC")))
+    program.resolver.adopt(Policy.of(closed, ZoneInfo("UTC")))
     await program.lanes.put(row)
     await program.idle()
     assert program.did == [["/help"]]  # who lets messages on to the model refuses it

@@ -40,6 +40,7 @@ from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from bot.unicode import well_formed
 from tests.fakes.faulty_model import Fault, FaultyModel
+from tests.support import settings_of
 
 LOCAL = {"base_url": "http://127.0.0.1:1"}
 OLLAMA = {"ollama": {"kind": "openai", **LOCAL}}
@@ -50,9 +51,10 @@ ABLE = Capabilities(thinking=False)
 def models(
     configured: str = "claude-x", services: dict[str, Any] | None = None, **sections: Any
 ) -> Models:
-    config = ModelsConfig.model_validate(sections)
-    found = {name: ScriptedModel() for name, each in config.services.items() if each.is_set_up}
-    return Models(config, found if services is None else services, configured)
+    settings = settings_of(agent={"model": configured}, models=sections)
+    known = settings.now.models.services
+    found = {name: ScriptedModel() for name, each in known.items() if each.is_set_up}
+    return Models(settings, found if services is None else services)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,8 @@ class Chain:
     )
 
     def __post_init__(self) -> None:
-        self.models = Models(CONFIG, self.services, NAMES[0], NAMES[1:], self.clock)
+        agent = {"model": NAMES[0], "fallback": NAMES[1:]}
+        self.models = Models(settings_of(agent=agent, models=CONFIG), self.services, self.clock)
 
     async def ask(self) -> tuple[str, Reply]:
         request = Request(NAMES[0], "", (Message("user", (Text("hello"),)),))
@@ -273,7 +276,7 @@ async def test_when_all_are_spared_they_are_asked_all_the_same(chain: Chain):
 async def test_without_a_fallback_nothing_is_spared():
     service = FaultyModel(faults=[(0, ModelOverloaded()), (0, ModelOverloaded())])
     chain = Chain(services={"anthropic": service})
-    chain.models = Models(CONFIG, chain.services, NAMES[0])
+    chain.models = Models(settings_of(agent={"model": NAMES[0]}, models=CONFIG), chain.services)
     for _ in range(2):
         with pytest.raises(ModelOverloaded):
             await chain.ask()

@@ -21,6 +21,7 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.plugins import ToolPlugins, installed
 from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox
 from bot.channel import ChannelPlugin, Health, Outbound
+from bot.config import Settings
 from bot.errors import ConfigError, SendTransient
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
@@ -155,9 +156,8 @@ async def test_the_model_of_the_document_is_a_service_like_ours(model_packages: 
     written_model.install(model_packages)
     loaded = load_models(model_packages, '[agent]\nmodel = "echo/loud"\n[models.echo]\n')
     assert loaded.warnings == ()
-    found = Models(
-        loaded.config.models, configured(loaded.config.models, TextStoreInMemory()), "echo/loud"
-    )
+    services = configured(loaded.config.models, TextStoreInMemory())
+    found = Models(Settings(loaded.config), services)
     assert await found.names() == ("echo/loud", "offline")
     assert (await found.window("echo/loud")).max_input_tokens == 100_000
     await found.close()

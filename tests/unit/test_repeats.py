@@ -263,7 +263,7 @@ async def test_where_a_person_lives_by_now_counts(desk):
     policy = Policy.of(
         Config.model_validate({"session": {"timezones": {"memory:ada": "UTC"}}}), UTC
     )
-    desk.resolver.configure(policy)
+    desk.resolver.adopt(policy)
     await desk.reminders.retime()
     assert desk.left()[0].due_at == desk.clock() + 3 * HOUR
 

@@ -126,7 +126,7 @@ async def test_a_limit_that_is_lifted_lets_everybody_in():
     here = Slots(1)
     places = [Place(here, name, log) for name in "abc"]
     await settle()
-    here.configure(0)
+    here.adopt(0)
     await settle()
     assert log == ["a", "b", "c"]
     await end(*places)
@@ -198,9 +198,9 @@ async def test_what_was_found_out_outlasts_another_configuration_that_does_not_s
     here = Slots()
     for _ in range(SEEN):
         await overlap(here, parallel=False)
-    here.configure(None)
+    here.adopt(None)
     assert here.limit == 1
-    here.configure(0)
+    here.adopt(0)
     assert here.limit == 0
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request, TextDelta, Usage, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import LONGEST, MARGIN, Speed, Stopwatch, standing_still, time_limit
-from bot.config import ModelsConfig
 from bot.errors import ModelOverloaded, ModelPutOff, ModelTimeout
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
+from tests.support import settings_of
 
 RATES = st.floats(0.01, 100_000)
 
@@ -185,8 +185,9 @@ class Paced(ScriptedModel):
 
 
 def models_of(service: Paced, **section: Any) -> Models:
-    config = ModelsConfig.model_validate({"own": {"kind": "openai", **section}})
-    return Models(config, {"own": service}, "own/m", now=service.clock)
+    models = {"own": {"kind": "openai", **section}}
+    settings = settings_of(agent={"model": "own/m"}, models=models)
+    return Models(settings, {"own": service}, now=service.clock)
 
 
 async def asked(models: Models, **request: Any) -> None:

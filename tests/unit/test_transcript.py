@@ -30,7 +30,7 @@ from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.unit_of_work import UnitOfWork
-from tests.support import beside
+from tests.support import beside, settings_of
 
 WORDS = st.text(max_size=8)
 IDS = st.sampled_from(["a", "b", "c"])
@@ -257,6 +257,7 @@ def test_a_message_nested_without_end_is_a_bad_reply():
 T = TypeVar("T")
 NOW = 1_795_262_400_000
 DAY_MS = 86_400_000
+DAYS_30 = settings_of(memory={"retention_days": 30})
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
 
@@ -297,7 +298,7 @@ async def test_what_is_forgotten_on_its_way_to_the_index_is_taken_out_again(tmp_
         index.database = database
         index.meanwhile = lambda tx: forgetting.forget_in(tx, VIEW, "peanuts", NOW)
         await database.write(said("allergic to peanuts", "lives in Lyon"))
-        feed = TranscriptFeed(database, index, 30, lambda: NOW)
+        feed = TranscriptFeed(database, index, DAYS_30, lambda: NOW)
         await feed.follow()
         assert list(index.documents.values()) == ["lives in Lyon"]
 
@@ -306,7 +307,7 @@ async def test_what_is_older_than_the_days_to_keep_is_taken_out(tmp_path: Path):
     async with beside(tmp_path) as database:
         index, now = SlowIndex(), [NOW]
         await database.write(said("old"))
-        feed = TranscriptFeed(database, index, 30, lambda: now[0])
+        feed = TranscriptFeed(database, index, DAYS_30, lambda: now[0])
         await feed.follow()
         await database.write(said("new", at=NOW + 29 * DAY_MS))
         now[0] += 31 * DAY_MS
@@ -319,7 +320,7 @@ async def test_what_was_said_comes_back_after_a_rebuild_that_lost_it(tmp_path: P
     async with beside(tmp_path) as database:
         index = SlowIndex()
         await database.write(said("allergic to peanuts", "lives in Lyon"))
-        feed = TranscriptFeed(database, index, 30, lambda: NOW)
+        feed = TranscriptFeed(database, index, DAYS_30, lambda: NOW)
         await feed.look()
         whole = dict(index.documents)
         assert len(whole) == 2
@@ -353,8 +354,8 @@ async def test_what_is_too_old_is_walked_past_once_however_much_it_is(tmp_path, 
         now[0] += 31 * DAY_MS
 
         async def look(days: int = 30) -> int:
-            before = counted.reads
-            await TranscriptFeed(counted, index, days, lambda: now[0]).look()
+            before, settings = counted.reads, settings_of(memory={"retention_days": days})
+            await TranscriptFeed(counted, index, settings, lambda: now[0]).look()
             return counted.reads - before
 
         first, second = await look(), await look()
@@ -380,8 +381,8 @@ async def test_where_numbers_are_others_nothing_is_walked_past(tmp_path, monkeyp
     async with beside(tmp_path) as database:
         index = SlowIndex()
         await database.write(said(*(f"old {number}" for number in range(20)), at=NOW - 31 * DAY_MS))
-        await TranscriptFeed(database, index, 30, lambda: NOW).look()
+        await TranscriptFeed(database, index, DAYS_30, lambda: NOW).look()
         await database.write(lambda tx: tx.execute("DELETE FROM entries"))
         await database.write(said("now first", *(f"more {number}" for number in range(20))))
-        await TranscriptFeed(database, index, 30, lambda: NOW).look()
+        await TranscriptFeed(database, index, DAYS_30, lambda: NOW).look()
         assert len(index.documents) == 21

@@ -456,7 +456,7 @@ def test_each_option_is_a_limit_of_its_own(option: str):
 def allowed(database: Database, clock: FakeClock, **config: object) -> Allowance:
     whole = Config.model_validate({"agent": {"timezone": "UTC"}, **config})
     resolver = ConversationResolver(Policy.of(whole, local_zone(whole)))
-    return Allowance(whole.limits, database, resolver, TARIFFS, clock)
+    return Allowance(database, resolver, TARIFFS, clock)
 
 
 async def balance(of: Allowance, sender: str = "ada", model: str = "dear", **where: str) -> Balance:

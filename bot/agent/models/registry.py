@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
@@ -27,6 +27,7 @@ from bot.config import (
     SILENCE_SECONDS,
     ModelsConfig,
     ServiceConfig,
+    Settings,
 )
 from bot.context import tokens
 from bot.errors import (
@@ -68,22 +69,18 @@ class Models:
 
     def __init__(
         self,
-        config: ModelsConfig,
+        settings: Settings,
         services: Mapping[str, Model],
-        configured: str,
-        fallback: Sequence[str] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`services` are those that can be asked; without any the offline model answers.
 
-        The models of `fallback` stand in, in this order, for one that cannot be reached, is
+        The models of `[agent] fallback` stand in, in this order, for one that cannot be reached, is
         overloaded, or is not paid for.
         """
-        self._config = config
+        self._settings = settings
         self.services = dict(services)
         self._offline = OfflineModel()
-        self._configured = configured
-        self._fallback = tuple(self.full(name) for name in fallback)
         self._now = now
         self._breakers: dict[str, Breaker] = {}  # of models that failed
         self._asked: Counter[int] = Counter()  # replies that are being written, by their service
@@ -91,24 +88,24 @@ class Models:
         self.speeds: dict[str, Speed] = {}  # of models, as they were measured
         self._slots: dict[str, Slots] = {}  # of services
 
-    async def configure(
-        self,
-        config: ModelsConfig,
-        services: Mapping[str, Model],
-        configured: str,
-        fallback: Sequence[str] = (),
-    ) -> None:
+    async def adopt(self, services: Mapping[str, Model]) -> None:
         """Ask these from now on. What is being written is finished; then its service is closed."""
         kept = {id(each) for each in services.values()}
         self._gone |= {id(each): each for each in self.services.values() if id(each) not in kept}
-        self._config, self.services = config, dict(services)
-        self._configured = configured
-        self._fallback = tuple(self.full(name) for name in fallback)
+        self.services = dict(services)
         self._breakers.clear()
         for service, slots in self._slots.items():
-            slots.configure(self._lanes(service))
+            slots.adopt(self._lanes(service))
         for each in [each for each in self._gone if not self._asked[each]]:
             await self._gone.pop(each).close()
+
+    @property
+    def _config(self) -> ModelsConfig:
+        return self._settings.now.models
+
+    @property
+    def _fallback(self) -> tuple[str, ...]:
+        return tuple(map(self.full, self._settings.now.agent.fallback))
 
     @property
     def default(self) -> str:
@@ -117,7 +114,7 @@ class Models:
 
     def full(self, chosen: str) -> str:
         """The full name of what a conversation chose (empty for nothing), now or long ago."""
-        service, model = self._config.locate(chosen or self._configured)
+        service, model = self._config.locate(chosen or self._settings.now.agent.model)
         if service == OFFLINE or not self.services:
             return OFFLINE
         if service not in self.services and not chosen:

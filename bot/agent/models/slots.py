@@ -110,7 +110,7 @@ class Slots:
                 self._quiet_until = asyncio.get_running_loop().time() + self._quiet
             self._look()
 
-    def configure(self, limit: int | None) -> None:
+    def adopt(self, limit: int | None) -> None:
         """There are so many places from now on; what was learned stays where that is asked for."""
         if limit is not None or not self._finds_out:
             self.limit, self.learns = limit or 0, limit is None

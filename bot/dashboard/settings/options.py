@@ -30,7 +30,7 @@ class Group:
     keys: tuple[tuple[str, ...], ...]
 
 
-# All of them are in `bot.settings.live`, so each counts at once.
+# Each of them counts at once.
 _USUAL: Final = tuple(
     Group(name, tuple(tuple(key.split(".")) for key in keys.split()))
     for name, keys in {

@@ -17,8 +17,7 @@ from bot.config import Config
 from bot.errors import ConfigError, StorageError
 from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings
-from bot.settings.fields import Key
-from bot.settings.live import is_shared
+from bot.settings.fields import Key, is_shared
 from bot.settings.shared import CHANGED_SINCE, Change, SharedSettings
 from bot.storage import Database, Transaction, meta
 
@@ -27,7 +26,7 @@ KEPT_UNDER = "settings"  # in the table of small facts
 
 log = structlog.get_logger(__name__)
 
-Apply = Callable[[Config], Awaitable[Config]]  # puts one into effect; returns what counts then
+Apply = Callable[[Config], Awaitable[None]]  # puts one into effect
 
 
 class ServedSettings:
@@ -55,7 +54,7 @@ class ServedSettings:
     @property
     def config(self) -> Config:
         """What counts now."""
-        return self.kept.config
+        return self.kept.settings.now
 
     async def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
         """See `ChangeableSettings.tried`."""
@@ -176,7 +175,7 @@ class ServedSettings:
         """Let what the database says count here."""
         loaded = await self._look()
         if loaded is not None:
-            self.kept.config = await self._apply(loaded.config)
+            await self._apply(loaded.config)
 
     async def _look(self) -> Loaded | None:
         """What the database says, with this node's own files; None without files."""
@@ -196,4 +195,4 @@ class ServedSettings:
                 loaded = await self._look() or loaded
             except StorageError as error:  # the file is written: it must count
                 log.warning("settings.shared_not_read", error=type(error).__name__)
-            self.kept.config = await self._apply(loaded.config)
+            await self._apply(loaded.config)

@@ -20,6 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MODEL = "use-multilingual-3"
 DIMS = 512
 TABLE = f"{MODEL}.table"  # the file its words are mapped from
+PIECES_FILE = f"{MODEL}.pieces.npz"  # those they are cut into
 
 FEW = 16  # texts that are not worth more than one thread
 WORKERS = min(2, os.cpu_count() or 1)  # threads for many texts; each takes 10 MB more
@@ -316,7 +318,7 @@ def load(cache: Path, package: Path | None = None) -> SentenceEncoder:
         package = Path(next(iter(found.submodule_search_locations)))
     resources = package / "resources"
     try:
-        pieces = pieces_of((resources / "sp.model").read_bytes())
+        pieces = _pieces(cache / PIECES_FILE, resources / "sp.model")
         with (resources / "weights.npz").open("rb") as raw, np.load(raw) as file:
             weights = {name: file[name] for name in file.files if not name.startswith("q")}
             table = _table(cache / TABLE, file)
@@ -324,6 +326,22 @@ def load(cache: Path, package: Path | None = None) -> SentenceEncoder:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = type(error).__name__
         raise EmbedderError(f"the files of {PACKAGE} cannot be read: {reason}") from error
+
+
+def _pieces(path: Path, model: Path) -> Pieces:
+    """The pieces of a model file, kept beside the table: reading them there takes half a second."""
+    names = ("keys", "numbers", "scores", "longest")
+    try:
+        with np.load(path) as kept:
+            keys, numbers, scores, longest = (kept[name] for name in names)
+        return Pieces(keys, numbers, scores, int(longest))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        pieces = pieces_of(model.read_bytes())
+    with suppress(OSError):  # a full disk, or another program that makes it: then next time
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.made(path) as made:
+            np.savez(made, **{name: getattr(pieces, name) for name in names})
+    return pieces
 
 
 def _table(path: Path, file: Any) -> memmap[Any, Any]:

@@ -13,15 +13,16 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, date, tzinfo
+from datetime import date
 from typing import TypeVar
 
 import apsw
 import structlog
 
 from bot.clock import Clock, moment
-from bot.config import MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
+from bot.identity.policy import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
 from bot.memory.claims import Aging
 from bot.memory.embed import Embedder
@@ -57,34 +58,31 @@ class Searches:
 
     def __init__(
         self,
-        config: MemoryConfig,
+        settings: Settings,
         notes: NoteStore,
         embedder: Embedder,
         clock: Clock,
         rows: Rows,
         *,
         uses: Uses | None = None,
-        zone: tzinfo = UTC,
     ) -> None:
-        """`zone` is where "yesterday" is meant, as far as that is known."""
         self.asked: dict[bytes, Vectors] = {}  # vectors of queries, by the digests of their texts
         self.query_failure = ""  # why the last query got no vector
-        self._config = config
+        self._settings = settings
         self._notes = notes
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
         self._uses = uses
-        self._zone = zone
         # Settled for as long as the program runs, as what is stored depends on it.
-        self.uses_vectors = embedder.provider != "none" and config.vector_weight > 0
+        self.uses_vectors = embedder.provider != "none" and self._config.vector_weight > 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
 
-    def configure(self, config: MemoryConfig) -> None:
-        """Searches go by this from now on."""
-        self._config = config
+    @property
+    def _config(self) -> MemoryConfig:
+        return self._settings.now.memory
 
     def mode(self, *, has_vector: bool) -> Mode:
         """How a search is done, with or without a vector of its query."""
@@ -113,7 +111,7 @@ class Searches:
     ) -> Findings:
         """The best passages of these partitions until `deadline`, which is of time.monotonic."""
         degraded: list[str] = []
-        today = today or moment(self._clock(), self._zone).date()
+        today = today or moment(self._clock(), local_zone(self._settings.now)).date()
         request = Request(
             query=query,
             partitions=tuple(dict.fromkeys(partitions)),

@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, date, tzinfo
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from bot.clock import Clock
-from bot.config import MemoryConfig
+from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, digest
@@ -44,7 +44,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     def __init__(
         self,
-        config: MemoryConfig,
+        settings: Settings,
         notes: NoteStore,
         *,
         rows: Rows,
@@ -54,14 +54,13 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         owns: Callable[[], bool] = lambda: True,
         versions: Versions | None = None,
         uses: Uses | None = None,
-        zone: tzinfo = UTC,
     ) -> None:
         """See `in_folder` and `shared`."""
         self._owns = owns
-        self._config = config
+        self._settings = settings
         self._notes = notes
         self._embedder = embedder
-        self._searches = Searches(config, notes, embedder, clock, rows, uses=uses, zone=zone)
+        self._searches = Searches(settings, notes, embedder, clock, rows, uses=uses)
         asked = self._searches.asked
         self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions, asked=asked)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,15 +70,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._watching = "not started"
         self._asked_at = 0.0
 
-    def configure(self, config: MemoryConfig) -> None:
-        """Searches go by this from now on; what is stored stays as it is."""
-        self._config = config
-        self._searches.configure(config)
+    @property
+    def _config(self) -> MemoryConfig:
+        return self._settings.now.memory
 
     @classmethod
     def in_folder(
         cls,
-        config: MemoryConfig,
+        settings: Settings,
         notes: NoteStore,
         folder: Path,
         embedder: Embedder,
@@ -88,17 +86,16 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         extension: Extension = load_vec,
         versions: Versions | None = None,
         uses: Uses | None = None,
-        zone: tzinfo = UTC,
     ) -> MemoryIndex:
         """An index in a file of its own; deleting it costs a rebuild and nothing else.
 
-        Here and below `versions` keeps what notes said that somebody else has changed, `uses` tells
-        what has faded, and `zone` is where people mean "yesterday" that ask for it.
+        Here and below `versions` keeps what notes said before somebody else changed them, and
+        `uses` tells what has faded.
         """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
         return cls(
-            config,
+            settings,
             notes,
             rows=rows,
             cache=cache,
@@ -106,13 +103,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             clock=clock,
             versions=versions,
             uses=uses,
-            zone=zone,
         )
 
     @classmethod
     def shared(
         cls,
-        config: MemoryConfig,
+        settings: Settings,
         notes: NoteStore,
         database: SharedDatabase,
         embedder: Embedder,
@@ -121,13 +117,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         owns: Callable[[], bool],
         versions: Versions | None = None,
         uses: Uses | None = None,
-        zone: tzinfo = UTC,
     ) -> MemoryIndex:
         """An index in a database that many nodes share; the one that `owns` it builds it."""
         rows = SharedRows(database, embedder, owns)
         cache = RowCache(database)
         return cls(
-            config,
+            settings,
             notes,
             rows=rows,
             cache=cache,
@@ -136,7 +131,6 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             owns=owns,
             versions=versions,
             uses=uses,
-            zone=zone,
         )
 
     # --- its life ---------------------------------------------------------------------------------
