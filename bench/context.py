@@ -17,12 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from bench import quiet
+from bench.sized import parsed
 from bot.agent.limits import LimitsResolver
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.app import App, Parts
@@ -161,7 +162,7 @@ def message(number: int) -> NewEntry:
     )
 
 
-async def measure(entries: int, watch: Stopwatch) -> tuple[list[float], list[float]]:
+async def measure(entries: int, watch: Stopwatch, turns: int) -> tuple[list[float], list[float]]:
     """The bookkeeping and the whole time of each turn, in ms."""
     channel = InMemoryChannel()
     plugins = {"memory": ChannelPlugin("memory", Open, lambda _config: channel)}
@@ -180,7 +181,7 @@ async def measure(entries: int, watch: Stopwatch) -> tuple[list[float], list[flo
             await mirrored(folder, entries)
             books: list[float] = []
             whole: list[float] = []
-            for number in range(FIRST + TURNS):
+            for number in range(FIRST + turns):
                 before, started = watch.seconds, time.perf_counter()
                 await channel.push(inbound(number))
                 await channel.wait_sent(number + 1)
@@ -214,19 +215,21 @@ def inbound(number: int) -> Inbound:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure and print; 1 when the goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, default=SIZES, metavar="ENTRIES")
-    sizes = parser.parse_args(arguments).sizes
+    parser.add_argument("sizes", nargs="*", type=int, metavar="ENTRIES")
+    parser.add_argument("--turns", type=int, help="how many are timed")
+    small = {"sizes": (200,), "turns": 20}
+    asked = parsed(parser, {"sizes": SIZES, "turns": TURNS}, small)
     quiet.logs()
     watch = Stopwatch()
     watch.put_in()
     print("| entries | bookkeeping p50 | p95 | of the whole turn p50 | goal | met |")
     print("|---|---|---|---|---|---|")
     missed = False
-    for size in sizes:
-        books, whole = asyncio.run(measure(size, watch))
+    for size in asked.sizes:
+        books, whole = asyncio.run(measure(size, watch, asked.turns))
         middle = statistics.median(books)
         high = statistics.quantiles(books, n=20)[18]
         missed = missed or middle > GOAL_MS

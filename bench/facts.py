@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import quiet
+from bench.sized import parsed
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
@@ -97,8 +98,8 @@ def main() -> int:
     quiet.logs()
     parser = argparse.ArgumentParser(prog="python -m bench facts")
     parser.add_argument("--mode", choices=(*MODES, "all"), default="all")
-    options = parser.parse_args()
-    known = facts()
+    options = parsed(parser, {"every": 1}, {"every": 7})
+    known = facts()[:: options.every]
     chosen = MODES if options.mode == "all" else {options.mode: MODES[options.mode]}
     print("| mode | language | half | asked | R@1 | R@5 | R@10 | MRR |")
     print("|---|---|---|---|---|---|---|---|")

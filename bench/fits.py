@@ -10,7 +10,6 @@ which the bound is chosen; the figures of the other half are those to be told.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import quiet
+from bench import quiet, sized
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed, ranking
@@ -166,11 +165,11 @@ async def ask(index: MemoryIndex, asked: Sequence[Question], most: int) -> list[
     return found
 
 
-async def measure(folder: Path) -> dict[float, list[tuple[Question, bool]]]:
+async def measure(folder: Path, every: int) -> dict[float, list[tuple[Question, bool]]]:
     """Every question with whether it was right, by bound."""
     config = MemoryConfig(watch=False)
     embedder = embed.make(config.embedder, folder / "index")
-    asked = write_notes(folder / "workspace")
+    asked = write_notes(folder / "workspace")[::every]
     index = MemoryIndex.in_folder(
         Settings(Config(memory=config)),
         FolderNotes(folder / "workspace"),
@@ -208,12 +207,12 @@ def balance(answers: Sequence[tuple[Question, bool]]) -> float:
     return (share(answers, fits=True).share + share(answers, fits=False).share) / 2
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Measure and print."""
     quiet.logs()
-    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
+    every = sized.every("fits", few=11)
     with tempfile.TemporaryDirectory() as name:
-        rounds = asyncio.run(measure(Path(name)))
+        rounds = asyncio.run(measure(Path(name), every))
     chosen = max(rounds, key=lambda bound: balance(rounds[bound][::2]))
     print("| bound | half | balance | found | of them English | Chinese | told that nothing fits |")
     print("|---|---|---|---|---|---|---|")
@@ -233,4 +232,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -185,11 +185,12 @@ async def measure(notes: int, spaces: int) -> Times:
                         for path in its:
                             await browser.get("a note", path)
                 times.weigh()
-            for number in range(SEARCHES):
+            searches = min(SEARCHES, len(asked))
+            for number in range(searches):
                 async with _visiting(url, people[number % len(people)], times) as browser:
-                    words = asked[number * len(asked) // SEARCHES].replace(" ", "+")
+                    words = asked[number * len(asked) // searches].replace(" ", "+")
                     await browser.get("a search", f"memory/search?q={words}")
-            for number in range(EDITS):
+            for number in range(min(EDITS, len(asked))):
                 person = people[number % len(people)]
                 async with _visiting(url, person, times) as browser:
                     await browser.edit(paths[person][number % len(paths[person])])

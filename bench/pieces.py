@@ -9,7 +9,6 @@ conversation begins with. Options were chosen by every other matter; the others 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench import quiet
+from bench import quiet, sized
 from bot.agent.recall import Recaller
 from bot.agent.recall import Shown as Start
 from bot.app import App, Parts
@@ -155,8 +154,7 @@ async def begin(
 def main() -> int:
     """Measure and print."""
     quiet.logs()
-    argparse.ArgumentParser(prog="python -m bench pieces").parse_args()
-    known, clock = matters(), FakeClock()
+    known, clock = matters()[:: sized.every("pieces", few=7)], FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(talk(Path(folder), known, clock))
         found = asyncio.run(begin(Path(folder), known, clock))

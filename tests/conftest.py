@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 
-EXAMPLES = rounds(100, few=50)
+EXAMPLES = rounds(100, few=25)
 settings.register_profile(
     "ci", derandomize=True, print_blob=True, deadline=None, max_examples=EXAMPLES
 )
@@ -73,6 +76,27 @@ def pytest_make_collect_report() -> CollectReports:
     return report
 
 
+@cache
+def _read_once(_folders: tuple[tuple[str, int], ...], group: str) -> EntryPoints:
+    return entry_points(group=group)
+
+
+def _entry_points(group: str) -> EntryPoints:
+    """What packages bring, read again only when one was installed or the path is another."""
+    found = ((each, Path(each or ".")) for each in sys.path)
+    seen = tuple((each, path.stat().st_mtime_ns) for each, path in found if path.exists())
+    return _read_once(seen, group)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packages_are_read_once() -> Iterator[None]:
+    """To read what hundreds of packages bring takes as long as all else of a start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bot.settings.plugins.entry_points", _entry_points)
+        patch.setattr("bot.agent.tools.plugins.entry_points", _entry_points)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_admin_url() -> Iterator[str]:
     """A PostgreSQL server where databases can be made; it starts with the first test that asks."""
@@ -89,6 +113,15 @@ def postgres_template(postgres_admin_url: str) -> Iterator[str]:
 
     with postgres.a_template(postgres_admin_url) as name:
         yield name
+
+
+@pytest.fixture(scope="session")
+def aimock_url() -> Iterator[str]:
+    """Where aimock answers, the same one for all tests."""
+    from tests.fakes import aimock
+
+    with aimock.running() as url:
+        yield url
 
 
 @pytest.fixture

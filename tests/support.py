@@ -121,8 +121,10 @@ async def until(ready: Callable[[], bool]) -> None:
             if ready():
                 return
             await asyncio.sleep(0)
+        wait = 0.002
         while not ready():
-            await pause(0.002)
+            await pause(wait)
+            wait = min(wait * 1.2, 0.02)  # what takes long may be seen a moment later
 
 
 def make_config(

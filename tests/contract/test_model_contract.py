@@ -21,7 +21,7 @@ from bot.agent.offline.model import OfflineModel
 from bot.config import ModelsConfig, ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says
-from tests.fakes import aimock, written_model
+from tests.fakes import written_model
 from tests.fakes.text_store import TextStoreInMemory
 
 SEARCH = ToolSpec(
@@ -68,22 +68,18 @@ async def _offline() -> AsyncGenerator[Subject]:
 
 
 @asynccontextmanager
-async def _anthropic() -> AsyncGenerator[Subject]:
-    async with aimock.running() as mock:
-        config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
-        model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
-        await model.load_sdk()
-        yield Subject(model, "plain", "chinese", "use the tool", "think first")
-        await model.close()
+async def _anthropic(url: str) -> AsyncGenerator[Subject]:
+    config = ServiceConfig(base_url=url, api_key=SecretStr("test"))
+    model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    await model.load_sdk()
+    yield Subject(model, "plain", "chinese", "use the tool", "think first")
 
 
 @asynccontextmanager
-async def _openai() -> AsyncGenerator[Subject]:
-    async with aimock.running() as mock:
-        config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr("test"))
-        model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
-        yield Subject(model, "plain", "chinese", "use the tool", "think first")
-        await model.close()
+async def _openai(url: str) -> AsyncGenerator[Subject]:
+    config = ServiceConfig(base_url=url, api_key=SecretStr("test"))
+    model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    yield Subject(model, "plain", "chinese", "use the tool", "think first")
 
 
 @asynccontextmanager
@@ -98,12 +94,14 @@ async def _written() -> AsyncGenerator[Subject]:
         sys.modules.pop("confidant_echo", None)
 
 
-SUBJECTS = (_scripted, _offline, _anthropic, _openai, _written)
+SERVED = (_anthropic, _openai)
+SUBJECTS = (_scripted, _offline, *SERVED, _written)
 
 
 @pytest.fixture(params=SUBJECTS, ids=[each.__name__.strip("_") for each in SUBJECTS])
 async def subject(request):
-    opened: AbstractAsyncContextManager[Subject] = request.param()
+    served = [request.getfixturevalue("aimock_url")] if request.param in SERVED else []
+    opened: AbstractAsyncContextManager[Subject] = request.param(*served)
     async with opened as subject:
         yield subject
         await subject.model.close()

@@ -197,7 +197,7 @@ async def pair(tmp_path, postgres_url):
 
 
 @given(texts=st.lists(WORDS, min_size=1, max_size=4), query=WORDS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_both_engines_find_the_same(pair, texts, query):
     def once(tx: Transaction) -> list[int]:
         tx.execute("DELETE FROM entries")

@@ -51,9 +51,9 @@ class Program:
         return self.url.rstrip("/").rsplit(":", 1)[1]
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def program(tmp_path):
-    program = Program(tmp_path)
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def program(tmp_path_factory):
+    program = Program(tmp_path_factory.mktemp("program"))
     await program.start()
     yield program
     assert await program.end(signal.SIGTERM) == 0
@@ -98,7 +98,8 @@ async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
     await program.end(signal.SIGKILL)
     await write(page, "remember that the key is under the mat")
     await program.start(port)
-    await expect(page.locator("#log")).to_contain_text("✓ Stored", timeout=20_000)
+    last = page.locator("#log .line.bot .body").last
+    await expect(last).to_contain_text("✓ Stored", timeout=20_000)
     notes = list(Path(program._folder, "data/workspace/memory").glob("*.md"))
     assert notes[0].read_text().count("the key is under the mat") == 1
     await page.context.close()

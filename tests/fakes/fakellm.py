@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from tests.fakes import mocks
 READY_TIMEOUT = 60.0  # seconds
 
 
-@asynccontextmanager
-async def running(folder: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncGenerator[str]:
+@contextmanager
+def running(folder: Path, rules: Sequence[Mapping[str, Any]]) -> Generator[str]:
     """Start one with these rules; its address, without a path."""
     config = folder / "fakellm.yaml"
     config.write_text(json.dumps({"version": 1, "rules": rules}), "utf-8")  # JSON is YAML
@@ -24,5 +24,5 @@ async def running(folder: Path, rules: Sequence[Mapping[str, Any]]) -> AsyncGene
         code = "from fakellm.cli import main; main()"
         return sys.executable, "-c", code, "serve", "--port", str(port), "--config", config
 
-    async with mocks.serving(command, "/_fakellm/stats", READY_TIMEOUT) as address:
+    with mocks.serving(command, "/_fakellm/stats", READY_TIMEOUT) as address:
         yield address

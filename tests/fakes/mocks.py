@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-
-import aiohttp
+from urllib.request import urlopen
 
 from tests.fakes.ports import free_port
 
@@ -19,18 +18,18 @@ STARTS = 5  # tries: another process may take the free port first
 Command = Callable[[int], Sequence[str | Path]]
 
 
-@asynccontextmanager
-async def serving(command: Command, health: str, within: float) -> AsyncGenerator[str]:
+@contextmanager
+def serving(command: Command, health: str, within: float) -> Generator[str]:
     """Start the command for a port; its address, once it answers at `health` (within seconds)."""
     for _ in range(STARTS):
         port = free_port()
         process = _start(command(port))
         try:
-            if await _ready(process, f"http://127.0.0.1:{port}{health}", within):
+            if _ready(process, f"http://127.0.0.1:{port}{health}", within):
                 yield f"http://127.0.0.1:{port}"
                 return
         finally:
-            await asyncio.to_thread(_stop, process)
+            _stop(process)
     raise RuntimeError("the mock does not start")
 
 
@@ -43,16 +42,14 @@ def _start(command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
     )
 
 
-async def _ready(process: subprocess.Popen[bytes], url: str, within: float) -> bool:
-    async with asyncio.timeout(within), aiohttp.ClientSession() as http:
-        while process.poll() is None:
-            try:
-                async with http.get(url) as response:
-                    if response.status == 200:
-                        return process.poll() is None
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(READY_INTERVAL)
+def _ready(process: subprocess.Popen[bytes], url: str, within: float) -> bool:
+    end = time.monotonic() + within
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            with urlopen(url, timeout=within):  # noqa: S310 - ours
+                return process.poll() is None
+        except OSError:
+            time.sleep(READY_INTERVAL)
     return False
 
 

@@ -28,7 +28,6 @@ from bot.agent.models.wire import Refused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.net import connection
-from tests.fakes import aimock
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory
 
@@ -690,14 +689,8 @@ async def test_it_asks_and_understands_what_the_sdk_does(events):
 
 
 @pytest.fixture
-async def mock():
-    async with aimock.running() as mock:
-        yield mock
-
-
-@pytest.fixture
-async def mocked(mock):
-    config = ServiceConfig(base_url=mock.base_url, api_key=SecretStr(SECRET))
+async def mocked(aimock_url):
+    config = ServiceConfig(base_url=aimock_url, api_key=SecretStr(SECRET))
     mocked = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
     await mocked.load_sdk()
     yield mocked
@@ -779,9 +772,10 @@ async def test_what_came_before_a_break_is_shown_and_then_the_error(mocked):
     assert "".join(shown).startswith("This ")
 
 
-async def test_the_request_is_one_the_service_understands(mock, mocked):
+async def test_the_request_is_one_the_service_understands(aimock_url, mocked):
     await reply_to(mocked, "plain")
-    (entry,) = await mock.journal()
+    async with aiohttp.request("GET", f"{aimock_url}/__aimock/journal") as response:
+        *_, entry = await response.json()
     assert entry["path"] == "/v1/messages"
     assert entry["response"]["status"] == 200
     assert [message["role"] for message in entry["body"]["messages"]] == ["system", "user"]

@@ -11,8 +11,9 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,7 @@ async def start(folder: Path, transcripts: dict[str, bytes]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("built_in_embedder")
 def test_the_same_is_found_by_what_it_means(made, archive, tmp_path):
     other, real = tmp_path / "other", {"CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "multilingual"}
     assert invoke(other, "restore", str(archive)).exit_code == 0
@@ -371,19 +373,20 @@ async def test_a_long_result_that_was_removed_since_does_not_come_back(tmp_path)
 # --- what is refused ----------------------------------------------------------------------------
 
 
-def packed(members: list[tuple[tarfile.TarInfo, bytes]], *, end: bytes = b"") -> bytes:
+def packed(members: Sequence[tuple[tarfile.TarInfo, bytes]], *, end: bytes = b"") -> bytes:
     found = io.BytesIO()
     with tarfile.open(fileobj=found, mode="w") as tar:
         for info, data in members:
             info.size = len(data) if info.isreg() else 0
             tar.addfile(info, io.BytesIO(data))
-    return gzip.compress(found.getvalue() + end)
+    return gzip.compress(found.getvalue() + end, 1)
 
 
-def read(archive: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
+@cache
+def read(archive: Path) -> tuple[tuple[tarfile.TarInfo, bytes], ...]:
     with tarfile.open(archive) as tar:
         found = [(info, tar.extractfile(info)) for info in tar]
-        return [(info, file.read()) for info, file in found if file is not None]
+        return tuple((info, file.read()) for info, file in found if file is not None)
 
 
 def with_head(archive: Path, **changes: Any) -> bytes:

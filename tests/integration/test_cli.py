@@ -40,7 +40,6 @@ from tests.support import NOON, Engine, beside, running
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = (sys.executable, "-c", "from bot.cli import main; main()")
 CLOSED = {"memory": {"dm_policy": "pairing", "allow_from": []}}
 
 
@@ -59,21 +58,15 @@ def environment(folder: Path) -> dict[str, str]:
     return {**kept, **storage, "HOME": str(folder)}
 
 
-async def begin(
-    folder: Path, *arguments: str, program: Sequence[str] = PROGRAM
-) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *program,
+async def confidant(folder: Path, *arguments: str) -> Done:
+    process = await asyncio.create_subprocess_exec(
+        *commands.argv(),
         *arguments,
         cwd=folder,
         env=environment(folder),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-
-
-async def confidant(folder: Path, *arguments: str) -> Done:
-    process = await begin(folder, *arguments, program=commands.argv())
     out, err = await asyncio.wait_for(process.communicate(), 60)
     return Done(process.returncode, out.decode(), err.decode())
 
@@ -292,19 +285,13 @@ async def test_a_mistake_in_the_configuration_is_told_with_its_line(tmp_path):
 
 
 async def test_a_second_bot_on_the_same_folder_says_which_process_has_it(tmp_path):
-    first = await begin(tmp_path, "run")
-    assert first.stdout is not None
-    line = await asyncio.wait_for(first.stdout.readline(), 60)
-    assert line.startswith(b"Confidant is at http://127.0.0.1:")
-    second = await confidant(tmp_path, "run")
-    assert second.code == 1
-    assert f"(process {first.pid})" in second.err
-    assert "Traceback" not in second.err
-    listed = await confidant(tmp_path, "sessions", "list")
-    assert listed.code == 0
-    first.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(first.communicate(), 60)
-    assert first.returncode == 0
+    async with running(tmp_path / "data"):
+        second = await confidant(tmp_path, "run")
+        assert second.code == 1
+        assert f"(process {os.getpid()})" in second.err
+        assert "Traceback" not in second.err
+        listed = await confidant(tmp_path, "sessions", "list")
+        assert listed.code == 0
 
 
 async def test_the_version_needs_no_command(tmp_path):
@@ -563,9 +550,11 @@ class Log:
         return bool(line)
 
 
-async def start(folder: Path, script: str, variables: dict[str, str]) -> asyncio.subprocess.Process:
+async def start(
+    folder: Path, program: Sequence[str], variables: dict[str, str]
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", script, "run", "--log", "json"),
+        *(*program, "run", "--log", "json"),
         cwd=folder,
         env=variables,
         stdout=asyncio.subprocess.PIPE,
@@ -576,7 +565,8 @@ async def start(folder: Path, script: str, variables: dict[str, str]) -> asyncio
 
 async def test_every_line_is_json_with_every_channel_and_whatever_goes_wrong(tmp_path):
     async with platforms() as (variables, _telegram):
-        process = await start(tmp_path, MISDEEDS, with_settings(tmp_path, **variables))
+        script = (sys.executable, "-c", MISDEEDS)
+        process = await start(tmp_path, script, with_settings(tmp_path, **variables))
         try:
             log = Log(process)
             page = (await log.has("program.started"))["page"]
@@ -621,13 +611,14 @@ async def test_every_line_is_json_with_every_channel_and_whatever_goes_wrong(tmp
     ("script", "more", "event", "words"),
     [
         (BROKEN, {}, "program.crashed", "ZeroDivisionError"),
-        (MISDEEDS, {"CONFIDANT_DASHBOARD__HOST": "0.0.0.0"}, "program.not_started", "TOKEN"),
-        (MISDEEDS, {"CONFIDANT_STORAGE__DIR": "/dev/null/x"}, "program.not_started", "dir"),
-        (MISDEEDS, {"CONFIDANT_AGENT__NAMES": "x"}, "program.not_started", "CONFIDANT_AGENT__NAME"),
+        ("", {"CONFIDANT_DASHBOARD__HOST": "0.0.0.0"}, "program.not_started", "TOKEN"),
+        ("", {"CONFIDANT_STORAGE__DIR": "/dev/null/x"}, "program.not_started", "dir"),
+        ("", {"CONFIDANT_AGENT__NAMES": "x"}, "program.not_started", "CONFIDANT_AGENT__NAME"),
     ],
 )
 async def test_what_keeps_it_from_starting_is_json_too(tmp_path, script, more, event, words):
-    process = await start(tmp_path, script, with_settings(tmp_path, **more))
+    program = (sys.executable, "-c", script) if script else commands.argv()
+    process = await start(tmp_path, program, with_settings(tmp_path, **more))
     log = Log(process)
     found = await log.has(event)
     await log.rest()

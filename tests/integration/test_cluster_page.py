@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import orjson
 import psycopg
 import pytest
 
+from tests.fakes import commands
 from tests.fakes.postgres import PostgresServer, with_database
-from tests.support import PATIENCE
+from tests.support import PATIENCE, pause
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,8 @@ async def start(folder: Path, url: str, *words: str) -> asyncio.subprocess.Proce
     (folder / "confidant.toml").write_text(configuration)
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from bot.cli import main; main()", *words),
+        *commands.argv(),
+        *words,
         cwd=folder,
         env={
             **kept,
@@ -100,6 +101,7 @@ async def alive(session: aiohttp.ClientSession, url: str, count: int) -> None:
                 checks: dict[str, Any] = (await response.json())["checks"]
             if checks["nodes"] == {"state": "ok", "detail": f"{count} alive"}:
                 return
+            await pause(0.02)  # it is another process
 
 
 async def test_the_page_leads_to_three_nodes_of_which_one_may_die(server, tmp_path):

@@ -25,7 +25,7 @@ from tests.fakes import messages_api as api
 from tests.fakes.brain import LONG, SUMMARY, Brain, Reply, current, query, says, settled, writing
 from tests.fakes.text_store import TextStoreInMemory
 from tests.fakes.time_limits import TimeIsUp
-from tests.support import Engine, running, until
+from tests.support import Engine, pause, running, until
 
 FLUSH_FROM, FULL, HARD = 176_000, 180_000, 191_808  # of a window of 200 000
 pytestmark = pytest.mark.usefixtures("believes_every_figure")
@@ -1344,6 +1344,7 @@ async def test_what_a_summary_says_is_found_until_it_is_forgotten(tmp_path, monk
         await command(engine, "/compact")
         found = ""
         while "xyzzy-42" not in found:  # it is indexed in the background
+            await pause(0.02)
             found = await command(engine, "/memory search where does the ferry leave")
         assert "xyzzy" not in await command(engine, "/memory search ferry", sender="bob")
         await forget(engine, "xyzzy-42")

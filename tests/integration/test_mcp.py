@@ -89,6 +89,7 @@ async def call(found: McpServers, name: str, **arguments: Any) -> ToolResult:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     monkeypatch.setattr(servers, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(connection, "GRACE", 0.3)
 
 
 # --- a server of the SDK's ------------------------------------------------------------------------
@@ -115,15 +116,15 @@ async def test_its_tools_are_there_and_answer_in_a_frame():
 
 async def test_it_is_given_its_own_secrets_and_none_of_ours(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ours")
-    async with serving("sdk", env={"KITCHEN_KEY": "k-theirs"}) as found:
+    async with serving("quick", env={"KITCHEN_KEY": "k-theirs"}) as found:
         told = (await call(found, "environment")).text
         assert "k-theirs" in told
         assert "ANTHROPIC_API_KEY" not in told
 
 
 async def test_only_the_tools_that_are_configured_are_there():
-    async with serving("sdk", tools=("a*",)) as found:
-        assert [tool.spec.name for tool in found.tools()] == ["kitchen_add"]
+    async with serving("named", tools=("w*",)) as found:
+        assert [tool.spec.name for tool in found.tools()] == ["kitchen_write"]
 
 
 async def test_a_list_that_grows_is_asked_for_again():
@@ -150,14 +151,14 @@ async def test_one_that_is_killed_in_mid_call_is_told_of_and_comes_back(tmp_path
 
 
 async def test_one_that_ends_by_itself_comes_back_before_it_is_needed(tmp_path):
-    async with serving("sdk", timeout=1) as found:
+    async with serving("quick", timeout=1) as found:
         mark = tmp_path / "pid"
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
         await until(lambda: mark.exists() and mark.read_text() != "")
         await calling
         os.kill(int(mark.read_text()), signal.SIGKILL)
         await until(lambda: found.states()[0].state == "down")
-        assert "is not running now, so nothing was done" in (await call(found, "add")).text
+        assert "is not running now, so nothing was done" in (await call(found, "long")).text
         await until_state(found, "up")
 
 
@@ -435,7 +436,7 @@ async def test_a_program_that_is_not_there_is_tried_again():
 
 async def test_no_program_is_left_behind(tmp_path):
     mark = tmp_path / "pid"
-    async with serving("sdk") as found:
+    async with serving("quick") as found:
         calling = asyncio.create_task(call(found, "die", mark=str(mark)))
         await until(lambda: mark.exists() and mark.read_text() != "")
         calling.cancel()
@@ -514,7 +515,7 @@ async def test_doctor_connects_to_each_server():
         "error",
         "gone: the program /nowhere is not there; is it installed, and in PATH?",
     )
-    assert said[1] == ("ok", "kitchen: 9 tools; the person is asked before 1 of them")
+    assert said[1] == ("ok", "kitchen: 6 tools; the person is asked before 1 of them")
     assert said[2] == ("ok", "odd: 1 tool; the person is asked before 0 of them")
     assert said[3][0] == "warning"
     assert "deep, huge, needs, string" in said[3][1]
@@ -593,7 +594,7 @@ async def test_what_a_server_says_never_becomes_a_lasting_fact(tmp_path):
         tmp_path,
         model=using("kitchen_whisper"),
         session={"owner": ("memory:ada",)},
-        mcp={"kitchen": program("sdk")},
+        mcp={"kitchen": program("quick")},
     ) as engine:
         await until(lambda: bool(engine.app.tool_servers.tools()))
         assert "Kept:" in await engine.ask("whisper, please")
@@ -607,7 +608,7 @@ async def test_what_a_server_says_never_becomes_a_lasting_fact(tmp_path):
 async def test_a_long_answer_is_kept_whole_beside_the_conversation(tmp_path):
     model = using("kitchen_long")
     async with running(
-        tmp_path, model=model, session={"owner": ("memory:ada",)}, mcp={"kitchen": program("sdk")}
+        tmp_path, model=model, session={"owner": ("memory:ada",)}, mcp={"kitchen": program("quick")}
     ) as engine:
         await until(lambda: bool(engine.app.tool_servers.tools()))
         await engine.ask("much, please")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from bot.sessions.transcript_files import path_of
 from bot.settings import load
 from bot.storage.postgres import PostgresDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
-from tests.support import PATIENCE, running, until
+from tests.support import PATIENCE, pause, running, until
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -69,11 +69,13 @@ class Desk:
 
         asyncio.run(once())
 
-    def write(self, path: str, text: str) -> None:
-        *folders, name = path.split("/")
-        self.use(
-            lambda store: store.rewrite(tuple(folders), name, lambda _: text.encode()) and None
-        )
+    def write(self, notes: Mapping[str, str]) -> None:
+        def work(store: NoteStore) -> None:
+            for path, text in notes.items():
+                *folders, name = path.split("/")
+                store.rewrite(tuple(folders), name, lambda _, text=text: text.encode())
+
+        self.use(work)
 
     def read(self, path: str) -> str:
         *folders, name = path.split("/")
@@ -91,9 +93,10 @@ class Desk:
         self.monkeypatch.setenv("EDITOR", f"'{program}'")
 
 
-@pytest.fixture(params=["files", "rows"])
+@pytest.fixture
 def desk(request, tmp_path, monkeypatch):
-    url = request.getfixturevalue("postgres_url") if request.param == "rows" else None
+    rows = getattr(request, "param", "files") == "rows"
+    url = request.getfixturevalue("postgres_url") if rows else None
     for name in [name for name in os.environ if name.startswith("CONFIDANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("VISUAL", raising=False)
@@ -105,11 +108,15 @@ def desk(request, tmp_path, monkeypatch):
         monkeypatch.setenv("CONFIDANT_STORAGE__URL", url)
         CliRunner().invoke(cli, ["migrate"], catch_exceptions=False)
     desk = Desk(tmp_path, monkeypatch)
-    for path, text in {**OWNER, **OTHERS}.items():
-        desk.write(path, text)
+    desk.write({**OWNER, **OTHERS})
     return desk
 
 
+# What the stores do is shown of both in tests/contract.
+rows_too = pytest.mark.parametrize("desk", ["files", "rows"], indirect=True)
+
+
+@rows_too
 def test_what_was_pulled_and_edited_is_pushed(desk):
     copy = desk.folder / "copy"
     assert desk("pull", copy).exit_code == 0
@@ -129,10 +136,11 @@ def test_what_was_pulled_and_edited_is_pushed(desk):
     assert desk.read("MEMORY.md") == "# Memory\n"
 
 
+@rows_too
 def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)
-    desk.write("MEMORY.md", "# Memory\n\n- Lives in Rome\n")
+    desk.write({"MEMORY.md": "# Memory\n\n- Lives in Rome\n"})
     (copy / "MEMORY.md").write_text("# Memory\n\n- Lives in Paris\n")
     (copy / "SOUL.md").write_text("Be brief.\n")
     done = desk("push", copy, "--yes")
@@ -253,6 +261,7 @@ def test_an_editor_that_is_not_there_is_told(desk):
         assert "set $EDITOR" in str(desk("edit", "MEMORY.md").exception)
 
 
+@rows_too
 def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk):
     other = desk.folder / "other.py"
     other.write_text(
@@ -278,15 +287,11 @@ def test_a_note_that_changes_while_it_is_edited_is_not_written_over(desk):
     assert kept.read_text() == f"{OWNER['MEMORY.md']}- mine\n"
 
 
-def test_an_edit_of_rows_reaches_the_nodes(desk):
-    url = os.environ.get("CONFIDANT_STORAGE__URL")
+@pytest.mark.parametrize("desk", ["rows"], indirect=True)
+def test_an_edit_of_rows_reaches_the_nodes(desk, postgres_url):
     desk.editor('echo "- more" >> "$1"')
     desk("edit", "MEMORY.md")
-    if url is None:
-        return
-    import psycopg
-
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(postgres_url) as connection:
         rows = connection.execute("SELECT name FROM events WHERE topic = 'notes'").fetchall()
     assert ("MEMORY.md",) in rows
 
@@ -405,6 +410,7 @@ async def test_what_a_node_tells_with_its_beat_is_small_and_has_no_secret(tmp_pa
                     facts = orjson.loads(rows[0][0])
                     if facts.get("database"):
                         break
+                    await pause(0.02)
         finally:
             await database.close()
         assert set(facts) == {"clock_ahead", "database", "loop"}
@@ -466,6 +472,7 @@ async def test_readiness_says_how_many_nodes_there_are(tmp_path, postgres_url):
                 if check == {"state": "ok", "detail": "1 alive"}:
                     break
                 assert check["state"] in {"ok", "degraded"}
+                await pause(0.02)
 
 
 @pytest.mark.parametrize(

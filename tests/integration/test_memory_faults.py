@@ -26,7 +26,7 @@ from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
 from tests.faults import faulty_disk
-from tests.support import Engine, FakeClock, make_config, settings_of
+from tests.support import Engine, FakeClock, make_config, pause, settings_of
 
 MAIN = ("main", "shared")
 ADA = f"people/{folder_name('memory:ada')}"
@@ -728,6 +728,7 @@ async def trouble(engine: Engine, words: str) -> None:
             assert "allergic to peanuts" in await searched(engine)
             if all(words in each for each in await told(engine)):
                 return
+            await pause(0.02)
 
 
 async def recovery(engine: Engine) -> None:
@@ -735,6 +736,7 @@ async def recovery(engine: Engine) -> None:
     async with asyncio.timeout(60):
         while (await told(engine))[1]:
             assert "allergic to peanuts" in await searched(engine)
+            await pause(0.02)
     assert "Problem: " not in await engine.ask("/memory")
 
 
@@ -757,6 +759,6 @@ async def test_forgetting_says_that_the_index_follows_when_it_is_locked(tmp_path
             assert "memory/a.md: 1" in done
         async with asyncio.timeout(60):
             while "allergic" in await engine.ask("/memory search peanuts"):
-                pass
+                await pause(0.02)
             while (await told(engine))[1]:
-                pass
+                await pause(0.02)

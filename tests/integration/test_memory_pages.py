@@ -29,7 +29,7 @@ from bot.storage.meta import keep
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.web_pages import Chat
-from tests.support import Engine, beside, running
+from tests.support import Engine, beside, pause, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -286,13 +286,14 @@ async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(tmp_
         while before != len(looks):  # edits are noticed from some moment on
             before = len(looks)
             await owner.seen("memory")
+            await pause(0.02)
         status, _, _ = await owner.post("memory/add", path="", text="soup on Mondays")
         assert status == 303
         assert "soup on Mondays" in await owner.seen("memory")
         assert "soup" not in await ada.seen("memory")
         owner.write("memory/by-hand.md", "- bread\n")
         while "by-hand.md" not in await owner.seen("memory"):
-            pass
+            await pause(0.02)
 
 
 async def test_an_edit_is_saved_and_can_be_taken_back(me):
@@ -614,15 +615,16 @@ async def test_what_another_forgets_leaves_ones_own(it, me, other):
 async def looked_through(browser: Browser) -> None:
     """Wait for the index: until there is one, searches read the notes themselves."""
     while "Files last checked" not in await browser.seen("memory"):
-        pass
+        await pause(0.02)
 
 
 async def found(browser: Browser, query: str, words: str = "") -> str:
     """The answer to a search, once a note says the words: what is written is indexed beside."""
-    page = ""
-    while (words or query) not in page.partition("<ol")[2]:
+    while True:
         page = await browser.seen("memory/search", q=query)
-    return page
+        if (words or query) in page.partition("<ol")[2]:
+            return page
+        await pause(0.02)
 
 
 async def test_a_search_says_why_and_nothing_when_nothing_fits(owner, me, other):
@@ -656,9 +658,10 @@ async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
     async with house(tmp_path, model=model, session=owner_ids) as it:
         await it.engine.ask("I collect zeppelins")
         async with it.browser() as owner:
-            page = ""
-            while "collect zeppelins" not in page:  # what was said is indexed within seconds
-                page = await owner.seen("memory/search", q="zeppelins")
+            while "collect zeppelins" not in (
+                page := await owner.seen("memory/search", q="zeppelins")
+            ):
+                await pause(0.02)
         said = await it.engine.ask("/memory search zeppelins")
     assert "airships" not in page
     assert "airships" not in said

@@ -475,7 +475,7 @@ KINDS = {"anthropic": (AnthropicModel, ""), "openai": (OpenAIModel, "/v1")}
 @pytest.fixture(params=KINDS)
 async def faked(request, tmp_path):
     kind, path = KINDS[request.param]
-    async with fakellm.running(tmp_path, RULES) as address:
+    with fakellm.running(tmp_path, RULES) as address:
         config = ServiceConfig(base_url=address + path, api_key=SecretStr("k"))
         faked = kind(config, window_store=TextStoreInMemory(), max_retries=0)
         yield faked

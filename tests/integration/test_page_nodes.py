@@ -24,7 +24,7 @@ from tests.fakes.page_nodes import PageNodes, Pages, page_nodes
 from tests.fakes.page_people import TOKEN, Browser, browser_at, cut, key_in
 from tests.fakes.page_program import page_program
 from tests.fakes.push_service import PushBrowser, PushService
-from tests.support import PATIENCE, until
+from tests.support import PATIENCE, pause, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -197,6 +197,7 @@ class Looking:
                 assert status == 200
                 if (words in text) is is_there:
                     return text
+                await pause(0.02)
 
     async def says(self, text: str = "hello") -> str:
         """Write in the chat at the one node, and be answered; the conversation's id."""
@@ -236,6 +237,7 @@ async def what_was_used(look: Looking) -> None:
     assert json.loads(here)["by_person"][0]["runs"]
     async with asyncio.timeout(PATIENCE):
         while (await look.owner.there.get("/api/usage"))[1] != here:
+            await pause(0.02)
             _, here = await look.owner.here.get("/api/usage")
     await look.shows("/overview", "web")
 

@@ -438,8 +438,6 @@ def conversations(draw: st.DrawFn, kind: str) -> list[Message]:
 
 
 @settings(
-    max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.sampled_from(["openai", "anthropic"]), servers(), st.data(), st.booleans())

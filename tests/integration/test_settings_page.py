@@ -42,7 +42,7 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.text_store import TextStoreInMemory
 from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
 from tests.integration.test_page_visitors import served
-from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, running
+from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, pause, running
 
 CHANGED = {
     "agent.name": "Heron",
@@ -586,6 +586,7 @@ async def counted(client: aiohttp.ClientSession, url: str) -> str:
                 shown = await answer.text()
             if all(each in shown for each in NOTHING_WAITS):
                 return shown
+            await pause(0.02)
 
 
 async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_path):

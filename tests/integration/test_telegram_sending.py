@@ -238,7 +238,7 @@ async def test_a_menu_that_fails_is_tried_again_at_the_next_connect(fake):
 # --- anything at all -----------------------------------------------------------------------------
 
 
-@profile(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@profile(suppress_health_check=list(HealthCheck))
 @given(st.text(st.sampled_from("ab *_`~[]()<>&#|-\n1.!中😀\"'\\"), min_size=1, max_size=300))
 async def test_arbitrary_markdown_is_never_refused_for_its_form(fake, channel, text):
     try:

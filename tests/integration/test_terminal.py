@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bot import __version__
 from bot.cli.main import cli
+from tests.fakes.commands import argv
 from tests.fakes.terminal import environment, terminal
 from tests.support import running
 
@@ -55,14 +56,14 @@ async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
         (("restore", "--check", "all.backup"), "Checking", "Nothing was changed."),
         (("restore", "all.backup"), "Restoring", "What was there is kept in"),
     ):
-        async with terminal(PROGRAM, *words, folder=tmp_path, variables=here) as seen:
+        async with terminal(*argv(), *words, folder=tmp_path, variables=here) as seen:
             assert await seen.ends() == 0, seen.text
         assert last in seen.text
         assert not any(bar in line for line in seen.lines)  # nothing is left of it
         shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", seen.raw)
         assert re.search(rf"{bar} [━╸╺]+ +\d+% +[\d.,]+", shown), seen.raw
         again = ("backup", "again.backup") if words[0] == "backup" else words
-        async with terminal(PROGRAM, *again, "--quiet", folder=tmp_path, variables=here) as seen:
+        async with terminal(*argv(), *again, "--quiet", folder=tmp_path, variables=here) as seen:
             assert await seen.ends() == 0, seen.text
         assert last in seen.text
         assert bar not in seen.text
@@ -123,7 +124,7 @@ async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
 )
 async def test_another_log_can_be_asked_for(tmp_path, asked, first):
     async with terminal(
-        PROGRAM, "run", "--log", asked, folder=tmp_path, variables=environment(tmp_path)
+        *argv(), "run", "--log", asked, folder=tmp_path, variables=environment(tmp_path)
     ) as seen:
         await seen.shows("http://127.0.0.1:")
         seen.type("\x03")
@@ -135,7 +136,7 @@ async def test_another_log_can_be_asked_for(tmp_path, asked, first):
 async def test_colours_are_left_out_where_nobody_wants_them(tmp_path, colour, has):
     here = environment(tmp_path, **colour)
     for words in (("run", "--log", "console"), ("--help",), ("usage",)):
-        async with terminal(PROGRAM, *words, folder=tmp_path, variables=here) as seen:
+        async with terminal(*argv(), *words, folder=tmp_path, variables=here) as seen:
             if words[0] == "run":
                 await seen.shows("http://127.0.0.1:")
                 seen.type("\x03")

@@ -215,6 +215,7 @@ async def test_a_crash_before_the_turn_is_stored_neither_loses_it_nor_keeps_it_t
 
     with monkeypatch.context() as patch:
         patch.setattr(TurnRecorder, "commit", never)
+        patch.setattr("bot.app.STOP_GRACE", 0.0)
         async with running(tmp_path, model=saying("Okay.")) as engine:
             await engine.say(f"remember that {FACT}")
             await until(lambda: FACT in note(tmp_path))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +160,17 @@ def test_no_text_names_a_command_in_another_way():
     for folder in ("bot", "adapters"):
         for path in sorted((REPOSITORY / folder).rglob("*.*")):
             if path.suffix in {".py", ".toml", ".html", ".js"}:
-                texts = strings(path) if path.suffix == ".py" else [path.read_text("utf-8")]
+                texts = [path.read_text("utf-8")]
+                if path.suffix == ".py" and "confidant" in texts[0]:
+                    texts = strings(texts[0])
                 if any(map(named.search, texts)):
                     found.add(path.relative_to(REPOSITORY).as_posix())
     assert found == GENERIC
 
 
-def strings(path: Path) -> list[str]:
+def strings(source: str) -> list[str]:
     """What a module says, without what it says of itself."""
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = ast.parse(source)
     said = [
         node.body[0].value
         for node in ast.walk(tree)
@@ -185,6 +188,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOLD = frozenset({"warning", "error", "exception", "critical"})
 
 
+@cache
 def told_events() -> dict[str, list[set[str]]]:
     """Every event that is told as more than an info, and the fields of each place that does."""
     found: dict[str, list[set[str]]] = defaultdict(list)

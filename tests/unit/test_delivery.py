@@ -317,7 +317,7 @@ async def test_what_was_parked_follows_a_chat_that_moved(post):
         while await post.database.read(
             lambda tx: tx.execute("SELECT 1 FROM outbox WHERE chat = 'ada'")
         ):
-            pass
+            await pause(0.002)
     await post.delivery.again()
     await post.until(lambda states: states == ["sent"])
     assert post.channel.sent[-1].address.chat == "supergroup"
@@ -331,7 +331,7 @@ async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
     await post.delivery.again()
     async with asyncio.timeout(PATIENCE):
         while await post.database.read(outbox.waiting_again):
-            pass
+            await pause(0.002)
     before = len(platform.tries)
     await post.delivery.again()
     await post.post("two")

@@ -436,10 +436,10 @@ def test_a_settings_file_that_nothing_closes_is_read_at_once(part):
     assert home.parse('"' + text) is None
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     "part", ["<!-- ow", "<!--", "- x <!-- owner ", "```\n", "| a\n", "# h\na\n"]
 )
-def test_a_note_of_a_megabyte_of_anything_is_marked_at_once(part):
-    text = part * (1_000_000 // len(part))
+def test_a_long_note_of_anything_is_marked_at_once(part):
+    text = part * (200_000 // len(part))
     assert marking.merged("", marking.pieces(text), (), "2026-01-09")

@@ -340,6 +340,7 @@ async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
     engine, supervisor, monkeypatch
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
+    monkeypatch.setattr("bot.channel.kit.supervisor.GRACE", 0.001)
     seen, beside = list[str](), supervisor.spawn(supervisor.happened(asyncio.Event()))
 
     async def work() -> None:

@@ -22,6 +22,7 @@ from bot.channel.kit import markdown_html as markdown
 from bot.channel.kit.code_html import CLASSES, MOST_BLANK, MOST_CODE, MOST_LINE, coloured
 from bot.channel.kit.markdown_html import ATTRIBUTES, MOST_COLOURED, TAGS, URL_SCHEMES, render
 from bot.channel.kit.maths_html import DEEPEST, MOST_FORMULA, MOST_MATHS
+from tests.proofs.rounds import rounds
 
 ADDED = {"a": {"rel", "target"}}  # what the sanitiser puts there itself
 
@@ -273,7 +274,7 @@ def test_nor_do_formulas_that_are_not_closed(unit: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(25, few=8))
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=6).map("".join))
 def test_whatever_is_repeated_takes_no_more_work_than_its_length(unit: str) -> None:
     assert grows_like_the_text(rich, unit)
@@ -334,7 +335,7 @@ def test_the_words_of_a_language_have_classes() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=rounds(6))
 @given(pieces=st.lists(PIECES, max_size=40))
 def test_the_text_stays_the_same_in_every_language(language: str, pieces: list[str]) -> None:
     code = "".join(pieces)
@@ -531,7 +532,6 @@ def test_no_length_leads_out_of_the_line() -> None:
     assert re.findall(r"<mspace[^>]*>", shown) == ["<mspace>", "<mspace>", '<mspace width="2em">']
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(FORMULA_PIECES, max_size=30).map("".join))
 def test_nothing_of_a_formula_off_the_list_comes_through(text: str) -> None:
     shown = drawn(text)

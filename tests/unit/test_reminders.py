@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot import scheduler as module
@@ -264,7 +264,6 @@ def dies(*_args: object, **_named: object) -> None:
     raise SystemError
 
 
-@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "fire", "cancel"]), st.integers(0, 300)), max_size=40
