@@ -43,7 +43,8 @@ from bot.storage import Database, Transaction
 from bot.tool_results import BEFORE, END, NOT_INSTRUCTIONS, Quote, Quoted, excerpt
 
 EARLY = 10  # places of a list that differ little: what both searches find comes before one's first
-ASKED = 0.5  # of what was only asked: a question is hardly ever the answer to another
+ASKED = 0.5  # of what was only asked, which hardly ever answers another question, and of what the
+# bot said, which repeats what it was told at that time
 LEAST_TWIN = 6  # characters that a note and the talk it came from have in common at least
 TWIN = 0.6  # of what was said stands in the note: with more in it the talk is worth showing, too
 
@@ -53,9 +54,10 @@ class Find:
     """Something that was found, as it is quoted.
 
     `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted. What was said has the `id` of its message, and `date` is when. `hit` is the index's,
-    where that found it. `since` has the entries of a note by their first lines: when each was said
-    or last confirmed, as its note tells, and in words what no heading over it says.
+    not noted. What was said has the `id` of its message, and `date` is when; `is_own` says that the
+    bot said it. `hit` is the index's, where that found it. `since` has the entries of a note by
+    their first lines: when each was said or last confirmed, as its note tells, and in words what no
+    heading over it says.
     """
 
     quote: Quote
@@ -63,6 +65,7 @@ class Find:
     origins: frozenset[Whose] = frozenset()
     id: str = ""
     date: str = ""
+    is_own: bool = False
     hit: Hit | None = None
     since: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
@@ -86,7 +89,7 @@ def ranked(*lists: Sequence[Find]) -> list[Find]:
             worth[key] = worth.get(key, 0.0) + 1 / (EARLY + place)
             finds[key] = find
     for key, find in finds.items():
-        if find.id and sentences.only_asks(find.words):
+        if find.is_own or (find.id and sentences.only_asks(find.words)):
             worth[key] *= ASKED
     notes = [key for key, find in finds.items() if not find.id]
     said = {key: markdown.normal(find.words) for key, find in finds.items() if find.id}
@@ -145,6 +148,7 @@ SMALL = 32  # … and no more than this part (one thirty-second) of the window
 PASSAGES = 6  # that lines are taken from, of four times as many; twice as many find no more
 # A line is worth its passage's score, next to the best one's, and these shares of its own.
 BY_WORDS, BY_MEANING = 0.4, 1.0
+BY_BOT = 3.0  # less for what the bot said: people's own words and notes come before all of it
 # Anything is recalled when the best cosine, less that of a typical line that was found, comes to
 # NEAR: with these shares of what a passage has of the message's words, and for a message that asks,
 # asks about the person, or names somebody whom a passage names. Chosen by every other line of what
@@ -390,7 +394,7 @@ class Recaller:
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
             since = _since(hit.path, text) if is_file(hit) else {}
-            pieces.append(Find(quoted, plain, whose, id_, date, hit, since))
+            pieces.append(Find(quoted, plain, whose, id_, date, hit.path in own, hit, since))
         return pieces
 
 
@@ -506,6 +510,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             own = worth.get(line)
             score = BY_WORDS * own.words + BY_MEANING * own.meaning if own is not None else 0.0
             score += 0.0 if hit is None else hit.score / best
+            score -= BY_BOT * find.is_own
             lines.append((score, at, number, line))
     chosen: list[tuple[int, int, str]] = []
     left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
@@ -586,7 +591,8 @@ def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:
     where = (f"{date:%Y-%m-%d %H:%M}", how, f"session {passage.session_id}")
     said = Quote(where, "\n".join(lines), by="said")
     whose = frozenset[Whose]().union(*origins)
-    return Find(said, passage.match.text, whose, passage.match.id, where[0])
+    is_own = passage.match.role == "assistant" and not program
+    return Find(said, passage.match.text, whose, passage.match.id, where[0], is_own)
 
 
 def _is_in(shown: Sequence[str], text: str) -> bool:

@@ -101,6 +101,15 @@ def test_lines_that_are_new_are_shown(finds, texts, expected):
     assert lines == expected
 
 
+def test_what_the_bot_said_takes_no_place_of_what_people_said_and_noted():
+    lines = [f"it rained on day {number} and the wind came from the north" for number in range(9)]
+    own = replace(find("\n".join(lines), path=""), id="b1", is_own=True, hit=hit(0.9))
+    note = chosen(own, find("- it was dry"), room=600)
+    assert note is not None
+    assert "> - it was dry" in note.text
+    assert f"> {lines[0]}" in note.text
+
+
 SINCE = {
     "- tea": ("2026-01-05 ", "(said 2026-01-05)"),
     "- milk": ("2026-03-01 08:00", ""),
