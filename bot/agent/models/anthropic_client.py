@@ -50,12 +50,12 @@ class Client:
             Refused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
+        asked: anthropic.RequestOptions = {"headers": _RAW}
+        if silence is not None:
+            asked["timeout"] = silence
         try:
             answer = await self._client.post(
-                path,
-                content=body,
-                cast_to=httpx2.Response,
-                options={"headers": _RAW, "timeout": silence},
+                path, content=body, cast_to=httpx2.Response, options=asked
             )
         except anthropic.APIStatusError as error:
             raise Refused(error.status_code, error.response.headers, error.body) from error
