@@ -240,7 +240,8 @@ async def test_a_long_conversation_stays_within_its_window(
     # Everything at most once a cycle.
     assert compactions >= 3
     assert told["compaction"] == compactions
-    assert flushed <= compactions + 1
+    # One more wherever a compaction could not wait for the flush, which then goes on after it.
+    assert flushed <= compactions + 1 + compactions // 4
     assert told["70 %"] <= compactions + 1
     # What a request begins with is the same for the whole session, and what follows only grows.
     assert len(model.prefixes) == 1
