@@ -153,7 +153,8 @@ class FileReader:
         except apsw.InterruptError:
             late = True
         self._deadline = max(self._deadline, time.monotonic() + GRACE)  # to show what was found
-        return Candidates(query, self._candidates(list(ids), scope), known, late)
+        found = self._candidates(list(ids), scope, sorted(request.without))
+        return Candidates(query, found, known, late)
 
     # ----------------------------------------------------------------------------------------------
 
@@ -215,14 +216,16 @@ class FileReader:
         rows = self._run(of_chosen, chosen)
         return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
 
-    def _candidates(self, ids: Sequence[int], scope: Scope) -> list[Candidate]:
+    def _candidates(
+        self, ids: Sequence[int], scope: Scope, without: Sequence[str]
+    ) -> list[Candidate]:
         """Chunks with everything their ranking needs; none of another partition, however found."""
         dims = self._generation.dims if self._generation is not None else 0
         of_scope = f"c.partition IN ({marks(scope.ids)})"
         rows = self._run(
             f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
-                WHERE c.id IN ({marks(ids)}) AND {of_scope}""",
-            (*ids, *scope.ids),
+                WHERE c.id IN ({marks(ids)}) AND {of_scope} AND {not_among(without)}""",
+            (*ids, *scope.ids, *without),
         )
         return candidates(rows, dims)
 
@@ -280,6 +283,11 @@ class FileReader:
         if self._generation is None:
             return []
         return run(self._connection, self._generation.tables(sql), parameters)
+
+
+def not_among(paths: Sequence[str]) -> str:
+    """A condition that a source `s` has none of these paths."""
+    return f"s.path NOT IN ({marks(paths)})" if paths else "1 = 1"
 
 
 def candidates(rows: Sequence[Row], dims: int) -> list[Candidate]:

@@ -121,7 +121,7 @@ class RowReader:
             ids.update(dict.fromkeys(of_time[1]))
             if by_words:
                 ids.update(dict.fromkeys(_best(found, scope, average, most // 2, of_time[0])))
-        return Candidates(query, self._candidates(tx, list(ids)), known)
+        return Candidates(query, self._candidates(tx, list(ids), sorted(request.without)), known)
 
     def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
         """What these partitions hold."""
@@ -170,13 +170,15 @@ class RowReader:
         near = queries.nearest(packed, vector, limit) if vector is not None else []
         return [int(row[0]) for row in rows], near
 
-    def _candidates(self, tx: Transaction, ids: Sequence[int]) -> list[Candidate]:
+    def _candidates(
+        self, tx: Transaction, ids: Sequence[int], without: Sequence[str]
+    ) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
         dims = self._generation.dims if self._generation is not None else 0
         rows = tx.execute(
             f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
-            f" ON s.id = c.source WHERE c.id IN ({marks(ids)})",
-            tuple(ids),
+            f" ON s.id = c.source WHERE c.id IN ({marks(ids)}) AND {queries.not_among(without)}",
+            (*ids, *without),
         )
         return queries.candidates(rows, dims)
 

@@ -215,9 +215,6 @@ class Searches:
             most = request.limit * self._config.candidate_multiplier + len(request.without)
             most = min(MAX_CANDIDATES, most)
             found = reader.find(request, most, by_words=self._config.text_weight > 0)
-            if request.without:
-                items = [each for each in found.items if each.hit.path not in request.without]
-                found = replace(found, items=items)
             hits = ranking.answer(found, request, self._config, reader.tokenize)
         is_empty = found.known is not None and not found.known.chunks
         if not (live.dims or is_empty) and self.uses_vectors and not degraded:
