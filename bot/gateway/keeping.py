@@ -34,7 +34,6 @@ from bot.sessions.inbox import QueuedMessage
 from bot.tool_results import Canned, Refused, Scheduled, Stored
 
 WRITE: Final = MemoryWrite.spec.name
-AT_ONCE: Final = 600  # characters, read within half a millisecond: a thread takes as long
 
 log = structlog.get_logger(__name__)
 
@@ -75,11 +74,7 @@ class Keeper:
         Returns what the person has to be told of what was not kept, or not set; empty for nothing.
         """
         context, language = prepared.request.context, prepared.request.language
-        size = len(result.reply) + sum(len(row.inbound.text) for row in rows)
-        if size <= AT_ONCE:
-            left = _left(rows, context.memory, result)
-        else:
-            left = await asyncio.to_thread(_left, rows, context.memory, result)
+        left = await asyncio.to_thread(_left, rows, context.memory, result)
         told = [
             await self._keep(wish, said_at, context, language, is_wish=is_wish)
             for each, is_wish in ((left.wishes, True), (left.claimed, False))
