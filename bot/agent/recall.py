@@ -43,8 +43,7 @@ from bot.storage import Database, Transaction
 from bot.tool_results import BEFORE, END, NOT_INSTRUCTIONS, Quote, Quoted, excerpt
 
 EARLY = 10  # places of a list that differ little: what both searches find comes before one's first
-ASKED = 0.5  # of what was only asked, which hardly ever answers another question, and of what the
-# bot said, which repeats what it was told at that time
+ASKED = 0.5  # of a question, which hardly ever answers another, and of the bot's own words
 LEAST_TWIN = 6  # characters that a note and the talk it came from have in common at least
 TWIN = 0.6  # of what was said stands in the note: with more in it the talk is worth showing, too
 
@@ -279,7 +278,7 @@ class Recaller:
                 )
                 every = _Found(found or (), said or (), is_whole and found is not None)
                 return await asyncio.to_thread(_lines_of, every, shown, room)
-        return None if is_whole else _note(f"{PARTIAL}\n", ())
+        return _nothing(is_whole=is_whole)
 
     async def _first(self, turn: _Turn, words: str) -> _Found:
         """What has to do with a conversation's first message."""
@@ -487,7 +486,7 @@ def _passages_of(
         if len(note.text) <= room:
             return note
         chosen.pop()
-    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
+    return _nothing(is_whole=found.is_whole)
 
 
 def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
@@ -532,7 +531,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
         if tokens.weight(note.text) <= room:  # where one stands may be told more than once
             return note
         chosen.pop()
-    return None if found.is_whole else _note(f"{PARTIAL}\n", ())
+    return _nothing(is_whole=found.is_whole)
 
 
 def newest_first(finds: Sequence[Find]) -> list[Find]:
@@ -568,6 +567,11 @@ def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:
     """What has a date, newest first, in the places of all that has one."""
     newest = iter(sorted((one for one in each if one[0]), key=lambda one: one[0], reverse=True))
     return [next(newest)[1] if when else one for when, one in each]
+
+
+def _nothing(*, is_whole: bool) -> Text | None:
+    """What the model is shown when nothing is recalled: that memory was searched only in part."""
+    return None if is_whole else _note(f"{PARTIAL}\n", ())
 
 
 def _note(head: str, finds: Sequence[Find]) -> Text:

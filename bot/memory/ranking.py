@@ -50,8 +50,8 @@ class Request:
     """A search on the day `today`, which asks about some times, or none.
 
     It may ask for `many` things; with `room` it asks for lines, in so many characters. `vector` is
-    the query's, as one row, or None; `deadline` is of time.monotonic. `without` are ids of messages
-    that are not looked for.
+    the query's, as one row, or None; `deadline` is of time.monotonic. `without` are the
+    ids of messages to leave out.
     """
 
     query: str
@@ -152,7 +152,7 @@ def hits(
 ) -> tuple[Hit, ...]:
     """Scored candidates as hits, best first; with what they were among, each says why.
 
-    Not where lines are asked for: there nobody is told.
+    A search for lines gives no reasons, as nobody reads them.
     """
     ordered = _fused(scored, request, config)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]

@@ -186,8 +186,8 @@ class Searcher(Protocol):
         At most `limit` of them, or twice as many of what is found as a list (`Findings.many`); None
         is as many as the configuration says. `today` is the day it is for whoever asks, by which
         "yesterday" is understood. With `room`, the best lines of all passages are shown in so many
-        characters, rather than the best passages, and no hit says why. Messages with the ids in
-        `without` are not among what is found.
+        characters, rather than the best passages, and no hit says why. Messages whose ids are
+        in `without` are left out.
         """
         ...
 

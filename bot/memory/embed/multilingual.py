@@ -92,7 +92,7 @@ class MultilingualEmbedder:
         return rows
 
     async def _serve(self) -> None:
-        """Embed what waits, all of it at once: ten short texts cost little more than one."""
+        """Embed what waits, all of it at once: ten short texts cost about as much as two."""
         while self._waiting:
             asked, self._waiting = self._waiting[:FEW], self._waiting[FEW:]
             try:
