@@ -1,5 +1,5 @@
 # Confidant.   make run    sets everything up and starts the bot
-#              make test   sets everything up and runs every test
+#              make test   sets everything up and runs the tests of every change
 # `make help` lists the rest. Another Python: make run PYTHON=python3.12
 
 # The tests start the program hundreds of times: it is compiled once.
@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
-PROOF_TIMES ?= 10
+PROOF_TIMES ?=  # empty: make proof runs each long proof once
 # One more than processors, as many tests wait for programs; long proofs not at the very end.
 PYTEST_FLAGS ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
 	--no-loadscope-reorder
@@ -20,6 +20,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml
 
+PYTEST = CHROMIUM=$$(sh scripts/chromium.sh) && TMPDIR=$$(sh scripts/scratch.sh) && \
+	export CHROMIUM TMPDIR && set -x && $(BIN)/python -m pytest
+
 .DEFAULT_GOAL := help
 .PHONY: help run install test every proof check lint types fast mutants bench real-model docs pictures stats \
 	release lock clean
@@ -27,8 +30,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --no-python-downloads \
 help:
 	@echo 'make run      set up .venv and start the bot      (ARGS="--config my.toml")'
 	@echo 'make install  set up .venv, with .venv/bin/confidant in it'
-	@echo 'make test     set up everything tests need and run all checks and tests'
-	@echo 'make proof    what make test does a few times: kills, losses of power, faults, leaks, for hours (PROOF_TIMES=100 for more)'
+	@echo 'make test     set up everything tests need and run all checks and all but the long tests'
+	@echo 'make proof    the long tests: many kills, losses of power, faults, leaks; for hours with PROOF_TIMES=10 or more'
 	@echo 'make check    the fast part: lint, types, unit and contract tests'
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (many hours)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
@@ -51,12 +54,15 @@ test: $(TEST_READY) lint
 	@$(MAKE) --no-print-directory -j2 types every
 
 every: $(TEST_READY)
-	@CHROMIUM=$$(sh scripts/chromium.sh) && TMPDIR=$$(sh scripts/scratch.sh) && \
-	export CHROMIUM TMPDIR && set -x && $(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+	@$(PYTEST) $(PYTEST_FLAGS) -m 'not proof' $(ARGS)
 
 proof: $(TEST_READY)
-	@PROOF_TIMES=$(PROOF_TIMES) $(BIN)/python -m pytest -o timeout=0 -p no:xdist \
+ifeq ($(strip $(PROOF_TIMES)),)
+	@$(PYTEST) $(PYTEST_FLAGS) -m proof $(ARGS)
+else
+	@export PROOF_TIMES=$(PROOF_TIMES) && $(PYTEST) -o timeout=0 -p no:xdist \
 		tests/proofs tests/unit tests/contract tests/integration/test_memory_index_integrity.py $(ARGS)
+endif
 
 check: $(TEST_READY)
 	@$(MAKE) --no-print-directory -j3 lint types fast
@@ -70,7 +76,7 @@ types: $(TEST_READY)
 
 fast: $(TEST_READY)
 	@TMPDIR=$$(sh scripts/scratch.sh) $(BIN)/python -m pytest -q -n auto \
-		-m 'not slow' tests/unit tests/contract $(ARGS)
+		-m 'not slow and not proof' tests/unit tests/contract $(ARGS)
 
 mutants: $(TEST_READY)
 	@$(BIN)/mutmut run $(ARGS) && $(BIN)/python scripts/mutants.py

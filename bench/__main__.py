@@ -24,6 +24,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "context": ("What keeping a conversation within its window costs", ("--quick",)),
     "notes": ("What many notes cost in the page", ("100",)),
     "page": ("How soon the chat page shows something", ("2",)),
+    "fairness": ("What one person's abuse costs another", ("--quick",)),
     "journey": ("What one message passes in the code", ("--messages", "1")),
     "tokens": ("How far the estimate of tokens is off", ()),
     "chinese": ("How much is found in Chinese", ("--quick",)),

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import facts, quiet
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 
 SHARES = (0.0, 0.05, 0.1, 0.2)

@@ -20,7 +20,7 @@ from bench import quiet, sized
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 
 FIRST_DAY = date(2024, 1, 1)

@@ -22,7 +22,7 @@ from bench.sized import parsed
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 
 FACTS = Path(__file__).parent / "data" / "facts.tsv"

@@ -21,7 +21,7 @@ from bench import quiet, sized
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed, ranking
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 
 BOUNDS = (0.15, 0.2, 0.225, 0.25, 0.275, 0.3, 0.35, 0.4)

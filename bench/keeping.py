@@ -28,11 +28,11 @@ from bench import quiet
 from bench.table import table
 from bot.agent.models import Reply, Request, TextDelta, Window
 from bot.agent.tools import ToolContext
-from bot.context import secrets, wishes
+from bot.context import sentences, wishes
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest
@@ -102,7 +102,7 @@ class Outcome:
         return [
             text
             for text in self.landed
-            if secrets.holds_secret(text) or any(piece in _folded(text) for piece in never)
+            if sentences.holds_secret(text) or any(piece in _folded(text) for piece in never)
         ]
 
 

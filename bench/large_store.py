@@ -23,8 +23,8 @@ from bot.identity.routing import OWNER
 from bot.recovery import TRANSCRIPTS
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Snapshot
+from bot.sessions.mirror import path_of
 from bot.sessions.store import Session
-from bot.sessions.transcript_files import path_of
 from bot.storage import fulltext
 from bot.storage.files import DATABASE_NAME
 from bot.storage.sqlite import SqliteDatabase

@@ -34,7 +34,7 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 from bot.memory.listing import asks_for_many
 

@@ -30,9 +30,9 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.embed.multilingual import DIMS
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex, queries, schema
 from bot.memory.index.queries import FileReader
 from bot.memory.ranking import Request

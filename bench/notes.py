@@ -156,7 +156,7 @@ def _web():  # noqa: ANN202 - a plug-in of ours
 
 
 async def _index(config: Config) -> None:
-    memory = Memory.of(Settings(config), system_clock)
+    memory = Memory.from_settings(Settings(config), system_clock)
     await memory.open()
     await memory.index.sync("bench")
     await memory.close()

@@ -112,7 +112,7 @@ async def ask(folder: Path, asked: Sequence[Asked]) -> list[str]:
     }
     config, _ = make_config(folder, **options)
     # The index knows every note before the program starts.
-    memory = Memory.of(Settings(config), system_clock)
+    memory = Memory.from_settings(Settings(config), system_clock)
     await memory.open()
     await memory.index.sync("bench")
     await memory.close()

@@ -125,7 +125,7 @@ async def begin(
     view = replace(OWNER_VIEW, keys=(KEY,))
     now = datetime.fromtimestamp(clock() / 1000, UTC) + timedelta(minutes=1)
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
-    memory = Memory.of(Settings(config), clock, database=database)
+    memory = Memory.from_settings(Settings(config), clock, database=database)
     await memory.open()
     found: dict[tuple[str, bool], Shown] = {}
     try:

@@ -251,7 +251,7 @@ async def converse(address: str, model: str, window: int, steps: Sequence[Step])
             await take(engine, channel, Step("/new", "the receipt"))
             await settled()
             beside = [each.text for each in channel.sent if each.kind != "reply"]
-            speeds = app.models.speeds
+            speeds = app.agent.models.speeds
         entries = written(Path(name))
         kept = [fact for fact in FACTS if any(fact in each.casefold() for each in entries)]
         print(f"\nKept {len(kept)} of {len(FACTS)} facts, in {len(entries)} entries:\n")

@@ -69,7 +69,7 @@ async def memory(folder: Path, provider: str) -> AsyncGenerator[Asked]:
     """The notes of a folder, indexed."""
     config, _ = make_config(folder, memory={"embedder": {"provider": provider}, "watch": False})
     database = await SqliteDatabase.open(folder / DATABASE_NAME)
-    notes = Memory.of(Settings(config), system_clock, database=database)
+    notes = Memory.from_settings(Settings(config), system_clock, database=database)
     await notes.open()
     try:
         await notes.index.sync("bench")

@@ -25,7 +25,7 @@ from typing import Any
 from bench import quiet
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 
 DATA = Path(__file__).parent / "data"

@@ -17,6 +17,20 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+_ahead: dict[str, float] = {}  # by server: how far the machine's clock was ahead of it, in seconds
+
+
+def note_server(server: str, theirs: float) -> None:
+    """A server that was asked anyway has just said its time, in seconds since the epoch."""
+    _ahead[server] = system_clock() / 1000 - theirs
+
+
+def ahead_of_others() -> tuple[float, int]:
+    """How far the machine's clock is ahead of those servers', in seconds, and of how many."""
+    found = sorted(_ahead.values())
+    return (found[len(found) // 2] if found else 0.0), len(found)
+
+
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 MONTH_NAME = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
@@ -43,5 +57,5 @@ def moment(ms: int, zone: tzinfo | None) -> datetime:
 
 
 def to_the_minute(ms: int, zone: tzinfo | None) -> str:
-    """A time as lists show it: "2026-11-23 08:05"; see `moment`."""
-    return f"{moment(ms, zone):%Y-%m-%d %H:%M}"
+    """A time as lists show it: "2026-11-23 08:05"; see `moment`. "undated" for 0, which is none."""
+    return f"{moment(ms, zone):%Y-%m-%d %H:%M}" if ms else "undated"

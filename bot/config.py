@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +60,11 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 # Time limits in seconds that grow for a slow model, unless another number is configured.
 TURN_SECONDS, SILENCE_SECONDS, FLUSH_SECONDS, SUMMARY_SECONDS = 600.0, 120.0, 30.0, 180.0
 LONGEST_NAME = 80  # characters of what somebody is called
-SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying, where others reach the page
+SHORTEST_TOKEN = 16  # characters; fewer can be guessed by trying
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be this machine."""
+    """True if a host name or address can only be this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -461,7 +462,7 @@ class PruningConfig(Section):
         "is shortened before the conversation is full.",
     )
     keep_turns: int = Field(
-        default=3, ge=1, le=100, description="The latest replies whose results stay whole."
+        default=3, ge=1, le=100, description="The latest turns whose results stay whole."
     )
     allow: tuple[str, ...] = Field(
         default=("*",), description='Tools whose results may be shortened; "*" matches anything.'
@@ -783,16 +784,42 @@ class DashboardConfig(Section):
         description="Address to listen on; any but this machine's own needs a token.",
     )
     port: int = Field(default=8420, ge=0, le=65535, description="Port; 0 takes any free one.")
+    path: str = Field(
+        default="",
+        max_length=200,
+        description="Below which path a reverse proxy shows the page, which it takes off, e.g. "
+        '"/confidant"; empty is the top.',
+    )
     token: LiveHere[SecretStr | None] = Field(
         default=None,
         description="Needed to open the page from anywhere but this machine; better set as "
-        "CONFIDANT_DASHBOARD__TOKEN.",
+        "CONFIDANT_DASHBOARD__TOKEN. At least 16 characters.",
     )
     allowed_origins: tuple[str, ...] = Field(
         default=(),
         description="Origins of a reverse proxy that may open the page, e.g. "
         '"https://bot.example.org"; the first is the address in links to the page.',
     )
+
+    @field_validator("token")
+    @classmethod
+    def _is_no_guess(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and 0 < len(token.get_secret_value()) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"the page's token has fewer than {SHORTEST_TOKEN} characters and can be guessed: "
+                "set CONFIDANT_DASHBOARD__TOKEN to what `openssl rand -hex 32` prints"
+            )
+        return token
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        parts = [part for part in path.strip().split("/") if part]
+        if not all(re.fullmatch(r"[A-Za-z0-9._~-]+", part) for part in parts):
+            raise ValueError('give a path such as "/confidant", of letters, digits and ._~-')
+        if {".", ".."}.intersection(parts):
+            raise ValueError("give a path without . and ..")
+        return "".join(f"/{part}" for part in parts)
 
     @property
     def has_token(self) -> bool:
@@ -803,11 +830,11 @@ class DashboardConfig(Section):
     def public_url(self) -> str:
         """Where others open the page, as far as the configuration says; else empty."""
         if self.allowed_origins:
-            return self.allowed_origins[0].rstrip("/")
+            return self.allowed_origins[0].rstrip("/") + self.path
         if is_loopback(self.host) or self.host in {"0.0.0.0", "::"}:  # noqa: S104 - every address
             return ""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{host}:{self.port}{self.path}"
 
 
 class StorageConfig(Section):

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import structlog
 
+from bot.channel import Address
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
 from bot.storage import SharedDatabase
@@ -48,6 +49,8 @@ class Standing:
         nodes: how many are alive, this one among them.
         is_registered: the others count it as one of them.
         is_connected: its direct connection stands, over which it is told of their doings.
+        is_deaf: what is told over it does not arrive, so it looks for it every second.
+        clock_ahead: how far the database's clock is ahead of this machine's, in ms.
         owned: how many accounts and other things it alone does.
         jobs: how many turns wait for any node to take them up.
         oldest_job: for how long the first of these has waited, in ms.
@@ -63,11 +66,13 @@ class Standing:
     oldest_job: int
     takeovers: int
     reruns: int
+    is_deaf: bool = False
+    clock_ahead: int = 0
 
 
-def account_name(channel: str, account: str) -> str:
-    """What owning an account is called."""
-    return f"{channel}/{account}"
+def account_name(address: Address) -> str:
+    """The name under which the account of an address is owned, such as "telegram/default"."""
+    return f"{address.channel}/{address.account}"
 
 
 Hear = Callable[[Event], Awaitable[None]]
@@ -158,6 +163,20 @@ class Shared:
     coordination: Coordination
 
 
+async def told(hear: Hear, event: Event) -> None:
+    """Tell one listener of an event; what it raises is logged, and the others hear of it too.
+
+    Raises:
+        StorageError: the database cannot be used; it may be told once more.
+    """
+    try:
+        await hear(event)
+    except StorageError:
+        raise
+    except Exception as error:
+        log.exception("coordination.hear_failed", topic=event.topic, error=type(error).__name__)
+
+
 class Alone:
     """One program, beside which only the command line writes now and then."""
 
@@ -205,7 +224,7 @@ class Alone:
                     # It may have been anything: let in, joined, forgotten, or to be sent.
                     for topic, hear in self._hear:
                         if topic in {"books", "outbox", "forgotten"}:
-                            await hear(Event(topic))
+                            await told(hear, Event(topic))
                     changed = False
             except StorageClosed:
                 return

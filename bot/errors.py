@@ -92,15 +92,23 @@ class SendTransient(ChannelError):
 
 
 class SendLater(ChannelError):
-    """The platform asks to wait before sending again."""
+    """The platform asks to wait before sending again.
 
-    def __init__(self, seconds: float) -> None:
+    With `is_own` only what is for the same person in a room waits: others may be answered.
+    """
+
+    def __init__(self, seconds: float, *, is_own: bool = False) -> None:
         super().__init__(f"the platform asks to wait {seconds:g} s")
         self.seconds = seconds
+        self.is_own = is_own
 
 
 class SendRefused(ChannelError):
     """The platform will never accept this send: the chat is gone, or the bot is blocked."""
+
+
+class SendUnreachable(SendRefused):
+    """Nobody can be reached there now: they blocked the bot or left, or it was taken out."""
 
 
 class ChatMoved(ChannelError):
@@ -109,6 +117,10 @@ class ChatMoved(ChannelError):
     def __init__(self, chat: str) -> None:
         super().__init__("the chat has another id now")
         self.chat = chat
+
+
+class PoolFull(ConfidantError):
+    """Too much of one person's work waits already; it is taken again when some of it is done."""
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -216,12 +228,6 @@ class WindowTooSmall(ModelError):
     """The model's window is too small for a conversation with memory."""
 
     key = "error.model.window_small"
-
-
-class LimitReached(ModelError):
-    """What may be used is used up."""
-
-    key = "error.model.limit"
 
 
 class ModelRefused(ModelError):

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from bot import recovery
-from bot.channel import Health
-from bot.clock import DAY_MS, Clock
-from bot.config import BackupConfig, StorageConfig
+from bot import backoff, recovery
+from bot.channel import Finding, Health
+from bot.clock import DAY_MS, Clock, ahead_of_others
+from bot.config import BackupConfig, Config, Settings, StorageConfig
 from bot.coordination import Standing
-from bot.dashboard.api import Check, Readiness
 from bot.delivery import outbox
-from bot.errors import StorageClosed, StorageError
+from bot.errors import StorageAway, StorageClosed, StorageError
 from bot.gateway.gateway import Connections
+from bot.health import WELL, Check, Readiness, Tries
 from bot.memory.memory import INDEX_FOLDER, Memory
+from bot.memory.search import Status
 from bot.metrics import Metrics
-from bot.money import allowance, counts
+from bot.money import counts, limits
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import inbox, page_logins, uploads
+from bot.sessions import compactions, inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
-from bot.storage import Database, backup, backup_state, files
-from bot.storage.meta import MetaStore
+from bot.storage import Database, Transaction, backup, backup_state, files, records
+from bot.storage.backup_state import BackupState
+from bot.storage.records import MetaStore
 from bot.storage.sqlite import SqliteDatabase
 
-LAG_SECONDS = 5.0
 FIRST_BACKUP_SECONDS = 30.0  # a start has better things to do
 RETRY_SECONDS = 600.0  # after a backup that failed
 PRUNE_SECONDS = 24 * 3600.0  # between prunings
 COPY_LOOK_SECONDS = 30.0  # between looks whether a copy is due
 KEPT_MS = 30 * 24 * 60 * 60_000  # answered messages are remembered this long, for copies of them
 HOUR_MS = 60 * 60_000
+FRESH = 1.0  # seconds for which a report is as good as new
+PATIENCE = 0.25  # seconds that whoever asks waits for a newer one
+HANGS = 3.0  # seconds after which a look that has not ended means that something hangs
+HELD_SECONDS = 5.0  # for which the event loop may be held without a word
+WRONG_SECONDS = 60  # that a clock may be off
+SLICE = 200  # rows that one transaction drops
 _NOT_YET: Final = frozenset({"never_made", "never_tested"})  # as after every first start
+STARTING: Final = Readiness((Check("health", Finding.of("error", "health.starting")),))
 
 log = structlog.get_logger(__name__)
 
@@ -121,21 +131,21 @@ async def copy(config: StorageConfig, database: SqliteDatabase, now: int) -> Non
     await recovery.begin_log(database)
 
 
-async def watch_loop(metrics: Metrics) -> None:
-    """Measure how late the event loop is."""
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LAG_SECONDS
-        await asyncio.sleep(LAG_SECONDS)
-        metrics.loop_lag.set(max(0.0, loop.time() - due))
-
-
 async def _prune(database: Database, clock: Clock) -> None:
     before = clock() - KEPT_MS
     await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
+    await drop_prefixes(database, before)
     await database.write(lambda tx: uploads.prune(tx, clock()))
-    await database.write(lambda tx: (counts.prune(tx, clock()), allowance.prune(tx, clock())))
+    await database.write(lambda tx: (counts.prune(tx, clock()), limits.prune_notices(tx, clock())))
     await database.write(lambda tx: page_logins.prune(tx, clock()))
+
+
+async def drop_prefixes(database: Database, before: int) -> None:
+    """Drop what the requests of sessions began with that were last spoken in before a moment."""
+    names = await database.read(lambda tx: compactions.before(tx, before))
+    for at in range(0, len(names), SLICE):
+        part = names[at : at + SLICE]
+        await database.write(partial(compactions.drop_old, names=part))
 
 
 def _newest_ms(path: Path, now: int) -> float:
@@ -148,92 +158,187 @@ def _newest_ms(path: Path, now: int) -> float:
 
 def count_nodes(metrics: Metrics, standing: Callable[[], Standing]) -> None:
     """Let the metrics say how this node stands among all."""
-    metrics.follow("nodes", "Nodes that are alive.", lambda: standing().nodes)
-    metrics.follow("node_owned", "Accounts that this node listens for.", lambda: standing().owned)
-    metrics.follow("jobs_waiting", "Turns that wait for any node.", lambda: standing().jobs)
-    metrics.follow(
-        "jobs_oldest_seconds",
-        "For how long the first of the turns that wait has waited.",
-        lambda: standing().oldest_job / 1000,
-    )
-    metrics.follow(
-        "node_takeovers",
-        "Nodes that this one gave up, and turns of such nodes that it gave back.",
-        lambda: standing().takeovers,
-    )
-    metrics.follow(
-        "transactions_rerun",
-        "Transactions run again after a collision or a lost connection.",
-        lambda: standing().reruns,
-    )
+    follow = metrics.follow
+    follow("nodes", "Nodes that are alive.", lambda: standing().nodes)
+    follow("node_owned", "Accounts that this node listens for.", lambda: standing().owned)
+    follow("jobs_waiting", "Turns that wait for any node.", lambda: standing().jobs)
+    follow("jobs_oldest_seconds", "Age of the oldest one.", lambda: standing().oldest_job / 1000)
+    follow("node_takeovers", "Nodes and turns given up by this one.", lambda: standing().takeovers)
+    follow("transactions_rerun", "Transactions that were run again.", lambda: standing().reruns)
 
 
-async def readiness(
-    database: Database,
-    connections: Connections,
-    memory: Memory,
-    clock: Clock,
-    standing: Callable[[], Standing] | None = None,
-    *,
-    backups: BackupConfig | None = None,
-) -> Readiness:
-    """Whether each part of the program works, for /readyz."""
-    checks: list[Check] = []
-    try:
-        await MetaStore(database, clock).set("readyz", "")
-        checks.append(Check("storage", "ok"))
-    except StorageError as exc:
-        checks.append(Check("storage", "down", str(exc)))
-    if standing is not None:
-        checks.append(among_nodes(standing()))
-    for channel, account, state, detail in connections.all():
-        name = channel if account == "default" else f"{channel}/{account}"
-        checks.append(Check(name, "ok" if state is Health.UP else "degraded", detail))
-    checks += await _left_over(database, clock() - DAY_MS)
-    if backups is not None and backups.folder is not None:
-        checks += await _backups(database, backups, clock())
-    status = await memory.index.status()
+class Monitor:
+    """How every part is doing now, for whoever asks, however often that is.
+
+    Asking costs a look at most once within `FRESH` seconds. Nobody waits longer than `PATIENCE` for
+    one that takes its time; one that takes longer than `HANGS` means that the database is away.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        connections: Connections,
+        memory: Memory,
+        clock: Clock,
+        standing: Callable[[], Standing] | None,
+        *,
+        settings: Settings,
+        speech: Tries,
+    ) -> None:
+        """`speech` is noted where voice messages are heard and spoken."""
+        self.replies = Tries("replies", clock)
+        self.speech = speech
+        self.held: Callable[[], float] = lambda: 0.0  # seconds a step held the event loop lately
+        self._database = database
+        self._connections = connections
+        self._memory = memory
+        self._clock = clock
+        self._standing = standing
+        self._settings = settings
+        self._last: Readiness | None = None
+        self._at = -FRESH  # when that was, by the loop's clock …
+        self._began = 0.0  # … and when the last look began
+        self._looking: asyncio.Task[None] | None = None
+
+    async def report(self) -> Readiness:
+        """How all parts are doing."""
+        now = asyncio.get_running_loop().time()
+        if self._last is not None and now - self._at < FRESH:
+            return self._last
+        looking = self._looking
+        if looking is None:
+            self._looking = looking = asyncio.create_task(self._look())
+            self._began = now
+        left = self._began + HANGS - now
+        if left > 0:
+            await asyncio.wait([looking], timeout=min(PATIENCE, left))
+        if not looking.done() and left <= PATIENCE:
+            return self._unanswered()
+        return self._last or STARTING
+
+    async def _look(self) -> None:
+        try:
+            self._last = Readiness(tuple([each async for each in self._checks()]))
+        except Exception as error:
+            log.exception("health.failed")
+            failed = Finding.of("error", "health.unknown", why=type(error).__name__)
+            self._last = Readiness((Check("health", failed),))
+        finally:
+            self._at, self._looking = asyncio.get_running_loop().time(), None
+
+    async def close(self) -> None:
+        """Look no longer."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def _unanswered(self) -> Readiness:
+        known = () if self._last is None else self._last.checks
+        others = [each for each in known if each.name not in {"storage", "replies"}]
+        # The last look may have waited long enough to hear why.
+        why = [each for each in known if each.name == "storage" and each.state == "down"]
+        silent = Check("storage", Finding.of("error", "health.silent"))
+        return Readiness((*(why or [silent]), self.replies.check(), *others))
+
+    async def _checks(self) -> AsyncGenerator[Check]:
+        database, clock, config = self._database, self._clock, self._settings.now
+        try:
+            await MetaStore(database, clock).set("readyz", "")
+            yield Check("storage")
+        except StorageError as exc:
+            kind = "away" if isinstance(exc, StorageAway) else "storage"
+            yield Check("storage", Finding.of("error", f"health.{kind}", why=str(exc)))
+        yield self.replies.check()
+        yield self.speech.check()
+        standing = self._standing() if self._standing is not None else None
+        if standing is not None:
+            yield among_nodes(standing)
+        yield right_time(standing)
+        for channel, account, state, detail in self._connections.all():
+            name = channel if account == "default" else f"{channel}/{account}"
+            is_up, value = state is Health.UP, f"health.channel_{'says' if detail else 'silent'}"
+            found = Finding.of("warning", value, name=channel, detail=detail)
+            yield Check(name, Finding("ok", detail) if is_up else found)
+        for check in await _stored(database, config.backup, clock()):
+            yield check
+        for check in of_program(self.held()):
+            yield check
+        if names := ", ".join(each.name for each in await asyncio.to_thread(writable, config)):
+            yield Check("folders", Finding.of("warning", "storage.writable", names=names))
+        for check in in_memory(await self._memory.index.status()):
+            yield check
+
+
+def of_program(seconds: float) -> Iterator[Check]:
+    """What goes wrong beside replies; for so long one step held the event loop lately."""
+    if failed := backoff.down():
+        names = ", ".join(f"{name} ({kind})" for name, kind in sorted(failed.items()))
+        yield Check("background", Finding.of("warning", "health.background", names=names))
+    if rows := records.unreadable():
+        yield Check("rows", Finding.of("warning", "health.rows", count=rows))
+    if seconds >= HELD_SECONDS:
+        yield Check("loop", Finding.of("warning", "health.loop", seconds=round(seconds)))
+
+
+def in_memory(status: Status) -> Iterator[Check]:
+    """How notes are found, and what some of them have."""
+    why = "; ".join(status.degraded)
+    yield Check("memory", Finding.of("warning", "health.memory", why=why) if why else WELL)
     # This page is open to everybody: what notes are called is told to their owner, by /memory.
-    troubled = Counter(status.problems.values())
-    problems = [*status.degraded, *(f"notes: {n}, {why}" for why, n in sorted(troubled.items()))]
-    checks.append(Check("memory", "degraded" if problems else "ok", "; ".join(problems)))
-    return Readiness(tuple(checks))
+    if troubled := Counter(status.problems.values()):
+        why = "; ".join(f"{n}: {why}" for why, n in sorted(troubled.items()))
+        found = Finding.of("warning", "health.notes", count=troubled.total(), why=why)
+        yield Check("notes", found)
 
 
 def among_nodes(standing: Standing) -> Check:
-    """What /readyz says of a node among others."""
+    """How a node stands among the others."""
     if not standing.is_connected:
-        return Check("nodes", "degraded", "this node's direct connection is gone; it is made again")
+        return Check("nodes", Finding.of("warning", "health.nodes_cut_off"))
     if not standing.is_registered:
-        return Check("nodes", "degraded", "the other nodes do not count on this one")
-    return Check("nodes", "ok", f"{standing.nodes} alive")
+        return Check("nodes", Finding.of("warning", "health.nodes_given_up"))
+    if standing.is_deaf:
+        return Check("nodes", Finding.of("warning", "health.nodes_deaf"))
+    return Check("nodes", Finding.of("ok", "health.nodes", count=standing.nodes))
 
 
-async def _left_over(database: Database, since: int) -> list[Check]:
-    """Messages that got no answer, and texts that could not be sent; nothing when it is unknown."""
+def right_time(standing: Standing | None) -> Check:
+    """Whether the clock is right: by the database's, else by those of the models' servers."""
+    if standing is not None and abs(standing.clock_ahead) >= WRONG_SECONDS * 1000:
+        seconds = abs(round(standing.clock_ahead / 1000))
+        return Check("clock", Finding.of("warning", "clock.unlike_server", seconds=seconds))
+    ahead, count = ahead_of_others()
+    if abs(ahead) < WRONG_SECONDS:
+        return Check("clock")
+    id_, seconds = f"clock.{'fast' if ahead > 0 else 'slow'}", abs(round(ahead))
+    return Check("clock", Finding.of("warning", id_, seconds=seconds, count=count))
+
+
+def writable(config: Config) -> list[Path]:
+    """The storage folder and the workspace, each if everybody on this machine may write into it."""
+    both = (config.storage.folder, config.workspace)
+    return [each for each in both if each.is_dir() and each.stat().st_mode & stat.S_IWOTH]
+
+
+async def _stored(database: Database, config: BackupConfig, now: int) -> list[Check]:
+    """What got no answer, was not sent and is not backed up; nothing when that is unknown."""
+
+    def look(tx: Transaction) -> tuple[int, int, BackupState]:
+        aside = inbox.aside(tx, now - DAY_MS)
+        return len(aside), outbox.waiting_again(tx), backup_state.read(tx)
+
     try:
-        aside, unsent = await database.read(
-            lambda tx: (len(inbox.aside(tx, since)), outbox.waiting_again(tx))
-        )
+        aside, unsent, state = await database.read(look)
     except StorageError:  # said by its own check
         return []
-    answered = f"{aside} set aside within a day: `confidant doctor` says more" if aside else ""
-    sent = f"{unsent} could not be sent and are tried again later" if unsent else ""
-    return [
-        Check("answers", "degraded" if aside else "ok", answered),
-        Check("delivery", "degraded" if unsent else "ok", sent),
-    ]
-
-
-async def _backups(database: Database, config: BackupConfig, now: int) -> list[Check]:
-    """How backups of everything are doing; nothing when it is unknown."""
-    try:
-        state = await database.read(backup_state.read)
-    except StorageError:  # said by its own check
-        return []
-    troubles = [each for each in state.troubles(config, now) if each not in _NOT_YET]
-    more = f"{', '.join(troubles)}: `confidant doctor` says more" if troubles else ""
-    return [Check("backups", "degraded" if troubles else "ok", more.replace("_", " "))]
+    answers = Finding.of("warning", "health.aside", count=aside) if aside else WELL
+    delivery = Finding.of("warning", "health.unsent", count=unsent) if unsent else WELL
+    found = [Check("answers", answers), Check("delivery", delivery)]
+    if config.folder is not None:
+        troubles = [each for each in state.troubles(config, now) if each not in _NOT_YET]
+        wrong = Finding.of("warning", f"health.backups_{troubles[0]}") if troubles else WELL
+        found.append(Check("backups", wrong))
+    return found
 
 
 def made_in(folder: Path) -> list[Path]:

@@ -20,6 +20,12 @@ def confidant(words: str = "") -> str:
     return f"{_program()} {words}".rstrip()
 
 
+def installing(extra: str) -> str:
+    """The command that installs an extra beside this program, quoted for a shell."""
+    python = _short(sys.executable, os.environ.get("PATH", ""))
+    return f"{python} -m pip install 'confidant-bot[{extra}]'"
+
+
 @cache
 def _program() -> str:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

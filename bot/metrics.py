@@ -84,6 +84,10 @@ class Metrics:
         self.loop_lag = gauge(
             "confidant_event_loop_lag_seconds", "How late the event loop was at its last check."
         )
+        self.loop_held = histogram(
+            "confidant_event_loop_held_seconds",
+            "Times that nobody was answered because one step held the event loop.",
+        )
 
     def follow(self, name: str, documentation: str, number: Callable[[], float]) -> None:
         """A gauge that asks for its number whenever it is looked at."""

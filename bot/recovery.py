@@ -21,19 +21,18 @@ import apsw
 import orjson
 import structlog
 
-from bot.channel import Address
 from bot.clock import Clock
 from bot.delivery import outbox
 from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import approvals, compactions, entries, erasing, page_logins, removals, store
-from bot.sessions.removals import Removals
+from bot.sessions import approvals, compactions, entries, erasing, page_logins, store
+from bot.sessions.erasing import Removals
 from bot.storage import Transaction, backup, changes, files
 from bot.storage.changes import Change, Part, Position
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import drop, keep, must_be_whole, text_of
+from bot.storage.records import drop, from_json, keep, must_be_whole, text_of, value_of
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import mapped
 
@@ -130,7 +129,7 @@ async def begin_log(database: SqliteDatabase, base: Position | None = None) -> N
     Raises:
         StorageError: the disk does not take it.
     """
-    removed = await database.read(removals.of)
+    removed = await database.read(erasing.removals_of)
     await database.log_from({**removed.facts(), "gap": base is not None}, base)
     database.needs_copy = database.needs_copy or base is not None
     try:
@@ -205,16 +204,13 @@ def _parts(path: Path) -> list[Part]:
 
 async def _leave_aside(database: SqliteDatabase, now: int) -> None:
     """Take whoever was erased out of older databases that were set aside."""
-    removed = Removals(erased=tuple(await database.read(erasing.marks)))
+    removed = Removals(erased=tuple(await database.read(erasing.erased_marks)))
     found = database.path.parent.glob(f"{database.path.name}.{backup.OLDER}-*")
     for path in found if removed.erased else ():
         if path.name.endswith(("-wal", "-shm")):
             continue
-        older = await SqliteDatabase.open(path, keeps=False, logs=False)
-        try:
-            _, erased = await older.write(partial(removals.apply, removals=removed, now=now))
-        finally:
-            await older.close()
+        async with await SqliteDatabase.open(path, keeps=False, logs=False) as older:
+            erased = await older.write(partial(erasing.apply_removals, removals=removed, now=now))
         if erased:
             await asyncio.to_thread(compact, path)
 
@@ -237,7 +233,7 @@ async def _catch_up(database: SqliteDatabase, now: int, used: str | None) -> Non
     kept = {part.path for part in parts} if later is not None else set[Path]()
     foreign = [path for path in changes.paths(database.path) if path not in kept]
     if foreign:
-        aside = await asyncio.to_thread(changes.set_aside, foreign)
+        aside = [await asyncio.to_thread(files.set_aside, each) for each in foreign]
         log.warning("changes.set_aside", files=[path.name for path in aside])
     if later is None:
         is_new = at.seq == 0 and await database.read(changes.is_blank)
@@ -387,7 +383,7 @@ def _end(tx: Transaction, later: _Later | None, done: _Done, now: int) -> bool:
         if later.end.seq > changes.position(tx).seq:
             changes.put(tx, later.end)
         for each in later.removed:
-            erased += len(removals.apply(tx, each, now)[1])
+            erased += len(erasing.apply_removals(tx, each, now))
     # What was carried out or ended since is not known, nor what was forgotten in notes.
     approvals.drop_all(tx)
     page_logins.drop_all(tx)
@@ -422,8 +418,7 @@ def note(tx: Transaction, restored: Restored) -> None:
 
 def latest(tx: Transaction) -> Restored | None:
     """The latest one, if the database was ever lost."""
-    value = text_of(tx, _KEY)
-    return Restored(**orjson.loads(value)) if value is not None else None
+    return value_of(tx, _KEY, partial(from_json, Restored))
 
 
 def tell(tx: Transaction, language: str, now: int) -> bool:
@@ -438,8 +433,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
     if chat is None:
         return False
     spoken = language_of(chat.locale if language == "auto" else language)
-    address = Address(chat.channel, chat.account, chat.chat, chat.thread)
-    outbox.add(tx, address, words(restored, spoken), now, kind="notice")
+    outbox.add(tx, chat.address, words(restored, spoken), now, kind="notice")
     keep(tx, _TOLD, "", now)
     return True
 

@@ -1,5 +1,7 @@
 """Wakes the program's jobs, by name: some every so often, some once at a moment.
 
+A clock that jumps changes nothing for long: all are planned anew by the time that goes by.
+
 It only wakes. What is due is in the database, and each job decides by the clock it is given; so a
 wake too many, too early or too late does no harm, and none has to be stored.
 """
@@ -9,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +21,8 @@ import structlog
 
 from bot.clock import Clock
 
+LOOK_SECONDS = 5.0  # between looks at the machine's clock
+JUMP_SECONDS = 2.0  # that it moves between two looks beyond the time that went by
 STOP_GRACE = 5.0  # seconds a running job may take to finish when the program stops
 
 # Late is better than never, several missed times are one, and what comes again and again never
@@ -49,10 +54,14 @@ class _Wake:
 
 @dataclass
 class Scheduler:
-    """APScheduler over the running loop. `failed` hears of every job that ended in an error."""
+    """APScheduler over the running loop. `failed` hears of every job that ended in an error.
+
+    `jumps` counts how often the machine's clock has jumped.
+    """
 
     clock: Clock
     failed: Callable[[str], None] = lambda _name: None
+    jumps: int = 0
     _planned: dict[str, _Wake] = field(default_factory=dict[str, _Wake])
     _running: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     _scheduler: Any = None
@@ -78,7 +87,22 @@ class Scheduler:
         self._scheduler.start()
         for name, wake in self._planned.items():
             self._add(name, wake)
-        self._planned.clear()
+
+    async def watch(self) -> None:
+        """Wake what comes again and again at once, and plan the rest anew, when the clock jumps.
+
+        What APScheduler plans goes by the machine's clock; set back by hours, nothing would run.
+        """
+        ahead = _ahead()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, ahead = ahead, _ahead()
+            if abs(ahead - before) < JUMP_SECONDS or self._scheduler is None:
+                continue
+            self.jumps += 1
+            log.warning("clock.jumped", seconds=round(ahead - before))
+            for name in {job.id for job in self._scheduler.get_jobs()}:
+                self._add(name, replace(self._planned[name], first=0))
 
     async def close(self) -> None:
         """Wake nobody any more, and let running jobs finish for a moment."""
@@ -100,9 +124,8 @@ class Scheduler:
     def _plan(self, name: str, wake: _Wake) -> None:
         if self._is_closing:
             return
-        if self._scheduler is None:
-            self._planned[name] = wake
-        else:
+        self._planned[name] = wake
+        if self._scheduler is not None:
             self._add(name, wake)
 
     def _add(self, name: str, wake: _Wake) -> None:
@@ -126,6 +149,7 @@ class Scheduler:
         if task is None:
             return
         self._running.add(task)
+        structlog.contextvars.clear_contextvars()  # not those of whoever planned it
         try:
             await job()
         except asyncio.CancelledError:
@@ -137,3 +161,8 @@ class Scheduler:
             self.failed(name)
         finally:
             self._running.discard(task)
+
+
+def _ahead() -> float:
+    """How far the machine's clock is ahead of the one that never jumps, in seconds."""
+    return time.time() - time.monotonic()

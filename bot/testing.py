@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bot.agent.models import Reply, Request, StopReason, TextDelta, Usage, Window
+from bot.agent.models import Model, Reply, Request, StopReason, TextDelta, Usage, Window
 from bot.channel import (
     Activity,
     Address,
@@ -27,6 +27,7 @@ from bot.channel import (
     Health,
     HistoryItem,
     Inbound,
+    Media,
     ModelChoice,
     Outbound,
     Piece,
@@ -46,8 +47,8 @@ class RecordingEngine:
 
     `drops` counts what the channel left out, by reason; `notes` is what it keeps; `shown` is what
     was broadcast, of which `stored` may lie in the database on its way; `reached` who was to be
-    told what while away. `owned` has an event for each account this node has: `take_away` sets them
-    all, and until `free` is set again another node has them.
+    told what while away; `uploads` the files put here. `owned` has an event for each account this
+    node has: `take_away` sets them all, and until `free` is set again another node has them.
     """
 
     received: list[Inbound] = field(default_factory=list)
@@ -64,6 +65,7 @@ class RecordingEngine:
     stored: list[str] = field(default_factory=list)
     reached: list[tuple[Address, str]] = field(default_factory=list)
     choice: ModelChoice = TWO_MODELS
+    uploads: dict[tuple[Address, str], tuple[Media, bytes]] = field(default_factory=dict)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
@@ -125,6 +127,24 @@ class RecordingEngine:
     async def kept(self, channel: str, account: str) -> Mapping[str, str]:
         """What is kept, by name."""
         return {n: text for (c, a, n), text in self.notes.items() if (c, a) == (channel, account)}
+
+    async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:
+        """Keep it behind the parts before it."""
+        _, before = self.uploads.get((address, media.ref), (media, b""))
+        self.uploads[address, media.ref] = media, before + data
+        return True
+
+    async def files(self, address: Address) -> Mapping[str, Media]:
+        """The files of an address, by ref."""
+        return {ref: media for (at, ref), (media, _) in self.uploads.items() if at == address}
+
+    async def file(self, address: Address, ref: str) -> bytes | None:
+        """The bytes of a file."""
+        return self.uploads[address, ref][1] if (address, ref) in self.uploads else None
+
+    async def drop_file(self, address: Address, ref: str) -> None:
+        """Forget it."""
+        self.uploads.pop((address, ref), None)
 
     async def models(self, address: Address, sender: str) -> ModelChoice:
         """The choice set on this double."""
@@ -266,7 +286,7 @@ Script = Callable[[Request], "str | Reply | Exception"]
 
 
 @dataclass
-class ScriptedModel:
+class ScriptedModel(Model):
     """A model that says what its script says; by default it repeats the person's last words.
 
     `gate`, when set, holds every reply back after its first delta until the event is set. `thinks`
@@ -311,9 +331,6 @@ class ScriptedModel:
     async def names(self) -> tuple[str, ...]:
         """Two names."""
         return ("scripted", "scripted-two")
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 @dataclass

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 import structlog
+from structlog.contextvars import get_contextvars
 
 from bot import fencing
+from bot.agent.models import Purpose
 from bot.agent.session_cache import SessionCache
 from bot.channel import Address, OutboundKind
 from bot.clock import Clock
@@ -24,7 +27,8 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.money import counts
-from bot.money.counts import Spent
+from bot.money.counts import Spent, spent_of
+from bot.money.limits import Account
 from bot.sessions import store, unsaved
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -40,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Commit(Generic[T]):
-    """What one transaction came to; `result` is what its work returned.
+    """The outcome of one transaction; `result` is what its work returned.
 
     Attributes:
         due: messages to answer; each names the lane of its key.
@@ -64,10 +68,12 @@ class UnitOfWork:
         sessions: rows as they are now, by id.
         stale: ids of sessions whose conversation has to be read again.
         spent: what was counted of the tokens that models used.
+        turn: the one it belongs to, or empty.
     """
 
     tx: Transaction
     now: int
+    turn: str = ""
     letters: list[outbox.Letter] = field(default_factory=list[outbox.Letter])
     due: list[QueuedMessage] = field(default_factory=list[QueuedMessage])
     ended: list[Session] = field(default_factory=list[Session])
@@ -96,10 +102,18 @@ class UnitOfWork:
         )
         self.mirror.append(header)
         self.sessions[session.id] = session
-        self.ended.append(previous)
-        if previous.turns:
-            unsaved.mark(self.tx, previous.id, self.now)
+        self._leave(previous)
         return session
+
+    def resume(self, session: Session, *, previous: Session) -> None:
+        """Let the next message of a key belong to an earlier session of it."""
+        store.point(self.tx, session.key, session.id, self.now)
+        self._leave(previous)
+
+    def _leave(self, session: Session) -> None:
+        self.ended.append(session)
+        if session.turns:
+            unsaved.mark(self.tx, session.id, self.now)
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: Counted | None = None
@@ -146,7 +160,7 @@ class UnitOfWork:
             entry=entry,
             reply_to=reply_to,
             asker=asker,
-            extra=extra,
+            extra=replace(extra or outbox.NOTHING, turn=self.turn),
             language=language,
         )
         self.letters.append(letter)
@@ -210,9 +224,10 @@ class Committer:
         Raises:
             StorageError: nothing of it was stored.
         """
+        turn = get_contextvars().get("turn", "")  # the transaction has another thread
 
         def run(tx: Transaction) -> tuple[T, UnitOfWork]:
-            unit = UnitOfWork(tx, now)
+            unit = UnitOfWork(tx, now, turn)
             return work(unit), unit
 
         write = insist(self._database, run) if until_stored else self._database.write(run)
@@ -258,3 +273,13 @@ class Committer:
             except (StorageError, TimeoutError) as error:
                 log.warning("usage.not_counted", error=type(error).__name__)
             raise
+
+    @asynccontextmanager
+    async def charging(
+        self, account: Account, session_id: str, purpose: Purpose
+    ) -> AsyncGenerator[Account]:
+        """Count what an account spends within an `async with`, whatever comes of it."""
+        spent = partial(spent_of, account, account.payer.person, session_id, purpose)
+        async with self.counting(account.clock, spent):
+            yield account
+        await self.count(account.clock(), spent())

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -40,7 +41,7 @@ R = TypeVar("R", bound=Numbered)
 
 @dataclass(slots=True)
 class Backlog(Generic[R]):
-    """What waits for one key: a window in memory, and a mark when the table holds more."""
+    """The backlog of one key: a window in memory, and a mark when the table holds more."""
 
     rows: deque[R] = field(default_factory=deque[R])
     more: bool = False
@@ -65,9 +66,9 @@ class Workers(Generic[K, R]):
         load: Callable[[K, int], Awaitable[Sequence[R]]],
         window: int,
         *,
-        fence_of: Callable[[K], Fence | None] = lambda _key: None,
+        fence_of: Callable[[K], Fence | None] | None = None,
     ) -> None:
-        """Each key's work is done behind `fence_of` it, and ends when that is lost."""
+        """Each key's work is done behind `fence_of` it, if any, and ends when that is lost."""
         self._handle = handle
         self._load = load
         self._window = window
@@ -120,13 +121,13 @@ class Workers(Generic[K, R]):
         await self._refill(key, backlog)
 
     def waiting(self, key: K) -> int:
-        """How many rows wait in memory for a key."""
+        """The number of rows that wait in memory for a key."""
         backlog = self._backlogs.get(key)
         return len(backlog.rows) if backlog else 0
 
     @property
     def active(self) -> int:
-        """How many keys have a worker now."""
+        """The number of keys that have a worker now."""
         return len(self._tasks)
 
     async def stop(self, grace: float) -> None:
@@ -147,38 +148,44 @@ class Workers(Generic[K, R]):
         await asyncio.gather(*late, return_exceptions=True)
 
     def _backlog(self, key: K) -> Backlog[R]:
-        backlog = self._backlogs.get(key)
-        if backlog is None:
-            backlog = self._backlogs[key] = Backlog()
-        if key not in self._tasks and not self._stopping:
-            self._tasks[key] = asyncio.create_task(self._work(key, backlog))
+        task = self._tasks.get(key)
+        if task is not None and not task.done():
+            return self._backlogs[key]
+        backlog = self._backlogs[key] = Backlog()
+        if not self._stopping:
+            task = self._tasks[key] = asyncio.create_task(self._work(key, backlog))
+            task.add_done_callback(partial(self._ended, key))
         return backlog
+
+    def _ended(self, key: K, task: asyncio.Task[None]) -> None:
+        """Let go of a key's worker, also of one that was cancelled before it began."""
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+            del self._backlogs[key]
 
     async def _work(self, key: K, backlog: Backlog[R]) -> None:
         backoff = Backoff(RETRY_DELAY, LAST_DELAY)
-        fencing.put(self._fence_of(key))  # not that of whoever put the first row here
-        try:
-            while not self._stopping:
-                try:
-                    if backlog.rows:
-                        await self._handle(key, backlog)
-                        backoff.reset()
-                    elif backlog.more:
-                        await self._refill(key, backlog)
-                    else:
-                        return
-                except FenceLost:
-                    log.warning("worker.fenced")
+        # Not behind the fence of whoever put the first row here.
+        fencing.put(self._fence_of(key) if self._fence_of is not None else None)
+        structlog.contextvars.clear_contextvars()  # the same
+        while not self._stopping:
+            try:
+                if backlog.rows:
+                    await self._handle(key, backlog)
+                    backoff.reset()
+                elif backlog.more:
+                    await self._refill(key, backlog)
+                else:
                     return
-                except Exception:
-                    # What was taken is still waiting in its table: begin again from there.
-                    log.exception("worker.failed")
-                    backlog.rows.clear()
-                    backlog.more = True
-                    await asyncio.sleep(backoff.next())
-        finally:
-            del self._tasks[key]
-            del self._backlogs[key]
+            except FenceLost:
+                log.warning("worker.fenced")
+                return
+            except Exception:
+                # What was taken is still waiting in its table: begin again from there.
+                log.exception("worker.failed")
+                backlog.rows.clear()
+                backlog.more = True
+                await asyncio.sleep(backoff.next())
 
     async def _refill(self, key: K, backlog: Backlog[R]) -> None:
         backlog.more = False  # a row put from here on is in memory, or sets it again

@@ -14,9 +14,8 @@ from pydantic.fields import FieldInfo
 
 from bot import settings
 from bot.config import Config
-from bot.settings.fields import Key, Option, child, env_name, is_live, shape_of, tables
-from bot.settings.plugins import PLAIN_NAMES
-from bot.settings.show import toml_value
+from bot.settings.fields import PLAIN_NAMES, Key, Option, child, env_name, is_live, shape_of, tables
+from bot.settings.loader import toml_value
 
 ROOT = Path(__file__).resolve().parents[1]
 _WIDTH = 96  # of comments

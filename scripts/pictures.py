@@ -19,10 +19,9 @@ from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from adapters.web import plugin
-from bot.agent.models import Reply, Usage
+from bot.agent.models import Usage
 from bot.app import App, Parts
 from bot.clock import DAY_MS, system_clock
-from bot.messages import Message, Text
 from bot.money import counts
 from bot.money.counts import Spent
 from bot.settings import config_model
@@ -61,8 +60,9 @@ async def main() -> None:
             "dashboard": {"port": 0},
         }
         config = config_model(plugins).model_validate(data)
-        said = Message("assistant", (Text(REPLY),))
-        model = ScriptedModel(script=lambda _: Reply(said, "end", Usage(2_400, 80, 9_000)))
+        model = ScriptedModel(
+            script=lambda asked: REPLY if asked.purpose == "chat" else "NO_REPLY",
+        )
         async with App(config, plugins, Parts(remote=model)) as app:
             if app.address is None:
                 raise RuntimeError("the page is not served")
@@ -78,14 +78,27 @@ async def _take(url: str) -> None:
         )
         await page.goto(url)
         await page.wait_for_selector("#state[data-state=open]")
+        for asked in ("Plan the trip to Lisbon", "Which boat is faster?", "Where do herons nest?"):
+            await _say(page, asked)
+            await _say(page, "/new")
+        await page.reload()
         await page.fill("#message", "What should I cook on Saturday?")
         await page.press("#message", "Enter")
-        await page.wait_for_selector("#log .line.bot .body ol")
+        await page.wait_for_selector("#talks-list a[aria-current] >> text=What should I cook")
         await _keep(page, "chat")
         for name in ("memory", "usage", "overview"):
             await page.goto(f"{url}{name}")
             await _keep(page, name)
         await browser.close()
+
+
+async def _say(page: Page, words: str) -> None:
+    """Say something in the chat, and wait for the answer."""
+    replies = page.locator("#log .line.bot:not(.draft)")
+    count = await replies.count()
+    await page.fill("#message", words)
+    await page.press("#message", "Enter")
+    await replies.nth(count).wait_for()
 
 
 async def _keep(page: Page, name: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import AsyncExitStack
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -47,11 +49,20 @@ Reports = Generator[None, pytest.TestReport, pytest.TestReport]
 CollectReports = Generator[None, pytest.CollectReport, pytest.CollectReport]
 
 
+gc.disable()  # until all tests are collected: what is made until then stays
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(2_000, 20, 50)
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "PROOF_TIMES" in os.environ:
+        if os.environ.get("PROOF_TIMES"):
             item.add_marker(pytest.mark.timeout(0), append=False)
-        elif item.get_closest_marker("slow"):
+        elif item.get_closest_marker("slow") or item.get_closest_marker("proof"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
@@ -92,8 +103,8 @@ def _entry_points(group: str) -> EntryPoints:
 def _packages_are_read_once() -> Iterator[None]:
     """To read what hundreds of packages bring takes as long as all else of a start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bot.settings.plugins.entry_points", _entry_points)
-        patch.setattr("bot.agent.tools.plugins.entry_points", _entry_points)
+        patch.setattr("bot.settings.fields.entry_points", _entry_points)
+        patch.setattr("bot.agent.tools.toolbox.entry_points", _entry_points)
         yield
 
 
@@ -161,6 +172,25 @@ async def each_database(request: pytest.FixtureRequest, tmp_path: Path) -> Async
         database = await PostgresDatabase.open(request.getfixturevalue("postgres_url"))
     yield database
     await database.close()
+
+
+@pytest.fixture
+async def closing() -> AsyncIterator[Callable[[Any], Any]]:
+    """Has what it is given closed at the end of the test, and gives it back."""
+    async with AsyncExitStack() as stack:
+
+        def close(thing: Any) -> Any:
+            stack.push_async_callback(thing.close)
+            return thing
+
+        yield close
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    """What is logged from the beginning of the test."""
+    with capture_logs() as captured:
+        yield captured
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pytest
+
 from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
@@ -110,6 +112,11 @@ class Engine:
         await self.channel.wait_until(lambda _: len(self.sent_to(sender)) > before)
         return self.sent_to(sender)[before]
 
+    async def ask_each(self, *texts: str, **changes: Any) -> None:
+        """Deliver messages one by one, each once the one before was answered."""
+        for text in texts:
+            await self.ask(text, **changes)
+
     def sent_to(self, chat: str) -> list[str]:
         return [piece.text for piece in self.channel.sent if piece.address.chat == chat]
 
@@ -155,6 +162,13 @@ def settings_of(**sections: Any) -> Settings:
 def rendered(messages: Sequence[Message]) -> str:
     """Messages as text for a model, each line quoted."""
     return quoting.render(each for said in quoting.spoken(messages) for each in said)
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file, and make the folders it is in; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 def changed_anywhere(secret: str) -> list[str]:
@@ -212,6 +226,16 @@ async def running(
     )
     async with App(config, plugins, parts) as app:
         yield Engine(app, memory, scripted, ticking, folder)
+
+
+async def killed_in_a_turn(folder: Path, monkeypatch: pytest.MonkeyPatch, *said: str) -> None:
+    """Run an engine on a folder that ends, after these messages, while its model answers."""
+    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(folder, model=model) as engine:
+        for text in said:
+            await engine.say(text)
+        await model.started.wait()
 
 
 @asynccontextmanager

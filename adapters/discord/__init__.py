@@ -6,7 +6,7 @@ Only the configuration lives here; the SDK is imported when the channel is creat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
@@ -21,7 +21,7 @@ from bot.channel import (
     GroupConfig,
     InChat,
     ProxyOption,
-    Section,
+    RoomAccountSection,
     check_distinct,
     check_patterns,
     reveal,
@@ -40,31 +40,16 @@ class GuildConfig(GroupConfig):
     )
 
     def holds(self, where: InChat) -> bool:
-        """Whether the bot listens where this was said."""
+        """True if the bot listens where this was said."""
         return not self.channels or bool({where.chat, where.parent} & {*self.channels})
 
 
-class AccountConfig(Section):
+class AccountConfig(RoomAccountSection):
     """One more bot; what it does not set is as in [channels.discord], except the token."""
 
     token: SecretStr | None = Field(default=None, description="This bot's own token.")
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
-        default="pairing", description="Who may talk to this bot in direct messages."
-    )
-    allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of people who may always talk to this bot."
-    )
-    group_policy: Literal["allowlist", "open", "disabled"] = Field(
-        default="allowlist", description="In which rooms this bot listens."
-    )
-    group_allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of people who may talk to this bot in rooms."
-    )
     require_mention: bool = Field(
         default=True, description="In rooms, whether this bot answers only what is said to it."
-    )
-    groups: Mapping[str, GroupConfig] = Field(
-        default_factory=dict[str, GroupConfig], description="Rooms of this bot by id."
     )
     guilds: Mapping[str, GuildConfig] = Field(
         default_factory=dict[str, GuildConfig], description="Servers of this bot by id."

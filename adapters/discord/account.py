@@ -3,32 +3,144 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, interactions, places
-from adapters.discord.api import Rest, new_session, reason
+from adapters.discord.api import Rest, first_id_at, identity, ids, new_session, number_in, reason
 from adapters.discord.drafts import DiscordDrafts
-from adapters.discord.events import Event, Events
-from adapters.discord.files import Shelf, origin
 from adapters.discord.gateway import Connection, Invalidated, Lost
-from adapters.discord.history import History
-from adapters.discord.ids import first_id_at, identity, ids, number_in
-from adapters.discord.inbound import CHANNEL, Identity
-from adapters.discord.menu import sync
-from adapters.discord.pending import PendingInteractions
-from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
+from adapters.discord.history import History, PendingInteractions
+from adapters.discord.inbound import CHANNEL, Identity, Ignored, normalise
+from adapters.discord.interactions import Interaction, interaction_of, sync
+from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Place, Places, Room
 from adapters.discord.sdk import discord
-from adapters.discord.send import Sender
-from bot.channel import Address, Command, Engine, Health, reveal
+from adapters.discord.send import Sender, Shelf, origin
+from bot.channel import Address, Command, Engine, Health, Inbound, reveal
+from bot.channel.kit.drafts import Drafts
 from bot.channel.kit.intake import Intake
-from bot.channel.kit.json_access import Json, child, label, mapping, text
-from bot.channel.kit.supervisor import Backoff, Supervisor
+from bot.channel.kit.json_access import Json, child, integer, label, mapping, text
+from bot.channel.kit.supervisor import Backoff, Stopped, Supervisor
+from bot.clock import system_clock
 from bot.errors import StorageError
+
+# One event of the gateway → a stored message: its place, its reading, what else it needs.
+
+_log = structlog.get_logger()
+
+Event = tuple[str, Json]  # its name, and what it holds
+
+
+class Events:
+    """What one account does with the messages and interactions it gets."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        *,
+        places: Places,
+        history: History,
+        pending: PendingInteractions,
+        drafts: Drafts[str],
+    ) -> None:
+        self.me = Identity("")
+        self.public: Collection[str] = ()  # commands whose answers everybody may read
+        self._supervisor = supervisor
+        self._places = places
+        self._history = history
+        self._pending = pending
+        self._drafts = drafts
+
+    async def read(self, chat: str, after: int) -> Collection[int]:
+        """Store what was missed in a chat after a message; the numbers of what is there.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        missed = await self._history.missed(chat, after)
+        if missed:
+            account = self._supervisor.account
+            _log.info("discord.history.read", account=account, messages=len(missed))
+        for kind, message in missed:
+            await self.store(chat, (kind, {**message, "channel_id": chat}))
+        return {int(identity(message, "id")) for _, message in missed}
+
+    async def store(self, chat: str, event: Event) -> None:
+        """Store the message in an event, however often it takes, or count why there is none.
+
+        Raises:
+            Stopped: the account stops first.
+        """
+        try:
+            read = await self._read(chat, *event)
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
+            self.leave_out("unreadable")
+            name, account = type(error).__name__, self._supervisor.account
+            _log.warning("discord.event.unreadable", account=account, error=name)
+            return
+        if read is None:
+            return
+        found, interaction = read
+        if interaction is not None:
+            self._pending.opened(interaction)
+        elif found.chat_type != "direct" and found.mentions_bot:
+            # In a room a reply is one from its first word.
+            self._drafts.asked[found.chat] = number_in(found.message_id)
+        if await self._supervisor.receive(found) and interaction is not None:
+            self._pending.stored(interaction)
+
+    async def _read(
+        self, chat: str, kind: str, data: Json
+    ) -> tuple[Inbound, Interaction | None] | None:
+        """The message in an event, or None after counting why there is none."""
+        if kind == interactions.EVENT:
+            interaction = interaction_of(data, self.public)
+            found = interactions.normalise(data, self._supervisor.account, self.me, self.public)
+            if interaction is None or found is None:
+                self.leave_out("interaction")
+            elif self._pending.repeated(interaction):
+                self.leave_out("repeated")
+            else:
+                self._places.keep(chat, interactions.place_in(data))
+                return found, interaction
+            if interaction is not None:
+                self._pending.dismiss(interaction)
+            return None
+        # Most of what is left out can be told without knowing the place.
+        first = normalise(kind, data, self._supervisor.account, self.me, Room(Place("group")))
+        if isinstance(first, Ignored):
+            self.leave_out(first.reason)
+            return None
+        room = self._places.room(await self._place(chat, data))
+        result = normalise(kind, data, self._supervisor.account, self.me, room)
+        if isinstance(result, Ignored):
+            return None
+        if result.mentions_bot and result.chat_type == "thread" and result.reply_to is None:
+            start = await self._history.start(result.parent, chat)
+            result = normalise(kind, data, self._supervisor.account, self.me, room, start=start)
+        return None if isinstance(result, Ignored) else (result, None)
+
+    async def _place(self, chat: str, data: Json) -> Place:
+        known = self._places.place(chat)
+        if known is not None:
+            return known
+        server = identity(data, "guild_id")
+        if integer(data, "channel_type") == 1 and not server:
+            return self._places.learn({"id": chat, "type": 1})
+        found = await self._history.place(chat)
+        # Who may not know where this is takes it for a room: there nothing private shows.
+        return found or Place("channel" if server else "group", "", server)
+
+    def leave_out(self, why: str) -> None:
+        """Count something that becomes no message."""
+        self._supervisor.drop(why)
+        _log.debug("discord.event.ignored", account=self._supervisor.account, reason=why)
+
 
 READY, RESUMED = "READY", "RESUMED"
 EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, interactions.EVENT)
@@ -46,8 +158,6 @@ _REFUSALS = {
     4014: "Discord does not let this bot read messages: switch on Message Content Intent on the "
     "Bot page of the developer portal.",
 }
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +237,11 @@ class Account:
     def start(self) -> None:
         """Begin in a task of its own."""
         self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.spawn(self._run())
+        self.supervisor.keep(f"{CHANNEL}/{self.name}", self._run)
 
     async def stop(self) -> None:
         """Leave the gateway, wait for what is being stored, release the connections."""
-        is_even, moment = bool(self._since) and self.intake.is_idle, _now()
+        is_even, moment = bool(self._since) and self.intake.is_idle, system_clock()
         self.supervisor.close()
         self.drafts.close()
         self.pending.close()
@@ -149,7 +259,7 @@ class Account:
             self.supervisor.spawn(self._publish())
 
     async def is_admin(self, address: Address, sender: str) -> bool:
-        """Whether a person may manage the server a room belongs to."""
+        """True if a person may manage the server a room belongs to."""
         places = self.places
         try:
             if places.place(address.chat) is None:
@@ -289,7 +399,7 @@ class Account:
         self.intake.hold()
         self._since = 0
         _log.info("discord.connected", account=self.name)
-        self.supervisor.spawn(self._begin(_now()))
+        self.supervisor.spawn(self._begin(system_clock()))
         if not self._published:
             self.supervisor.spawn(self._publish())
 
@@ -336,7 +446,3 @@ class Account:
             _log.warning("discord.menu.failed", account=self.name, error=reason(error))
         else:
             _log.info("discord.menu.synced", account=self.name, changed=changed)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

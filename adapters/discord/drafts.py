@@ -9,8 +9,7 @@ from typing import Any
 
 import structlog
 
-from adapters.discord.api import Rest, reason
-from adapters.discord.ids import identity
+from adapters.discord.api import Rest, identity, reason
 from adapters.discord.sdk import discord
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, mapping
@@ -21,8 +20,9 @@ from bot.channel.kit.text import first_units, units
 MARK = " ▍"
 SHOWN = 1900  # UTF-16 units that are shown before the reply is finished
 QUIET: Json = {"parse": [], "replied_user": False}  # nobody is ever notified by a mention
-NO_PREVIEWS = 1 << 2
-MESSAGE = "/channels/{channel_id}/messages/{message_id}"
+NO_PREVIEWS, EPHEMERAL = 1 << 2, 1 << 6
+MESSAGES = "/channels/{channel_id}/messages"
+MESSAGE = f"{MESSAGES}/{{message_id}}"
 
 _log = structlog.get_logger()
 
@@ -80,8 +80,7 @@ class DiscordDrafts(Drafts[str]):
         # The same number gives the same message, should the answer to the first try get lost.
         body |= {"nonce": nonce(f"draft {draft.id} {draft.serial}"), "enforce_nonce": True}
         body |= reference(draft.answers)
-        path = "/channels/{channel_id}/messages"
-        sent = await self._rest.call("POST", path, body, channel_id=chat)
+        sent = await self._rest.call("POST", MESSAGES, body, channel_id=chat)
         draft.message = identity(mapping(sent), "id")
 
 

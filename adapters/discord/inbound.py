@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from adapters.discord.ids import identity, ids, moment, sent_at
+from adapters.discord.api import identity, ids, moment, sent_at
 from adapters.discord.places import Room
-from bot.channel import Foreign, Inbound, Media, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -22,6 +22,7 @@ from bot.channel.kit.json_access import (
     is_blank,
     label,
     mapping,
+    media_kind,
     text,
 )
 
@@ -30,15 +31,18 @@ CREATED: Final = "MESSAGE_CREATE"
 UPDATED: Final = "MESSAGE_UPDATE"
 EVENTS: Final = (CREATED, UPDATED)
 
-MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_MEDIA = 20  # of one message; Discord allows 10
 MAX_REF = 2000  # characters of a file's address
+MAX_EMBED = 6000  # characters of one embed; Discord's own bound
+MAX_FIELDS = 25  # of one embed; Discord's own bound
+MAX_COMPONENTS = 40  # of one message; Discord's own bound
 DELETED_USER = "456226577798135808"  # stands for everybody who deleted their account
 
 Reason = Literal[
     "malformed", "own", "from_bot", "webhook", "deleted_author", "service", "unchanged", "empty"
 ]
 
+_BUTTON, _TEXT, _GALLERY = 2, 10, 12  # kinds of components that say something
 _SAID = frozenset({0, 19})  # kinds of messages that people write: plain ones and replies
 _FORWARD = 1
 _VOICE = 1 << 13  # flag of a voice message
@@ -70,8 +74,12 @@ def edited_at(message: Json) -> int | None:
     return moment(text(message, "edited_timestamp"))
 
 
-def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -> Inbound | Ignored:
+def normalise(
+    kind: str, data: object, account: str, me: Identity, room: Room, *, start: Json | None = None
+) -> Inbound | Ignored:
     """Turn one created or updated message into an `Inbound`, or say why there is none.
+
+    A message that answers none refers to the `start` of its thread, where that is given.
 
     Each text of a message has an id of its own. A created one that was edited before it was read
     has that of its edit, so that what is read of it later is known to be a copy.
@@ -90,9 +98,12 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
         return Ignored("unchanged")  # a link preview, a pin
     media = _media(message)
     words, foreign = _plain(message, me, room), _foreign(message, me, room)
-    if is_blank(words) and not media and not foreign:
+    answered = _reply(message, me, room) or _start(start or {}, number, me, room)
+    is_named = _mentions(message, me, room)
+    # Who answers a photo with the bot's name alone asks about the photo.
+    is_pointed = is_named and answered is not None and bool(answered.text or answered.media)
+    if is_blank(words) and not media and not foreign and not is_pointed:
         return Ignored("empty")
-    answered = _reply(message, me, room)
     return Inbound(
         channel=CHANNEL,
         account=account,
@@ -102,14 +113,15 @@ def normalise(kind: str, data: object, account: str, me: Identity, room: Room) -
         sender_name=name_of(author, child(message, "member")),
         message_id=number if edited is None else f"{number}:e{edited}",
         edit_of=number if kind == UPDATED else "",
-        text="" if foreign and is_blank(words) else words,
+        text="" if (foreign or is_pointed) and is_blank(words) else words,
         foreign=foreign,
         media=media,
         reply_to=answered,
-        mentions_bot=_mentions(message, me, room) or (answered is not None and answered.from_bot),
+        mentions_bot=is_named or (answered is not None and answered.from_bot),
         sent_at=edited if edited is not None and kind == UPDATED else sent_at(number),
         parent=room.place.parent,
         server=room.place.server,
+        title=room.channels.get(chat, "") if room.place.kind == "thread" else "",
     )
 
 
@@ -156,22 +168,77 @@ def _foreign(message: Json, me: Identity, room: Room) -> tuple[Foreign, ...]:
 
 
 def _described(message: Json, said: str) -> list[Foreign]:
-    """A poll, and each embed of a message without words."""
+    """A poll, components, and embeds; of a message with words without the previews of its links."""
     found: list[Foreign] = []
     poll = child(message, "poll")
     if poll:
-        answers = " / ".join(
-            label(text(child(answer, "poll_media"), "text")) for answer in children(poll, "answers")
-        )
-        question = label(text(child(poll, "question"), "text"), 300)
-        found.append(Foreign("poll", f"poll: {question} — {answers}"))
-    if is_blank(said):
-        for embed in children(message, "embeds")[:MAX_MEDIA]:
-            parts = (label(text(embed, "title"), 300), label(text(embed, "description"), 1000))
-            shown = " — ".join(part for part in parts if part) or label(text(embed, "url"), 300)
-            if shown:
-                found.append(Foreign("preview", f"embed: {shown}"))
+        found.append(Foreign("poll", _poll(poll)))
+    found += [
+        Foreign("preview", f"embed: {shown}")
+        for embed in children(message, "embeds", MAX_MEDIA)
+        if (is_blank(said) or text(embed, "type") == "rich") and (shown := _embed(embed))
+    ]
+    shown = "\n".join(_components(message))[:MAX_EMBED]
+    if shown:
+        found.append(Foreign("card", shown))
     return found
+
+
+def _poll(poll: Json) -> str:
+    """A poll with its state: the votes for each answer, as far as there are any."""
+    results = child(poll, "results")
+    votes = {
+        integer(count, "id"): integer(count, "count") or 0
+        for count in children(results, "answer_counts", MAX_MEDIA)
+    }
+    answers = " / ".join(
+        label(text(child(answer, "poll_media"), "text"))
+        + (f" ({votes.get(integer(answer, 'answer_id'), 0)})" if any(votes.values()) else "")
+        for answer in children(poll, "answers", MAX_MEDIA)
+    )
+    closed = " (closed)" if results.get("is_finalized") is True else ""
+    return f"poll{closed}: {label(text(child(poll, 'question'), 'text'), 300)} — {answers}"
+
+
+def _embed(embed: Json) -> str:
+    """All that an embed says; Discord's own bound is 6 000 characters in 25 fields."""
+    author, footer = text(child(embed, "author"), "name"), text(child(embed, "footer"), "text")
+    head = (label(text(embed, "title"), 300), _paragraph(text(embed, "description")))
+    fields = [
+        f"{label(text(each, 'name'), 300)}: {_paragraph(text(each, 'value'))}"
+        for each in children(embed, "fields", MAX_FIELDS)
+    ]
+    lines = (label(author, 300), " — ".join(part for part in head if part), *fields)
+    shown = "\n".join(part for part in (*lines, label(footer, 300)) if part)
+    return shown[:MAX_EMBED] or label(text(embed, "url"), 300)
+
+
+def _components(message: Json) -> list[str]:
+    """The texts and links of a message that is laid out by components, from the top."""
+    found: list[str] = []
+    waiting = children(message, "components", MAX_COMPONENTS)[::-1]
+    for _ in range(MAX_COMPONENTS):  # of all levels together
+        if not waiting:
+            break
+        part = waiting.pop()
+        kind = integer(part, "type")
+        if kind == _TEXT:
+            found.append(_paragraph(text(part, "content")))
+        elif kind == _BUTTON and text(part, "url"):
+            found.append(f"{label(text(part, 'label'))}: {label(text(part, 'url'), 300)}")
+        elif kind == _GALLERY:
+            pictures = children(part, "items", MAX_MEDIA)
+            alts = (label(text(each, "description"), 300) for each in pictures)
+            found += [f"picture: {alt}" for alt in alts if alt]
+        accessory = child(part, "accessory")
+        inside = children(part, "components", MAX_COMPONENTS)
+        waiting += [*([accessory] if accessory else []), *inside[::-1]]
+    return [line for line in found if line]
+
+
+def _paragraph(words: str) -> str:
+    """Somebody else's words with their lines, and without brackets, which are ours."""
+    return "\n".join(label(line, MAX_EMBED) for line in words.splitlines()).strip()
 
 
 def _plain(message: Json, me: Identity, room: Room) -> str:
@@ -189,15 +256,14 @@ def _plain(message: Json, me: Identity, room: Room) -> str:
         if content[mark.end() : end].strip() or _target(mark) not in own:
             break
         end = mark.start()
-    names = {identity(user, "id"): name_of(user, child(user, "member")) for user in _users(message)}
+    names = {
+        identity(user, "id"): name_of(user, child(user, "member"))
+        for user in children(message, "mentions")
+    }
     names[me.id] = me.name or "bot"
-
-    def spelt(mark: re.Match[str]) -> str:
-        return _spelt(mark, names, room)
-
     kept = content[begin:end]
     stripped = kept if (begin, end) == (0, len(content)) else kept.strip()
-    return _MARKS.sub(spelt, stripped)
+    return _MARKS.sub(lambda mark: _spelt(mark, names, room), stripped)
 
 
 def _target(mark: re.Match[str]) -> str:
@@ -225,13 +291,9 @@ def _clock(seconds: int) -> str:
         return ""
 
 
-def _users(message: Json) -> list[Json]:
-    return children(message, "mentions")
-
-
 def _mentions(message: Json, me: Identity, room: Room) -> bool:
-    """Whether the bot or its own role is mentioned; a mention of everyone is none."""
-    if any(identity(user, "id") == me.id for user in _users(message)):
+    """True if the bot or its own role is mentioned; a mention of everyone is none."""
+    if any(identity(user, "id") == me.id for user in children(message, "mentions")):
         return True
     return bool(room.ours and room.ours.intersection(ids(message, "mention_roles")))
 
@@ -247,19 +309,14 @@ def _media(message: Json) -> tuple[Media, ...]:
 
 def _file(item: Json, *, is_voice: bool) -> Media:
     mime = label(text(item, "content_type")).partition(";")[0].strip().lower()
-    family = mime.partition("/")[0]
-    kinds: dict[str, Literal["photo", "video", "audio"]] = {
-        "image": "photo",
-        "video": "video",
-        "audio": "audio",
-    }
-    size = integer(item, "size") or 0
+    kind = media_kind(mime)
+    size, url = integer(item, "size") or 0, text(item, "url")
     return Media(
-        "voice" if is_voice and family == "audio" else kinds.get(family, "document"),
+        "voice" if is_voice and kind == "audio" else kind,
         name=label(text(item, "filename")),
         mime=mime,
         size=size if 0 <= size < 1 << 53 else 0,
-        ref=_ref(text(item, "url")),
+        ref=url if len(url) <= MAX_REF else "",
     )
 
 
@@ -275,15 +332,26 @@ def _sticker(item: Json) -> Media:
     )
 
 
-def _ref(address: str) -> str:
-    return address if len(address) <= MAX_REF else ""
-
-
 def _snapshots(message: Json) -> list[Json]:
     """What was forwarded, as it was then."""
     if integer(child(message, "message_reference"), "type") != _FORWARD:
         return []
     return [child(item, "message") for item in children(message, "message_snapshots")]
+
+
+def _start(start: Json, number: str, me: Identity, room: Room) -> ReplyTo | None:
+    """The message with which a thread began; one of the bot's own is no news, and addresses it."""
+    author = child(start, "author")
+    first = identity(start, "id")
+    if first in {"", number} or identity(author, "id") == me.id:
+        return None
+    return ReplyTo(
+        message_id=first,
+        sender_name=name_of(author, child(start, "member")),
+        text=_content(start, me, room)[:MAX_REPLY_TEXT],
+        media=_media(start),
+        is_start=True,
+    )
 
 
 def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
@@ -300,4 +368,5 @@ def _reply(message: Json, me: Identity, room: Room) -> ReplyTo | None:
         sender_name=name_of(author, child(answered, "member")),
         text=_content(answered, me, room)[:MAX_REPLY_TEXT],
         from_bot=bool(me.id) and identity(author, "id") == me.id,
+        media=_media(answered),
     )

@@ -9,7 +9,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from adapters.discord.ids import identity, moment
+from adapters.discord.api import identity, moment
 from bot.channel import ChatType
 from bot.channel.kit.json_access import Json, child, children, integer, label, text
 
@@ -170,33 +170,31 @@ class Places:
 
         It is as of when Discord described them; the message itself may be gone.
         """
-        found = [self._guilds[server]] if server in self._guilds else []
-        guilds = found if server else list(self._guilds.values())
+        guilds = [self._guild(server)] if server else self._guilds.values()
         return {chat: newest for guild in guilds for chat, newest in guild.newest.items()}
 
     def joined(self, server: str) -> int:
         """When the bot came to a server, in ms since the epoch; 0 when that is not known."""
-        guild = self._guilds.get(server)
-        return guild.joined if guild is not None else 0
+        return self._guild(server).joined
 
     def room(self, place: Place) -> Room:
         """A place with what its server calls things."""
-        guild = self._guilds.get(place.server)
-        if guild is None:
-            return Room(place)
+        guild = self._guild(place.server)
         return Room(place, frozenset(guild.ours), guild.roles, guild.names)
 
     def powers(self, server: str, person: str, roles: list[str]) -> int:
         """A person's permissions in a whole server, by their roles."""
-        guild = self._guilds.get(server)
-        if guild is None:
-            return 0
+        guild = self._guild(server)
         if guild.owner == person:
             return ADMINISTRATOR
         found = guild.powers.get(server, 0)  # everyone's role has the server's own id
         for role in roles:
             found |= guild.powers.get(role, 0)
         return found
+
+    def _guild(self, server: str) -> _Guild:
+        """What is known of a server; nothing of one that was not described."""
+        return self._guilds.get(server) or _Guild()
 
     def _know(self, server: str) -> None:
         self._missing.discard(server)
@@ -234,21 +232,18 @@ class Places:
             guild.ours.add(number)
 
     def _drop_role(self, server: str, role: str) -> None:
-        guild = self._guilds.get(server)
-        if guild is not None:
-            guild.roles.pop(role, None)
-            guild.powers.pop(role, None)
-            guild.ours.discard(role)
+        guild = self._guild(server)
+        guild.roles.pop(role, None)
+        guild.powers.pop(role, None)
+        guild.ours.discard(role)
 
     def _drop(self, chat: str) -> None:
-        guild = self._guilds.get(self._servers.pop(chat, ""))
-        if guild is not None:
-            guild.places.pop(chat, None)
-            guild.names.pop(chat, None)
-            guild.newest.pop(chat, None)
+        guild = self._guild(self._servers.pop(chat, ""))
+        guild.places.pop(chat, None)
+        guild.names.pop(chat, None)
+        guild.newest.pop(chat, None)
         self._unlisted.pop(chat, None)
 
     def _forget(self, server: str) -> None:
-        guild = self._guilds.pop(server, None)
-        for chat in guild.places if guild is not None else ():
+        for chat in self._guilds.pop(server, _Guild()).places:
             self._servers.pop(chat, None)

@@ -3,25 +3,107 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import aiohttp
 import structlog
 from cachetools import LRUCache
+from yarl import URL
 
-from adapters.discord.api import Rest, Unreachable, file_name, reason
-from adapters.discord.drafts import MESSAGE, NO_PREVIEWS, QUIET, nonce, reference
-from adapters.discord.ids import identity, is_id, number_in
+from adapters.discord import PUBLIC_API
+from adapters.discord.api import (
+    CONNECT_TIMEOUT,
+    READ_TIMEOUT,
+    Rest,
+    Unreachable,
+    file_name,
+    identity,
+    is_id,
+    number_in,
+    reason,
+)
+from adapters.discord.drafts import (
+    EPHEMERAL,
+    MESSAGE,
+    MESSAGES,
+    NO_PREVIEWS,
+    QUIET,
+    nonce,
+    reference,
+)
+from adapters.discord.history import PendingInteractions, Waiting
 from adapters.discord.interactions import pressable, private_to
-from adapters.discord.pending import PendingInteractions, Waiting
 from adapters.discord.places import Places
-from adapters.discord.render import LIMIT, rendered
 from adapters.discord.sdk import discord
-from bot.channel import Attachment, Button, Outbound, Piece
+from bot.channel import Attachment, Button, Media, Outbound, Piece
+from bot.channel.kit.client import download
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, is_blank, mapping
-from bot.channel.kit.text import numbered, split
-from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+from bot.channel.kit.text import numbered, seen, split, table, units, written_in
+from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
+
+# CommonMark → the Markdown Discord shows: pure. Most of it is the same; the rest is made
+# readable.
+#
+# Tables become aligned code blocks, deep headings bold, pictures links.
+
+LIMIT = 2000  # UTF-16 units of one message
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+_RULE = re.compile(r"^\s*+\|?\s*+:?-++:?\s*+(\|\s*+:?-++:?\s*+)++\|?\s*+$")
+_HEADING = re.compile(r"^ {0,3}#{4,6}\s+(\S.*)$")
+_PICTURE = re.compile(r"!\[([^\[\]\n]*+)\]\(([^)\s]++)(?:\s[^)\n]*+)?\)")
+_CODE = re.compile(r"((?<!`)`++[^`\n]++`++)")
+
+
+def rendered(text: str) -> str:
+    """The text for Discord; as it was when it would be too long otherwise."""
+    text = seen(text)
+    lines = text.split("\n")
+    made: list[str] = []
+    fence = ""
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1][:3]
+        if fence or mark:
+            made.append(line)
+        elif "|" in line and at + 1 < len(lines) and _RULE.match(lines[at + 1]):
+            end = at + 2
+            while end < len(lines) and "|" in lines[end] and not _FENCE.match(lines[end]):
+                end += 1
+            rows = [_cells(row) for row in (lines[at], *lines[at + 2 : end])]
+            made += ["```", *table(rows), "```"]
+            at = end
+            continue
+        else:
+            made.append(_line(line))
+        at += 1
+    whole = "\n".join(made)
+    return whole if units(whole) <= LIMIT else text
+
+
+def _line(line: str) -> str:
+    heading = _HEADING.match(line)
+    words = heading[1].rstrip().rstrip("#").rstrip() if heading else ""
+    if words:
+        return f"**{words.replace('**', '')}**"
+    if "![" not in line:
+        return line
+    # What stands in code stays as it is: every second part.
+    parts = _CODE.split(line)
+    parts[::2] = [_PICTURE.sub(r"[\1](\2)", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _cells(row: str) -> list[str]:
+    """The words of a row: marks show as they are in code, and a fence would end the block."""
+    cells = re.split(r"(?<!\\)\|", row.strip().removeprefix("|").removesuffix("|"))
+    return [re.sub(r"\*\*|__|`", "", cell.strip().replace("\\|", "|")) for cell in cells]
+
 
 REMEMBERED = 1024  # direct chats, texts sent there, and reactions
 MAX_FILES = 10  # of one message
@@ -29,7 +111,6 @@ MAX_FILE = 10_000_000  # bytes; what a server without boosts takes, for one mess
 MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
 MAX_BUTTON_LABEL = 80
 
-_EPHEMERAL = 1 << 6
 # An interaction's token is over, or its message is gone: a message does it too.
 _TOKEN_OVER = frozenset({10008, 10015, 10062, 50027})
 
@@ -38,7 +119,6 @@ _WHY_HERE = {
     "en": "-# You asked in <#{room}>. It can no longer be shown to you alone there, so it is here.",
     "zh": "-# 这是你在 <#{room}> 里要的。那里已不能只给你一个人看，所以发在这里。",
 }
-_CHINESE = re.compile("[\u4e00-\u9fff]")
 
 _log = structlog.get_logger()
 
@@ -162,8 +242,7 @@ class Sender:
     ) -> str:
         """Send a message of its own; the same `name` gives the same one."""
         whole = body | {"nonce": nonce(name), "enforce_nonce": True} | reference(answers)
-        path = "/channels/{channel_id}/messages"
-        sent = await self._try("POST", path, whole, files, {"channel_id": chat})
+        sent = await self._try("POST", MESSAGES, whole, files, {"channel_id": chat})
         return identity(mapping(sent), "id") or "sent"
 
     async def _answer(self, waiting: Waiting, body: Json, files: tuple[Attachment, ...]) -> str:
@@ -172,7 +251,7 @@ class Sender:
         ids = {"webhook_id": interaction.application, "webhook_token": interaction.token}
         path = "/webhooks/{webhook_id}/{webhook_token}"
         if waiting.is_filled:
-            flags = body["flags"] | (_EPHEMERAL if interaction.is_private else 0)
+            flags = body["flags"] | (EPHEMERAL if interaction.is_private else 0)
             sent = await self._try("POST", path, body | {"flags": flags}, files, ids)
         else:
             edit = {key: value for key, value in body.items() if key != "flags"}
@@ -204,7 +283,7 @@ class Sender:
             self._direct[person] = chat
         whole = piece.whole
         if chat != piece.address.chat and whole.id not in self._explained:
-            words = _WHY_HERE["zh" if _CHINESE.search(piece.text) else "en"]
+            words = _WHY_HERE[written_in(piece.text)]
             why: Json = {"content": words.format(room=piece.address.chat)}
             why |= {"allowed_mentions": QUIET, "flags": NO_PREVIEWS}
             await self._create(f"{whole.id} why", chat, why)
@@ -291,6 +370,10 @@ def _objection(error: discord.HTTPException, body: Json) -> str:
     return next((n for n in names if body.get(n) and f"({n}" in error.text), "")
 
 
+# Nobody is there: no access, closed direct messages, no permission, no such channel.
+_AWAY = frozenset({50001, 50007, 50013, 10003})
+
+
 def failure(error: discord.DiscordException) -> ChannelError:
     """The error of the contract that an SDK error stands for; its message has no token."""
     if isinstance(error, discord.RateLimited):
@@ -301,4 +384,64 @@ def failure(error: discord.DiscordException) -> ChannelError:
     # A rejected token is the operator's to mend; a page without a code is some proxy's.
     waits = error.status in {401, 408} or error.status >= 500
     foreign = error.status in {403, 404} and not error.code
-    return SendTransient(message) if waits or foreign else SendRefused(message)
+    if waits or foreign:
+        return SendTransient(message)
+    return SendUnreachable(message) if error.code in _AWAY else SendRefused(message)
+
+
+# Fetching what came with a message: bounded, and only from Discord and hosts that are named.
+
+HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
+TOTAL_TIMEOUT = 120.0  # seconds for one file
+
+Origin = tuple[str, str, int]  # scheme, host, port
+
+
+def origin(url: URL) -> Origin:
+    """Who is called by an address."""
+    return url.scheme, url.host or "", url.port or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the files of one account lie; `hosts` are the origins besides Discord's."""
+
+    rest: Rest
+    api_root: str
+    hosts: frozenset[Origin]
+
+    def is_ours(self, url: URL) -> bool:
+        """True if an address is one a file of Discord's can have.
+
+        What a message says of its files is not trusted: it must not make us call anybody else.
+        """
+        if not url.user and origin(url) in self.hosts:
+            return True
+        if self.api_root != PUBLIC_API and url.authority == self.rest.api_host:
+            return url.scheme in {"http", "https"} and not url.user
+        return url.scheme == "https" and url.host in HOSTS and url.port == 443 and not url.user
+
+    async def fetch(self, media: Media, most: int) -> bytes:
+        """The bytes of a file, if they are no more than `most`.
+
+        Raises:
+            SendLater, SendTransient: it may work later.
+            SendRefused: it never will.
+        """
+        if media.size > most:
+            raise SendRefused("this file is too large")
+        try:
+            url = URL(media.ref, encoded=True)
+        except ValueError:
+            raise SendRefused("the file has no address") from None
+        if not self.is_ours(url):
+            raise SendRefused("the file does not lie at Discord")
+        call = self.rest.session.get(
+            url,
+            timeout=aiohttp.ClientTimeout(
+                total=TOTAL_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
+            ),
+            allow_redirects=False,
+            headers={"User-Agent": self.rest.user_agent, "Accept-Encoding": "identity"},
+        )
+        return await download(call, most, "Discord")

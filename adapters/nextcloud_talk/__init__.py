@@ -5,9 +5,8 @@ Only the configuration lives here; aiohttp is imported when the channel is creat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 from urllib.parse import quote, urlsplit
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
@@ -19,15 +18,13 @@ from bot.channel import (
     Channel,
     ChannelConfig,
     ChannelPlugin,
-    GroupConfig,
     ProxyOption,
-    Section,
+    RoomAccountSection,
     check_distinct,
     reveal,
 )
 
 WebhookPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._~/-]{0,200}$")]
-GroupPolicy = Literal["allowlist", "open", "disabled"]
 
 WEBHOOK_PATH = "/nextcloud-talk"
 BOT_NAME = "Confidant"
@@ -55,7 +52,7 @@ class Seat:
     rooms: tuple[str, ...]  # tokens of the rooms the configuration lets it into by name
 
 
-class AccountConfig(Section):
+class AccountConfig(RoomAccountSection):
     """One more bot, on this or another server; its secret is its own, the rest is inherited.
 
     The API user is inherited only on the same server.
@@ -71,21 +68,6 @@ class AccountConfig(Section):
     )
     public_url: str = Field(
         default="", description="Address at which that server reaches the webhook."
-    )
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
-        default="pairing", description="Who may talk to this bot in direct chats."
-    )
-    allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of people who may always talk to this bot."
-    )
-    group_policy: GroupPolicy = Field(
-        default="allowlist", description="In which rooms this bot listens."
-    )
-    group_allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of people who may talk to this bot in rooms."
-    )
-    groups: Mapping[str, GroupConfig] = Field(
-        default_factory=dict[str, GroupConfig], description="Rooms of this bot by id."
     )
 
 
@@ -143,8 +125,6 @@ class NextcloudTalkConfig(ChannelConfig):
 
     def _seat(self, name: str) -> Seat | None:
         section = self.account(name)
-        if not isinstance(section, NextcloudTalkConfig):
-            return None
         own = self.accounts.get(name)
         # Nobody may speak with another bot's secret, nor give a server another one's password.
         secret = self.bot_secret if name == DEFAULT_ACCOUNT else None

@@ -9,15 +9,14 @@ from yarl import URL
 from adapters.nextcloud_talk import Seat, normal_url
 from adapters.nextcloud_talk.api import TalkApi
 from adapters.nextcloud_talk.calls import Calls, Pace
-from adapters.nextcloud_talk.files import Fetcher
+from adapters.nextcloud_talk.files import Fetcher, Sharer
 from adapters.nextcloud_talk.history import History
 from adapters.nextcloud_talk.inbound import CHANNEL
-from adapters.nextcloud_talk.rooms import Rooms
+from adapters.nextcloud_talk.rich import Rooms
 from adapters.nextcloud_talk.send import NotAccepted, Sender
-from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, ChannelConfig, Engine, Health, Media, Piece
 from bot.channel.kit.supervisor import Supervisor
-from bot.errors import SendRefused, SendTransient
+from bot.errors import SendRefused, SendTransient, SendUnreachable
 
 _log = structlog.get_logger()
 
@@ -68,7 +67,7 @@ class Account:
         if not self.calls.is_here(chat):
             raise SendRefused("this is no conversation on this account's server")
         if self.calls.was_removed(chat):
-            raise SendRefused("the bot was removed from this conversation")
+            raise SendUnreachable("the bot was removed from this conversation")
         try:
             sent = await self._sender.send(piece)
         except NotAccepted as error:
@@ -87,7 +86,7 @@ class Account:
             await self._sender.react(address, message_id, emoji)
 
     async def fetch(self, media: Media, most: int) -> bytes:
-        """The bytes of a file; see `Files.fetch`."""
+        """The bytes of a file; see `Channel.fetch`."""
         return await self._files.fetch(media, most)
 
     def wrong_backend(self, backend: str) -> None:

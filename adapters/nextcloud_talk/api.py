@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
+import secrets
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -10,11 +14,41 @@ import orjson
 from yarl import URL
 
 from adapters.nextcloud_talk import Seat
-from adapters.nextcloud_talk.signing import new_random, sign
 from bot.channel import reveal
 from bot.channel.kit.client import ProxyFailed, read, why
 from bot.channel.kit.client import session as client_session
 from bot.channel.kit.json_access import Json, child, mapping, parse_json
+
+# Talk's signatures: HMAC-SHA256 of a random value and a text, in hexadecimal. Pure.
+#
+# Talk signs the raw body of what it brings; a bot signs the words it says, not the JSON around
+# them.
+
+RANDOM_BYTES = 32  # of ours: 64 characters, as many as Talk's own
+_RANDOM = re.compile(r"[\x21-\x7e]{32,256}")  # Talk refuses fewer than 32 itself
+_SIGNATURE = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def new_random() -> str:
+    """A random value for one request of ours."""
+    return secrets.token_hex(RANDOM_BYTES)
+
+
+def sign(secret: str, random: str, text: str | bytes) -> str:
+    """The signature of a text."""
+    data = text if isinstance(text, bytes) else text.encode()
+    return hmac.new(secret.encode(), random.encode() + data, hashlib.sha256).hexdigest()
+
+
+def well_formed(random: str, signature: str) -> bool:
+    """True if these can be a random value and a signature at all."""
+    return bool(_RANDOM.fullmatch(random)) and bool(_SIGNATURE.fullmatch(signature))
+
+
+def verify(secret: str, random: str, body: bytes, signature: str) -> bool:
+    """True if a well-formed signature is the body's; takes the same time either way."""
+    return hmac.compare_digest(sign(secret, random, body), signature.lower())
+
 
 SEND_TIMEOUT = 20.0  # seconds until a server answers
 CONNECT_TIMEOUT = 10.0  # seconds
@@ -79,7 +113,7 @@ class TalkApi:
 
     @property
     def has_login(self) -> bool:
-        """Whether there is an account to ask with."""
+        """True if there is an account to ask with."""
         return bool(self._login)
 
     # --- as the bot ------------------------------------------------------------------------------
@@ -113,11 +147,11 @@ class TalkApi:
 
     async def room(self, token: str, patience: float) -> Answer:
         """A room, if the API user is in it."""
-        return await self.as_user("GET", f"{_TALK}/v4/room/{token}", patience=patience)
+        return await self.call("GET", f"{_TALK}/v4/room/{token}", as_user=True, patience=patience)
 
     async def rooms(self) -> Answer:
         """Every room the API user is in."""
-        return await self.as_user("GET", f"{_TALK}/v4/room")
+        return await self.call("GET", f"{_TALK}/v4/room", as_user=True)
 
     async def chat(
         self, token: str, limit: int, after: int | None, patience: float = SEND_TIMEOUT
@@ -128,26 +162,9 @@ class TalkApi:
         """
         since = "0" if after is None else f"1&timeout=0&lastKnownMessageId={after}"
         query = f"lookIntoFuture={since}&limit={limit}&includeLastKnown=0&{_UNNOTICED}"
-        return await self.as_user("GET", f"{_TALK}/v1/chat/{token}?{query}", patience=patience)
-
-    async def as_user(
-        self,
-        method: str,
-        path: str,
-        *,
-        patience: float = SEND_TIMEOUT,
-        data: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        most: int = MAX_ANSWER,
-    ) -> Answer:
-        """Call something with the API user's password.
-
-        Raises:
-            Unreachable: there was no answer.
-            TooLarge: the answer is longer than `most`.
-        """
-        login = {"Authorization": self._login, **(headers or {})}
-        return await self.call(method, path, headers=login, data=data, patience=patience, most=most)
+        return await self.call(
+            "GET", f"{_TALK}/v1/chat/{token}?{query}", as_user=True, patience=patience
+        )
 
     # --- both ------------------------------------------------------------------------------------
 
@@ -156,19 +173,22 @@ class TalkApi:
         method: str,
         path: str,
         *,
+        as_user: bool = False,
         headers: dict[str, str] | None = None,
         json: Json | None = None,
         data: bytes | None = None,
         patience: float = SEND_TIMEOUT,
         most: int = MAX_ANSWER,
     ) -> Answer:
-        """One HTTP exchange with the server.
+        """One HTTP exchange with the server, with the API user's password or without.
 
         Raises:
             Unreachable: there was no answer.
             TooLarge: the answer is longer than `most`.
         """
         said = {"OCS-APIRequest": "true", "Accept": "application/json", **(headers or {})}
+        if as_user:
+            said["Authorization"] = self._login
         if json is not None:
             data = orjson.dumps(json)
             said["Content-Type"] = "application/json"
@@ -184,18 +204,15 @@ class TalkApi:
             ) as response:
                 body = await read(response, most)
                 file = response.headers.get("OC-FileId", "")
+                wait = float(_number(response.headers.get("Retry-After", ""), 5))
                 last = _number(response.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
-                return Answer(response.status, body, _retry_after(response), file, last)
+                return Answer(response.status, body, wait, file, last)
         except (aiohttp.ClientConnectorError, ProxyFailed) as error:
             raise Unreachable(why(error), sent=False) from None
         except TimeoutError as error:
             raise TooSlow(type(error).__name__, sent=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(why(error), sent=True) from None
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    return float(_number(response.headers.get("Retry-After", ""), 5))
 
 
 def _number(value: str, digits: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,8 +13,8 @@ import structlog
 from cachetools import LRUCache
 
 from adapters.nextcloud_talk import Seat
-from adapters.nextcloud_talk.history import History, Unreadable
-from adapters.nextcloud_talk.history_entries import read
+from adapters.nextcloud_talk.files import Sharer
+from adapters.nextcloud_talk.history import History, Unreadable, read
 from adapters.nextcloud_talk.inbound import (
     CHANNEL,
     Identity,
@@ -26,13 +25,12 @@ from adapters.nextcloud_talk.inbound import (
     normalise,
     room_token,
 )
-from adapters.nextcloud_talk.rich import file_ref
-from adapters.nextcloud_talk.rooms import DIRECT, Rooms
-from adapters.nextcloud_talk.share import Sharer
+from adapters.nextcloud_talk.rich import DIRECT, Rooms, file_ref
 from bot.channel import Address, ChannelConfig, Health, Inbound
-from bot.channel.kit.intake import Intake, listens, newest_chats
+from bot.channel.kit.intake import Intake, Where, listens, newest_chats
 from bot.channel.kit.json_access import number
 from bot.channel.kit.supervisor import Supervisor
+from bot.clock import system_clock
 from bot.errors import StorageError
 
 REMEMBERED = 10_000  # rooms, and people in rooms
@@ -96,7 +94,9 @@ class Calls:
         await self._recall()
         if self._history is not None:
             supervisor = self._supervisor
-            supervisor.spawn(supervisor.alone(self._begin, self._leave))
+            # When another node reads back, this one lets messages in.
+            begin = partial(supervisor.alone, self._begin, partial(self._intake.release, {}))
+            supervisor.keep(f"{CHANNEL}/{self._seat.account}", begin)
 
     def is_here(self, chat: str) -> bool:
         """True when a chat is one of this account's server."""
@@ -129,7 +129,7 @@ class Calls:
             Stopped: the account stops before that.
         """
         await self._recall()
-        result = normalise(payload, self.me, _now())
+        result = normalise(payload, self.me, system_clock())
         if isinstance(result, Membership):
             await self._moved(result)
         elif isinstance(result, Inbound):
@@ -143,7 +143,7 @@ class Calls:
         return True
 
     def _is_echo(self, inbound: Inbound) -> bool:
-        """Whether this is a file we showed ourselves, as the API user."""
+        """True if this is a file we showed ourselves, as the API user."""
         if not self._has_account and inbound.media:
             return _user(self._seat, inbound) == self._seat.api_user  # another node shows files
         return any(self._sharer.is_own(file_ref(media.ref)[0]) for media in inbound.media)
@@ -161,7 +161,7 @@ class Calls:
             except TimeoutError:
                 _log.warning("nextcloud_talk.history.slow", account=self._seat.account)
         try:
-            await _briefly(self._supervisor, self._pace, partial(self._store, inbound))
+            await self._briefly(partial(self._store, inbound))
         except StorageError as error:
             name, account = type(error).__name__, self._seat.account
             if self._history is not None:
@@ -208,21 +208,17 @@ class Calls:
             _log.warning("nextcloud_talk.history.rooms_cut", account=account, rooms=len(here))
         return found
 
-    def _leave(self) -> None:
-        """Another node reads back: let messages in."""
-        self._intake.release({})
-
     async def _read_back(self, room: str, after: int) -> Collection[int]:
         """Store what was said in a room after a message."""
         history, account = self._history, self._seat.account
         if history is None:
             return ()
         try:
-            place = _place(self.me, room, await history.kind(room))
-            if not listens(self._config, place):
+            kind = "direct" if await history.kind(room) in DIRECT else "group"
+            if not listens(self._config, Where(kind, chat_id(self.me, room))):
                 return ()
             missed = await history.missed(
-                room, after, lambda said: read(said, room, self.me, _now())
+                room, after, lambda said: read(said, room, self.me, system_clock())
             )
             messages = missed.messages()
             if messages and not await history.is_told(room):
@@ -282,11 +278,7 @@ class Calls:
         told = {"account": account, **asdict(change)}
         await self._engine.broadcast(CHANNEL, json.dumps(told))
         if actor.startswith("bots/"):
-            await _briefly(
-                self._supervisor,
-                self._pace,
-                lambda: self._engine.keep(CHANNEL, account, ACTOR, actor),
-            )
+            await self._briefly(lambda: self._engine.keep(CHANNEL, account, ACTOR, actor))
 
     def heard(self, change: Membership) -> None:
         """One of the nodes was told that the bot came into a room or left it."""
@@ -295,43 +287,22 @@ class Calls:
         if change.actor.startswith("bots/"):
             self.me = replace(self.me, actor=change.actor)
 
+    async def _briefly(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Store something, tried for as long as Talk waits.
 
-async def _briefly(supervisor: Supervisor, pace: Pace, work: Callable[[], Awaitable[None]]) -> None:
-    """Store something, tried for as long as Talk waits.
-
-    Raises:
-        StorageError: it could not be stored.
-    """
-    for delay in pace.store:
-        try:
-            await work()
-        except StorageError as error:
-            name, account = type(error).__name__, supervisor.account
-            _log.error("nextcloud_talk.store.failed", account=account, error=name)
-            await asyncio.sleep(delay)
-        else:
-            return
-    await work()
+        Raises:
+            StorageError: it could not be stored.
+        """
+        for delay in self._pace.store:
+            try:
+                return await work()
+            except StorageError as error:
+                name, account = type(error).__name__, self._seat.account
+                _log.error("nextcloud_talk.store.failed", account=account, error=name)
+                await asyncio.sleep(delay)
+        return await work()
 
 
 def _user(seat: Seat, inbound: Inbound) -> str:
     """The sender's id as their own server has it."""
     return inbound.sender.removeprefix(f"{seat.place}/" if seat.place else "")
-
-
-def _place(me: Identity, room: str, kind: int) -> Inbound:
-    """Nothing, said in a room of a kind, which is Talk's own number."""
-    return Inbound(
-        channel=CHANNEL,
-        account=me.account,
-        chat=chat_id(me, room),
-        chat_type="direct" if kind in DIRECT else "group",
-        sender="",
-        message_id="",
-        text="",
-        sent_at=0,
-    )
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,14 +10,14 @@ from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.calls import Pace
-from adapters.nextcloud_talk.doctor import examine
+from adapters.nextcloud_talk.doctor import examine, tried
 from adapters.nextcloud_talk.inbound import CHANNEL, Membership
 from adapters.nextcloud_talk.send import LIMIT, messages
-from adapters.nextcloud_talk.trial import tried
 from adapters.nextcloud_talk.webhook import TalkWebhook
 from bot.channel import (
     Address,
     Capabilities,
+    Channel,
     Engine,
     Finding,
     Media,
@@ -30,7 +30,7 @@ from bot.channel.kit.json_access import mapping, parse_json, text
 from bot.channel.kit.supervisor import Accounts
 
 
-class NextcloudTalk:
+class NextcloudTalk(Channel):
     """Rooms and direct chats of Nextcloud Talk, with one or more bots on one or more servers."""
 
     name = CHANNEL
@@ -82,16 +82,16 @@ class NextcloudTalk:
             await account.react(address, message_id, emoji)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
-        """The bytes of a file that came with a message; see `Files.fetch`."""
+        """The bytes of a file that came with a message; see `Channel.fetch`."""
         return await self._accounts.named(address).fetch(media, most)
 
     async def is_admin(self, address: Address, sender: str) -> bool:
-        """Whether a person looks after a room; Talk tells with what they write."""
+        """True if a person looks after a room; Talk tells with what they write."""
         account = self._accounts.get(address.account)
         return account is not None and account.calls.is_admin(address, sender)
 
     async def heard(self, body: str) -> None:
-        """A node was told that a bot came into a room or left it; see `Broadcasts.heard`."""
+        """A node was told that a bot came into a room or left it; see `Channel.heard`."""
         told = mapping(parse_json(body))
         account = self._accounts.get(text(told, "account"))
         if account is not None:
@@ -103,7 +103,7 @@ class NextcloudTalk:
         return await examine(self._config)
 
     async def tried(self, option: str) -> Trial:
-        """What the section's server says of a secret; see `TriesSecrets`."""
+        """What the section's server says of a secret; see `Channel.tried`."""
         return await tried(self._config, option)
 
     async def stop(self) -> None:

@@ -8,12 +8,19 @@ from typing import cast
 import aiohttp
 
 from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
-from adapters.nextcloud_talk.api import TalkApi, Unreachable, new_session
-from adapters.nextcloud_talk.signing import new_random, sign
+from adapters.nextcloud_talk.api import (
+    Answer,
+    TalkApi,
+    TooSlow,
+    Unreachable,
+    new_random,
+    new_session,
+    sign,
+)
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
-from bot.channel import Finding, Level, reveal
+from bot.channel import DEFAULT_ACCOUNT, Finding, Level, Trial, reveal
 from bot.channel.kit.client import TooLarge
-from bot.channel.kit.json_access import child, mapping, number, text
+from bot.channel.kit.json_access import child, label, mapping, number, text
 
 SECRET_LENGTHS = range(40, 129)  # characters, a rule of Talk's
 MOST_ROOMS = 3  # to try the bot in: Talk slows down whoever is refused often
@@ -45,8 +52,8 @@ async def examine(config: NextcloudTalkConfig) -> Sequence[Finding]:
 async def _seat(seat: Seat, session: aiohttp.ClientSession) -> AsyncIterator[Finding]:
     visit = _Visit(seat, session)
     yield visit.secret()
-    abilities = await visit.abilities()
-    yield visit.reached
+    reached, abilities = await visit.abilities()
+    yield reached
     if abilities is not None:
         yield visit.capable(abilities)
         rooms = list(seat.rooms)
@@ -65,7 +72,6 @@ class _Visit:
         self._seat = seat
         self._session = session
         self._api = TalkApi(seat, session)
-        self.reached = self._say("ok", "answers", url=seat.base_url)
 
     def secret(self) -> Finding:
         length = len(reveal(self._seat.secret).encode())
@@ -73,25 +79,22 @@ class _Visit:
         level, name = ("ok", "secret") if is_good else ("error", "bad_secret")
         return self._say(level, name, length=length)
 
-    async def abilities(self) -> Sequence[object] | None:
-        """What this server's Talk can do, or None when that cannot be found out."""
+    async def abilities(self) -> tuple[Finding, Sequence[object] | None]:
+        """The server's answer, and the abilities of its Talk; None when it does not tell."""
         base = self._seat.base_url
         try:
             answer = await self._api.call("GET", "/ocs/v2.php/cloud/capabilities", patience=TIMEOUT)
         except (Unreachable, TooLarge) as error:
             why = str(error) or "too long an answer"
-            self.reached = self._say("error", "unreachable", url=base, why=why)
-            return None
+            return self._say("error", "unreachable", url=base, why=why), None
         if answer.status == 503:
-            self.reached = self._say("error", "closed", url=base)
-            return None
+            return self._say("error", "closed", url=base), None
         data = mapping(answer.data)
         if answer.status != 200 or not data:
-            self.reached = self._say("error", "strange", url=base, status=answer.status)
-            return None
-        self.reached = self._say("ok", "answers", url=base)
+            return self._say("error", "strange", url=base, status=answer.status), None
         features: object = child(child(data, "capabilities"), "spreed").get("features")
-        return cast("list[object]", features) if isinstance(features, list) else ()
+        found = cast("list[object]", features) if isinstance(features, list) else ()
+        return self._say("ok", "answers", url=base), found
 
     def capable(self, abilities: Sequence[object]) -> Finding:
         if NEEDED in abilities:
@@ -99,7 +102,7 @@ class _Visit:
         return self._say("error", "too_old" if abilities else "no_talk")
 
     async def api_user(self, rooms: list[str]) -> AsyncIterator[Finding]:
-        """Whether the API user may log in; the rooms it is in are added to `rooms`."""
+        """Check whether the API user may log in; the rooms it is in are added to `rooms`."""
         user = self._seat.api_user
         if not user:
             yield self._say("warning", "no_user")
@@ -113,7 +116,7 @@ class _Visit:
             yield self._say("error", "user_refused", user=user, status=answer.status)
             return
         listed = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
-        seen = [token for each in listed if (token := text(mapping(each), "token"))]
+        seen = _tokens(answer)
         rooms += seen
         yield self._say("ok", "user", user=user, count=len(listed))
         missing = ", ".join(room for room in self._seat.rooms if room not in seen)
@@ -121,7 +124,7 @@ class _Visit:
             yield self._say("warning", "user_not_in", user=user, rooms=missing)
 
     async def features(self, rooms: Sequence[str], *, askable: bool) -> AsyncIterator[Finding]:
-        """Whether the bot may answer, tried in the first rooms that are known."""
+        """Check whether the bot may answer, tried in the first rooms that are known."""
         known = [room for room in dict.fromkeys(rooms) if room.isascii() and room.isalnum()]
         if not known:
             yield self._say("warning", "no_room", switch_on=SWITCH_ON)
@@ -152,7 +155,7 @@ class _Visit:
         return sum(_FEATURES.values()) if answer.status in {200, 404} else None
 
     async def webhook(self) -> AsyncIterator[Finding]:
-        """Whether Talk's calls arrive here, as far as that can be seen from this machine."""
+        """Check whether Talk's calls arrive here, as far as that can be seen from this machine."""
         url = self._seat.webhook_url
         if not url:
             yield self._say("warning", "no_address")
@@ -187,3 +190,81 @@ class _Visit:
         """A finding about this account; the catalogues have its words."""
         named = f"nextcloud_talk.{name}"
         return Finding(level, account=self._seat.account, id=named, values=values)
+
+
+# Trying a bot's secret, or its account's password, on the server that it is for.
+#
+# Talk cannot be asked whose a secret is. It says whether it takes bots; a call signed with the
+# secret is taken only in a conversation in which the bot is switched on. That is tried where some
+# are known, and changes nothing there.
+
+_REFUSED = frozenset({401, 403})
+
+
+async def tried(config: NextcloudTalkConfig, option: str) -> Trial:
+    """Try a secret of the section's own account, in ways that nobody sees."""
+    seat = config.seats().get(DEFAULT_ACCOUNT)
+    if seat is None or option not in {"bot_secret", "api_password"}:
+        return Trial("untried")
+    if option == "bot_secret" and len(reveal(seat.secret).encode()) not in SECRET_LENGTHS:
+        return Trial("malformed")
+    async with new_session(reveal(config.proxy)) as session:
+        try:
+            return await _tried(seat, option, session)
+        except TooSlow:
+            return Trial("slow")
+        except Unreachable:
+            return Trial("unreachable")
+        except TooLarge:
+            return Trial("strange")
+
+
+async def _tried(seat: Seat, option: str, session: aiohttp.ClientSession) -> Trial:
+    api, where = TalkApi(seat, session), label(seat.base_url)
+    answer = await api.call("GET", "/ocs/v2.php/cloud/capabilities", patience=TIMEOUT)
+    if (wrong := _wrong(answer)) is not None:
+        return wrong
+    talk = child(child(mapping(answer.data), "capabilities"), "spreed")
+    abilities = talk.get("features")
+    if not isinstance(abilities, list) or NEEDED not in abilities:
+        return Trial("lacking", where)
+    if option == "api_password" and not seat.api_user:
+        return Trial("untried")
+    listed = await api.rooms() if seat.api_user else None
+    if option == "api_password" and listed is not None:
+        if listed.status in _REFUSED:
+            return Trial("refused")
+        return _wrong(listed, empty=True) or Trial("known", label(seat.api_user))
+    rooms = list(dict.fromkeys((*seat.rooms, *_tokens(listed))))
+    return await _signed(api, rooms, where, askable=ASKABLE in abilities)
+
+
+async def _signed(api: TalkApi, rooms: Sequence[str], where: str, *, askable: bool) -> Trial:
+    known = [room for room in rooms if room.isascii() and room.isalnum()][:MOST_ROOMS]
+    for room in known:
+        answer = await (api.features(room) if askable else api.touch(room))
+        # Without that ability, what is taken away is not there: 404 is to a bot that may answer.
+        if answer.status == 200 or (answer.status == 404 and not askable):
+            return Trial("signed", where)
+    return Trial("unsigned" if known else "server", where)
+
+
+def _wrong(answer: Answer, *, empty: bool = False) -> Trial | None:
+    """Why an answer does not tell what was asked, if it does not; `empty` ones may be good."""
+    if 300 <= answer.status < 400:
+        return Trial("moved")
+    if answer.status == 429:
+        return Trial("busy")
+    if answer.status == 503:
+        return Trial("closed")
+    if answer.status != 200 or answer.data is None or (not empty and not mapping(answer.data)):
+        return Trial("strange")
+    return None
+
+
+def _tokens(listed: Answer | None) -> list[str]:
+    """The conversations an account is in, as far as it was let in."""
+    found = listed.data if listed is not None and listed.status == 200 else None
+    if not isinstance(found, list):
+        return []
+    return [token for one in cast("list[object]", found) if (token := text(mapping(one), "token"))]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
-from bot.channel import Inbound, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Inbound, ReplyTo
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -28,7 +28,6 @@ from bot.channel.kit.json_access import (
 )
 
 CHANNEL = "nextcloud_talk"
-MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_SENDER = 256  # characters of an actor's id
 
 Reason = Literal["malformed", "unsupported", "from_bot", "deleted", "service", "blank", "reaction"]
@@ -142,7 +141,8 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
     if is_service or (is_blank(words) and not media and not foreign):
         return Ignored("service" if is_service else "blank")
     answered = _reply(child(note, "inReplyTo"), me)
-    mentioned = _named(me.name, words) or (answered is not None and answered.from_bot)
+    is_named = bool(me.name) and _name_pattern(me.name).search(words) is not None
+    thread = identifier(note, "threadId")
     return Inbound(
         channel=CHANNEL,
         account=me.account,
@@ -155,8 +155,8 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
         foreign=foreign,
         media=media,
         reply_to=answered,
-        thread=_thread(note, message_id),
-        mentions_bot=mentioned,
+        thread="" if thread == message_id else thread,  # its first message is not in it yet
+        mentions_bot=is_named or (answered is not None and answered.from_bot),
         sent_at=now,
     )
 
@@ -198,12 +198,11 @@ def _reply(answered: Json, me: Identity) -> ReplyTo | None:
     content = _content(note) or {}
     parameters = child(content, "parameters")
     words = render(text(content, "message"), parameters)
-    if is_blank(words):
-        words = " ".join(f"[file: {each.name}]" for each in files(parameters))
     return ReplyTo(
         message_id=message_id,
         sender_name=label(text(actor, "name")),
-        text=words[:MAX_REPLY_TEXT],
+        text="" if is_blank(words) else words[:MAX_REPLY_TEXT],
+        media=files(parameters),
         from_bot=_is_me(actor, me),
     )
 
@@ -216,16 +215,6 @@ def _is_me(actor: Json, me: Identity) -> bool:
     shown = text(actor, "name").strip().casefold()
     is_unknown = not me.actor and author.startswith(_BOT_TYPE)
     return is_unknown and bool(me.name) and shown == f"{me.name} (Bot)".casefold()
-
-
-def _thread(note: Json, message_id: str) -> str:
-    """The thread a message is in, where Talk tells; its first message is not in it yet."""
-    thread = identifier(note, "threadId")
-    return thread if thread != message_id else ""
-
-
-def _named(name: str, words: str) -> bool:
-    return bool(name) and _name_pattern(name).search(words) is not None
 
 
 def _own_command(words: str, name: str) -> str:

@@ -10,14 +10,14 @@ import structlog
 from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
+from adapters.nextcloud_talk.files import Sharer
 from adapters.nextcloud_talk.inbound import room_token
-from adapters.nextcloud_talk.share import Sharer
 from bot.channel import Address, Outbound, Piece
 from bot.channel.kit import client
 from bot.channel.kit.client import TooLarge
 from bot.channel.kit.json_access import Json, is_blank, mapping, storable
 from bot.channel.kit.text import numbered, seen, split
-from bot.errors import ChannelError, SendRefused, SendTransient
+from bot.errors import ChannelError, SendRefused, SendTransient, SendUnreachable
 
 LIMIT = 32_000  # characters of one message
 REMEMBERED = 1024  # reactions, to know what to take away, and sends nobody knows the end of
@@ -40,7 +40,7 @@ NOT_ACCEPTED = (
 _log = structlog.get_logger()
 
 
-class NotAccepted(SendRefused):
+class NotAccepted(SendUnreachable):
     """Nextcloud does not accept what this bot says."""
 
 
@@ -110,7 +110,7 @@ class Sender:
         return True
 
     async def _arrived(self, room: str, reference: str) -> bool:
-        """Whether a try that seemed to fail did arrive, as far as the API user can tell."""
+        """True if a try that seemed to fail did arrive, as far as the API user can tell."""
         if not self._api.has_login:
             return False
         try:
@@ -181,5 +181,6 @@ def failure(answer: Answer) -> ChannelError:
         413: "this message is too long for this Nextcloud",
     }
     if answer.status in reasons:
-        return SendRefused(reasons[answer.status])
+        kind = SendUnreachable if answer.status == 404 else SendRefused
+        return kind(reasons[answer.status])
     return client.failure("Nextcloud", answer.status, answer.retry_after)

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from adapters.nextcloud_talk import normal_url
 from adapters.nextcloud_talk.account import Account
-from adapters.nextcloud_talk.signing import verify, well_formed
+from adapters.nextcloud_talk.api import verify, well_formed
 from bot.channel import reveal
 from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.supervisor import Stopped

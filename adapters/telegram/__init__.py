@@ -15,11 +15,11 @@ from bot.channel import (
     DEFAULT_ACCOUNT,
     PROXY_HELP,
     AccountId,
+    AccountSection,
     Channel,
     ChannelConfig,
     ChannelPlugin,
     ProxyOption,
-    Section,
     check_distinct,
     reveal,
 )
@@ -33,16 +33,10 @@ _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 Mode = Literal["polling", "webhook"]
 
 
-class AccountConfig(Section):
+class AccountConfig(AccountSection):
     """One more bot; what it does not set is as in [channels.telegram], except the token."""
 
     token: SecretStr | None = Field(default=None, description="This bot's own token.")
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
-        default="pairing", description="Who may talk to this bot in direct chats."
-    )
-    allow_from: tuple[str, ...] = Field(
-        default=(), description="Ids of people who may always talk to this bot."
-    )
     api_root: str = Field(default=PUBLIC_API, description="Bot API server of this bot.")
     mode: Mode = Field(default="polling", description="How this bot receives messages.")
     webhook_url: str = Field(default="", description="Public address for this bot's webhook.")
@@ -110,9 +104,9 @@ class TelegramConfig(ChannelConfig):
         return self
 
 
-def _check_webhook(name: str, section: ChannelConfig) -> None:
+def _check_webhook(name: str, section: TelegramConfig) -> None:
     """Raise ValueError when an account wants a webhook it cannot have."""
-    if not isinstance(section, TelegramConfig) or section.mode != "webhook":
+    if section.mode != "webhook":
         return
     where = "" if name == DEFAULT_ACCOUNT else f' (account "{name}")'
     if not section.webhook_url:

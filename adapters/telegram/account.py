@@ -16,12 +16,9 @@ from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 from adapters.telegram import TelegramConfig
 from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
 from adapters.telegram.drafts import TelegramDrafts
-from adapters.telegram.files import Fetcher
 from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, Membership, update_id
-from adapters.telegram.members import Members
-from adapters.telegram.presses import Presses
-from adapters.telegram.send import Allowance, Sender, failure
-from adapters.telegram.updates import Updates
+from adapters.telegram.send import Allowance, Fetcher, Members, Sender, failure
+from adapters.telegram.updates import Presses, Updates
 from bot.channel import Command, Engine, Health
 from bot.channel.kit.reassembly import Patience
 from bot.channel.kit.supervisor import Stopped, Supervisor
@@ -112,7 +109,7 @@ class Account(ABC):
     def start(self) -> None:
         """Begin in a task of its own."""
         self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.spawn(self.run())
+        self.supervisor.keep(f"{CHANNEL}/{self.name}", self.run)
 
     async def stop(self) -> None:
         """Give up what waits for Telegram, and wait for what is being stored."""

@@ -19,6 +19,7 @@ from adapters.telegram.render import LIMIT, messages
 from bot.channel import (
     Address,
     Capabilities,
+    Channel,
     Command,
     Engine,
     Finding,
@@ -40,7 +41,7 @@ _REACTIONS = {emoji.value.replace(_SELECTOR, ""): emoji.value for emoji in React
 _log = structlog.get_logger()
 
 
-class Telegram:
+class Telegram(Channel):
     """Direct chats, groups and channels in Telegram, with one or more bots."""
 
     name = CHANNEL
@@ -81,7 +82,7 @@ class Telegram:
             account.start()
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
-        """A text in Telegram's few tags, and its files; see `Channel.render`."""
+        """A text with Telegram's entities, and its files; see `Channel.render`."""
         return messages(outbound)
 
     async def send(self, piece: Piece) -> str:
@@ -99,7 +100,7 @@ class Telegram:
             _log.debug("telegram.typing.failed", error=type(error).__name__)
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show a reply that is being written, and wait until it shows; see `Drafts.draft`."""
+        """Show a reply that is being written, and wait until it shows; see `Channel.draft`."""
         account = self._accounts.get(address.account)
         if account is not None and not account.supervisor.stopping.is_set():
             await account.drafts.show(address, draft_id, text)
@@ -118,16 +119,16 @@ class Telegram:
             _log.debug("telegram.reaction.failed", error=type(error).__name__)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
-        """The bytes of what came with a message; see `Files.fetch`."""
+        """The bytes of what came with a message; see `Channel.fetch`."""
         return await self._accounts.named(address).fetcher.fetch(media, most)
 
     async def is_admin(self, address: Address, sender: str) -> bool:
-        """Whether a person is an admin of a group; see `Admins.is_admin`."""
+        """Whether a person is an admin of a group; see `Channel.is_admin`."""
         account = self._accounts.get(address.account)
         return account is not None and await account.members.is_admin(address, sender)
 
     async def heard(self, body: str) -> None:
-        """A node was brought something for this account that is not whole; see `Broadcasts`."""
+        """A node was brought something for this account that is not whole; see `Channel.heard`."""
         account = self._accounts.get(body)
         if account is not None:
             account.supervisor.spawn(account.resume())
@@ -145,13 +146,13 @@ class Telegram:
         return await examine(self._config, self._menus)
 
     async def register(self) -> None:
-        """Register webhooks and commands with every bot; see `Registers`."""
+        """Register webhooks and commands with every bot; see `Channel.register`."""
         from adapters.telegram.doctor import register  # noqa: PLC0415  # only `doctor` needs it
 
         await register(self._config, self._menus)
 
     async def tried(self, option: str) -> Trial:
-        """What Telegram says of a secret; see `TriesSecrets`."""
+        """What Telegram says of a secret; see `Channel.tried`."""
         from adapters.telegram.doctor import tried  # noqa: PLC0415  # only a trial needs it
 
         return await tried(self._config, option)
@@ -166,7 +167,7 @@ class Telegram:
 
     def _account(self, name: str, token: str, engine: Engine) -> Account:
         section = self._config.account(name)
-        if not isinstance(section, TelegramConfig) or self._session is None:
+        if self._session is None:
             raise TypeError("accounts exist only once the channel starts")
         kind = PollingAccount
         if section.mode == "webhook":

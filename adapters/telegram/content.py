@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
-from bot.channel import Foreign, ForeignKind, Media, ReplyTo
-from bot.channel.kit.json_access import Json, child, children, integer, label, text
+from bot.channel import MAX_REPLY_TEXT, Foreign, ForeignKind, Media, ReplyTo
+from bot.channel.kit.json_access import Json, child, children, integer, label, storable, text
 
-MAX_REPLY_TEXT = 1000  # characters of an answered message that are kept
 MAX_OPTIONS = 30  # of a poll or a checklist
 MAX_REF = 512  # characters of a file's handle; Telegram's have about 100
 MAX_MIME = 128
+MAX_ADDRESS = 2048  # characters of an address behind a word
 
 # What Telegram says about a chat rather than somebody in it; the fields of such messages.
 SERVICE = frozenset(
@@ -46,8 +47,13 @@ _MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker
 
 
 def words_of(message: Json) -> str:
-    """What is written in a message; empty when nothing is."""
-    return text(message, "text") or text(message, "caption")
+    """What is written in a message, with the address behind each linked word; or empty."""
+    key = _key(message)
+    links = _links(message, key)
+    if not links:
+        return text(message, key)
+    raw = str(message[key]).encode("utf-16-le", "surrogatepass")
+    return _linked(raw, 0, len(raw), links)
 
 
 def said_in(message: Json, sender: int) -> tuple[str, tuple[Foreign, ...]]:
@@ -112,6 +118,7 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
             text=_lines(words_of(answered), _shown(answered))[:MAX_REPLY_TEXT],
             quote=quote,
             from_bot=integer(sender, "id") == me,
+            media=media_of(answered),
         )
     elsewhere = child(message, "external_reply")
     if not elsewhere:
@@ -119,7 +126,9 @@ def reply_of(message: Json, me: int) -> ReplyTo | None:
     return ReplyTo(
         message_id=str(integer(elsewhere, "message_id") or ""),
         sender_name=_origin(child(elsewhere, "origin")),
+        text=_lines("", _shown(elsewhere)),
         quote=quote,
+        media=media_of(elsewhere),
     )
 
 
@@ -151,9 +160,14 @@ def _contact(found: Json) -> str:
 
 
 def _poll(found: Json) -> str:
+    votes = max(0, integer(found, "total_voter_count") or 0)
     options = children(found, "options", MAX_OPTIONS)
-    listed = " / ".join(label(text(option, "text")) for option in options)
-    return f"poll: {label(text(found, 'question'), 300)} — {listed}"
+    listed = " / ".join(
+        label(text(option, "text")) + (f" ({integer(option, 'voter_count') or 0})" if votes else "")
+        for option in options
+    )
+    closed = " (closed)" if found.get("is_closed") is True else ""
+    return f"poll{closed}: {label(text(found, 'question'), 300)} — {listed}"
 
 
 def _dice(found: Json) -> str:
@@ -162,7 +176,10 @@ def _dice(found: Json) -> str:
 
 def _checklist(found: Json) -> str:
     tasks = children(found, "tasks", MAX_OPTIONS)
-    listed = " / ".join(label(text(task, "text")) for task in tasks)
+    listed = " / ".join(
+        ("✓ " if integer(task, "completion_date") else "") + label(text(task, "text"))
+        for task in tasks
+    )
     return f"checklist: {label(text(found, 'title'))} — {listed}"
 
 
@@ -194,3 +211,127 @@ def name_of(who: Json) -> str:
 def _number(parent: Json, key: str) -> float:
     value: object = parent.get(key)
     return value if isinstance(value, float) else integer(parent, key) or 0
+
+
+# Who is spoken to: mentions of this bot, and commands that name one. Pure.
+
+MAX_ENTITIES = 100  # of one message; Telegram's own limit
+
+_COMMAND = re.compile(r"(/[A-Za-z0-9_]{1,64})@([A-Za-z0-9_]{1,64})(?!\S)")
+_AFTER_ADDRESS = " \t\r\n,:;"  # between "@bot" at the beginning and what is said to it
+
+
+def addressee(words: str) -> str:
+    """The bot a command at the beginning names, in lower case; empty when it names none."""
+    found = _COMMAND.match(words) if words.startswith("/") else None
+    return found[2].lower() if found is not None else ""
+
+
+def own_command(words: str, username: str) -> str:
+    """`/cmd@thisbot` without the mention; another bot's stays."""
+    found = _COMMAND.match(words) if words.startswith("/") and username else None
+    if found is None or found[2].lower() != username.lower():
+        return words
+    return found[1] + words[found.end() :]
+
+
+def addressed(message: Json, me: int, username: str) -> tuple[bool, str | None]:
+    """Whether a message's words mention this bot, and its words without those mentions.
+
+    Only Telegram's own entities count: "@name" of exactly this bot, or a link to its id. Words
+    that are nothing but the mention stay. The words are None when there are no mentions.
+    """
+    key = _key(message)
+    if not isinstance(message.get(key), str):
+        return False, None
+    entities = _entities(message, key)
+    if not any(text(entity, "type") in {"mention", "text_mention"} for entity in entities):
+        return False, None
+    # Entities count in UTF-16 units. What cannot be stored has to go only after that.
+    raw = str(message[key]).encode("utf-16-le", "surrogatepass")
+    spans = sorted(span for e in entities if (span := _own(e, raw, me, username)) is not None)
+    if not spans:
+        return False, None
+    parts, at, links = list[str](), 0, _links(message, key)
+    for start, stop in spans:
+        if start >= at:
+            parts.append(_linked(raw, at, start, links))
+            at = stop
+    parts.append(_linked(raw, at, len(raw), links))
+    return True, _without_gaps(parts) or None
+
+
+def _key(message: Json) -> str:
+    """Where the words of a message stand."""
+    return "text" if isinstance(message.get("text"), str) else "caption"
+
+
+def _entities(message: Json, key: str) -> list[Json]:
+    return children(message, "caption_entities" if key == "caption" else "entities", MAX_ENTITIES)
+
+
+def _span(entity: Json, size: int) -> tuple[int, int] | None:
+    """Where an entity stands in words of so many bytes in UTF-16."""
+    offset, length = integer(entity, "offset"), integer(entity, "length")
+    if offset is None or length is None or offset < 0 or length <= 0:
+        return None
+    start, stop = 2 * offset, min(2 * (offset + length), size)
+    return (start, stop) if start < stop else None
+
+
+def _links(message: Json, key: str) -> list[tuple[int, int, str]]:
+    """Where words stand behind which there is an address, and that."""
+    found = [
+        (*span, label(text(entity, "url"), MAX_ADDRESS))
+        for entity in _entities(message, key)
+        if text(entity, "type") == "text_link"
+        and isinstance(message.get(key), str)
+        and (span := _span(entity, 4 * len(str(message[key])))) is not None
+    ]
+    return sorted(found)
+
+
+def _linked(raw: bytes, begin: int, end: int, links: list[tuple[int, int, str]]) -> str:
+    """A part of a message's words, each linked word with its address."""
+    parts, at = list[str](), begin
+    for start, last, address in links:
+        stop = min(last, end)
+        if start < at or start >= stop or not address:
+            continue
+        shown = _decoded(raw[start:stop])
+        parts.append(_decoded(raw[at:start]))
+        parts.append(shown if shown == address else f"[{shown}]({address})")
+        at = stop
+    return "".join((*parts, _decoded(raw[at:end])))
+
+
+def _own(entity: Json, raw: bytes, me: int, username: str) -> tuple[int, int] | None:
+    """Where in `raw` an entity mentions this bot, in bytes; None when it does not."""
+    span = _span(entity, len(raw))
+    if span is None:
+        return None
+    start, stop = span
+    match text(entity, "type"):
+        case "mention" if username and stop - start == 2 * (len(username) + 1):
+            name = _decoded(raw[start:stop]).lower()
+            return (start, stop) if name == f"@{username.lower()}" else None
+        case "text_mention":
+            who = integer(child(entity, "user"), "id")
+            return (start, stop) if who == me else None
+        case _:
+            return None
+
+
+def _without_gaps(parts: list[str]) -> str:
+    """What stood around mentions, put together; whoever is spoken to first leaves no comma."""
+    words = parts[0]
+    for part in parts[1:]:
+        if not words.strip():
+            words = part.lstrip(_AFTER_ADDRESS)
+        else:
+            words += part.lstrip(" ") if words[-1].isspace() else part
+    return words.rstrip()
+
+
+def _decoded(raw: bytes) -> str:
+    return storable(raw.decode("utf-16-le", "surrogatepass"))

@@ -72,7 +72,7 @@ async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) 
     """
     async with new_session(reveal(config.proxy)) as session:
         for name, token in config.tokens().items():
-            section = _section(config, name)
+            section = config.account(name)
             bot = LeanBot(reveal(token), section.api_root, session)
             try:
                 if section.mode == "webhook":
@@ -83,11 +83,6 @@ async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) 
                 raise ChannelError(f"Telegram ({name}): {reason(error, bot.token)}") from error
 
 
-def _section(config: TelegramConfig, name: str) -> TelegramConfig:
-    found = config.account(name)
-    return found if isinstance(found, TelegramConfig) else config
-
-
 async def _account(
     name: str,
     token: str,
@@ -95,7 +90,7 @@ async def _account(
     session: aiohttp.ClientSession,
     menus: dict[str, Sequence[Command]],
 ) -> Sequence[Finding]:
-    section = _section(config, name)
+    section = config.account(name)
     bot = LeanBot(token, section.api_root, session)
     try:
         me = mapping(await bot.call("getMe", {}))

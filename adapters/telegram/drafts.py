@@ -74,15 +74,25 @@ class TelegramDrafts(Drafts[Address]):
         try:
             kept = await self._engine.kept(CHANNEL, self._account)
             for name in (name for name in kept if name.startswith(_KEPT)):
-                chat, thread, draft_id, message, answers, at = json.loads(kept[name])
+                draft, at = self._read(kept[name])
                 if at < oldest:
                     await self._engine.keep(CHANNEL, self._account, name, "")
                 else:
-                    place = Address(CHANNEL, self._account, chat, thread)
-                    self.leave(Draft(place, draft_id, answers, str(message)))
+                    self.leave(draft)
         except StorageError as error:
             said = type(error).__name__
             _log.error("telegram.drafts.unread", account=self._account, error=said)
+
+    def _read(self, kept: str) -> tuple[Draft[Address], float]:
+        """A draft that was kept, and when; what cannot be read is as old as can be."""
+        try:
+            chat, thread, draft_id, message, answers, at = json.loads(kept)
+            place = Address(CHANNEL, self._account, str(chat), str(thread))
+            return Draft(place, str(draft_id), str(answers), str(message)), float(at)
+        except (ValueError, TypeError) as error:
+            said = type(error).__name__
+            _log.error("telegram.draft.unreadable", account=self._account, error=said)
+            return Draft(Address(CHANNEL, self._account, "", ""), "", "", ""), 0.0
 
     async def remove(self, draft: Draft[Address]) -> None:
         """Take away what shows of a draft; in a direct chat it goes by itself."""
@@ -122,8 +132,8 @@ class TelegramDrafts(Drafts[Address]):
         shown = formatted(draft.text, LIMIT - len(MARK))
         if not shown:
             return
-        parameters = place_of(draft.place)
-        parameters |= {"text": shown[0].html, "parse_mode": "HTML"}
+        words: Json = {"text": shown[0].text, "entities": shown[0].entities}
+        parameters = place_of(draft.place) | words
         if is_private:
             await self._call("sendMessageDraft", parameters | {"draft_id": _number(draft.id)})
             return
@@ -139,12 +149,7 @@ class TelegramDrafts(Drafts[Address]):
                 if "not modified" not in error.message.lower():
                     raise
             return
-        if draft.answers:
-            parameters["reply_parameters"] = {
-                "message_id": int(draft.answers),
-                "allow_sending_without_reply": True,
-            }
-        sent = await self._call("sendMessage", parameters)
+        sent = await self._call("sendMessage", parameters | place_of(draft.place, draft.answers))
         number = integer(mapping(sent), "message_id")
         draft.message = str(number) if number else ""
         await self._keep(draft)

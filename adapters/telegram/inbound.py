@@ -11,13 +11,15 @@ from typing import Final, Literal
 
 from adapters.telegram.content import (
     SERVICE,
+    addressed,
+    addressee,
     media_of,
     name_of,
+    own_command,
     reply_of,
     said_in,
     words_of,
 )
-from adapters.telegram.mentions import addressed, addressee, own_command
 from bot.channel import ChatType, Foreign, Inbound, Media
 from bot.channel.kit.json_access import Json, child, integer, label, mapping, text
 
@@ -230,6 +232,7 @@ def _message(message: Json, account: str, me: Identity, *, is_edit: bool) -> Rea
         reply_to=reply,
         mentions_bot=is_for_us,
         thread=_thread(message, chat),
+        title=_topic(message),
         locale=text(child(message, "from"), "language_code")[:MAX_LOCALE],
         sent_at=sent_at * 1000,
     )
@@ -293,6 +296,11 @@ def _unfit(
 def _kind(chat: Json) -> ChatType:
     """Chats of a kind nobody knows count as groups: the least is shown there."""
     return _KINDS.get(text(chat, "type"), "group")
+
+
+def _topic(message: Json) -> str:
+    """What the topic is called; its first-level messages point at its start, which says so."""
+    return label(text(child(child(message, "reply_to_message"), "forum_topic_created"), "name"))
 
 
 def _thread(message: Json, chat: Json) -> str:

@@ -1,29 +1,30 @@
 """Markdown → the messages Telegram shows: pure.
 
-A parsed document becomes runs, which are pieces of text and the tags they stand in. Runs are
-what gets cut, so a tag or a code block that is cut is closed in one message and opened again in the
-next.
+A document becomes one text and the marks on it, which are ranges of its characters. The text is cut
+last: a mark that a cut goes through ends in one message and goes on in the next.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
 import structlog
 
 from bot.channel import Attachment, Outbound, Piece
-from bot.channel.kit.text import has_ink, numbered, parser, spans, split, table, units
+from bot.channel.kit.json_access import Json
+from bot.channel.kit.text import has_ink, numbered, parser, spans, table, units
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-LIMIT = 4096  # UTF-16 units of one message, counted after Telegram took the tags out
-# Bytes of one request's text, tags included; Telegram's server refuses more than 2^15.
-MAX_HTML_BYTES = 32_000
+LIMIT = 4096  # UTF-16 units of one message
 MAX_CAPTION = 1024  # UTF-16 units below a picture or a file
+MAX_ENTITIES = 100  # of one message; Telegram shows no more
 MAX_FILE = 50_000_000  # bytes
 
 # Text in which Markdown changes nothing has none of these: marks, block starts, odd white space.
@@ -40,18 +41,18 @@ _BULLET = "• "
 _INDENT = "  "
 _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _LINKED = ("http://", "https://", "tg://", "mailto:")
-_TAGS = {"heading": "b", "strong": "b", "em": "i", "s": "s"}
+_KINDS = {"heading": "bold", "strong": "bold", "em": "italic", "s": "strikethrough"}
+_VALUES = {"text_link": "url", "pre": "language"}
 _LISTS = frozenset({"bullet_list", "ordered_list"})
 _log = structlog.get_logger()
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """One message: as HTML, and the same words without any formatting."""
+    """The text of one message, and the entities that format it."""
 
-    html: str
-    plain: str
+    text: str
+    entities: tuple[Json, ...] = ()
 
 
 def messages(outbound: Outbound) -> list[Piece]:
@@ -62,10 +63,9 @@ def messages(outbound: Outbound) -> list[Piece]:
     Raises:
         SendRefused: there is nothing to show.
     """
-    chunks = [formatted(chunk) for chunk in split(outbound.text, LIMIT, "utf16")]
-    made = [Piece(outbound, words.html, words.plain) for chunk in chunks for words in chunk]
+    made = [Piece(outbound, words.text, words.entities) for words in formatted(outbound.text)]
     files = [(file,) for file in outbound.attachments if _fits(file)]
-    if files and chunks and len(chunks[-1]) == 1 and units(made[-1].plain) <= MAX_CAPTION:
+    if files and made and units(made[-1].text) <= MAX_CAPTION:
         made[-1] = replace(made[-1], attachments=files.pop(0))
     return numbered([*made, *(Piece(outbound, "", attachments=file) for file in files)])
 
@@ -78,144 +78,86 @@ def _fits(file: Attachment) -> bool:
 
 
 def formatted(markdown: str, limit: int = LIMIT) -> list[Words]:
-    """The messages a Markdown text becomes, in order; none when it has nothing to show.
-
-    Args:
-        markdown: CommonMark with tables and strikethrough.
-        limit: UTF-16 units one message may have once the tags are taken out.
-    """
-    runs = parse(markdown)
-    flat = "".join(run.text for run in runs)
-    if units(flat) <= limit:
-        return [_piece(runs, flat)] if flat.strip() else []
-    places = spans(flat, limit)
-    return [_piece(between(runs, *span), flat[slice(*span)]) for span in places]
-
-
-def parse(markdown: str) -> list[Run]:
-    """The runs of a Markdown text."""
-    text = markdown.strip()
-    if not text.isascii():
-        text = _SURROGATE.sub("\ufffd", text)  # half a character cannot be sent
-    if not _MARKED.search(text):
-        return [Run(text)] if text else []
-    runs = render(parser().parse(text))
-    # Of an empty quote or fence nothing shows: what it is written as is better than no message.
-    is_hidden = has_ink(text) and not any(has_ink(run.text) for run in runs)
-    return [Run(text)] if is_hidden else runs
-
-
-def _piece(runs: Sequence[Run], plain: str) -> Words:
-    html = to_html(runs)
-    # A character has at most four bytes, so most texts need no encoding to be known as short.
-    if len(html) > MAX_HTML_BYTES // 4 and len(html.encode()) > MAX_HTML_BYTES:
-        html = escape(plain)  # tags around every letter: the words matter more
-    return Words(html, plain)
-
-
-# --- runs ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """An HTML tag with the one attribute it may have; `serial` keeps neighbours apart."""
-
-    name: str
-    value: str = ""  # the href of a link, or the language of a code block
-    serial: int = 0
-
-    @property
-    def html(self) -> tuple[str, str]:
-        """The tag, or tags, as they begin and as they end."""
-        if self.name == "a":
-            return f'<a href="{escape(self.value)}">', "</a>"
-        if self.name == "pre" and self.value:
-            return f'<pre><code class="language-{escape(self.value)}">', "</code></pre>"
-        return f"<{self.name}>", f"</{self.name}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Text in one set of tags, outermost first."""
-
-    text: str
-    tags: tuple[Tag, ...] = ()
-
-
-def escape(text: str) -> str:
-    """Text as HTML that shows the same."""
-    return text.translate(_ESCAPES)
-
-
-def shared(left: Sequence[Tag], right: Sequence[Tag]) -> int:
-    """How many tags two stacks have in common, from the outside."""
-    count = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
-
-
-def to_html(runs: Sequence[Run]) -> str:
-    """Runs as Telegram HTML, every tag closed."""
-    out: list[str] = []
-    opened: tuple[Tag, ...] = ()
-    for run in runs:
-        kept = shared(opened, run.tags)
-        out.extend(tag.html[1] for tag in reversed(opened[kept:]))
-        out.extend(tag.html[0] for tag in run.tags[kept:])
-        out.append(escape(run.text))
-        opened = run.tags
-    out.extend(tag.html[1] for tag in reversed(opened))
-    return "".join(out)
-
-
-def between(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
-    """The runs, or parts of them, that stand between two places of the whole text."""
-    found: list[Run] = []
+    """The messages of at most `limit` UTF-16 units that Markdown becomes; none if nothing shows."""
+    text, marks = parse(markdown)
+    found: list[Words] = []
+    here: list[Mark] = []
     at = 0
-    for run in runs:
-        text = run.text[max(0, start - at) : max(0, stop - at)]
-        if text:
-            found.append(Run(text, run.tags))
-        at += len(run.text)
-        if at >= stop:
-            break
+    blocks = [(mark.start, mark.stop) for mark in marks if mark.tag.kind == "pre"]
+    for start, stop in spans(text, limit, blocks):
+        first, at = at, bisect_left(marks, stop, at, key=lambda mark: mark.start)
+        here = [mark for mark in (*here, *marks[first:at]) if mark.stop > start]
+        found.append(_words_of(text[start:stop], start, here))
     return found
+
+
+def _words_of(text: str, start: int, marks: Sequence[Mark]) -> Words:
+    """A message of the part of a text that begins at `start`, and of the marks on that part."""
+    if not marks:
+        return Words(text)
+    offsets = [0, *accumulate(1 + (char > "\uffff") for char in text)]
+    entities: list[Json] = []
+    for mark in marks[:MAX_ENTITIES]:
+        offset = offsets[max(0, mark.start - start)]
+        length = offsets[min(len(text), mark.stop - start)] - offset
+        entity: Json = {"type": mark.tag.kind, "offset": offset, "length": length}
+        if mark.tag.value:
+            entity[_VALUES[mark.tag.kind]] = mark.tag.value
+        entities.append(entity)
+    return Words(text, tuple(entities))
 
 
 # --- the document --------------------------------------------------------------------------------
 
 
-def render(tokens: Sequence[Token]) -> list[Run]:
-    """The runs of a document, without the white space around it, which Telegram would take away."""
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A type of entity with the one attribute it may have; `serial` keeps neighbours apart."""
+
+    kind: str
+    value: str = ""  # the address of a link, or the language of a code block
+    serial: int = 0
+
+
+@dataclass(slots=True)
+class Mark:
+    """A tag and the characters that stand in it."""
+
+    tag: Tag
+    start: int
+    stop: int
+
+
+def parse(markdown: str) -> tuple[str, list[Mark]]:
+    """What a Markdown text shows, and the marks on it in order, outer ones first."""
+    text = markdown.strip()
+    if not text.isascii():
+        text = _SURROGATE.sub("\ufffd", text)  # half a character cannot be sent
+    if not _MARKED.search(text):
+        return text, []
     writer = _Writer()
-    for token in tokens:
+    for token in parser(keeps_maths=True).parse(text):
         writer.add(token)
-    runs = writer.runs
-    while runs and not runs[-1].text.strip():
-        runs.pop()
-    while runs and not runs[0].text.strip():
-        runs.pop(0)
-    if runs:
-        runs[-1] = Run(runs[-1].text.rstrip(), runs[-1].tags)
-        runs[0] = Run(runs[0].text.lstrip("\n"), runs[0].tags)
-    return runs
+    shown = "".join(writer.parts)
+    # Of an empty quote or fence nothing shows: what it is written as is better than no message.
+    return (shown, writer.marks) if has_ink(shown) else (text, [])
 
 
 @dataclass(slots=True)
 class _Writer:
-    """Collects the runs of one document, token by token."""
+    """Collects text and marks of one document, token by token."""
 
-    runs: list[Run] = field(default_factory=list[Run])
+    parts: list[str] = field(default_factory=list[str])
+    marks: list[Mark] = field(default_factory=list[Mark])
+    _length: int = 0  # characters so far
+    _around: list[Mark] = field(default_factory=list[Mark])  # those the last part stands in
     _tags: list[Tag] = field(default_factory=list[Tag])
     # The next number of each open list, None for bullets.
     _lists: list[int | None] = field(default_factory=list[int | None])
     _bullet: str = ""  # what begins the next text of a list item
     _gap: int = 0  # line breaks owed before the next text
     _quotes: int = 0  # so far
-    _before_link: int = 0  # how many runs there were when the last link began
+    _before_link: int = 0  # how many characters there were when the last link began
     _rows: list[list[str]] = field(default_factory=list[list[str]])  # of a table that is open
 
     def add(self, token: Token) -> None:
@@ -229,11 +171,11 @@ class _Writer:
 
     def _open(self, token: Token) -> None:
         kind = token.type.removesuffix("_open")
-        if kind in _TAGS:
-            self._tags.append(Tag(_TAGS[kind]))
+        if kind in _KINDS:
+            self._tags.append(Tag(_KINDS[kind]))
         elif kind == "link":
-            self._before_link = len(self.runs)
-            self._tags.append(Tag("a", str(token.attrs.get("href", ""))))
+            self._before_link = self._length
+            self._tags.append(Tag("text_link", str(token.attrs.get("href", ""))))
         elif kind == "blockquote":
             self._quotes += 1  # one does not run together with the one before it
             self._tags.append(Tag("blockquote", serial=self._quotes))
@@ -259,7 +201,7 @@ class _Writer:
         elif kind == "list_item":
             self._write("")  # the bullet, when the item has nothing else
             gap = 1
-        elif kind == "link" and len(self.runs) == self._before_link:
+        elif kind == "link" and self._length == self._before_link:
             self._write(self._tags[-1].value)  # a link without words shows its address
         elif kind == "paragraph":
             gap = 1 if token.hidden else 2  # hidden: the item of a tight list
@@ -269,7 +211,7 @@ class _Writer:
             lines, self._rows = table(self._rows)[: 1 if len(self._rows) == 1 else None], []
             self._write("\n".join(lines), Tag("pre"))
             gap = 2
-        if kind in _TAGS or kind in {"link", "blockquote"}:
+        if kind in _KINDS or kind in {"link", "blockquote"}:
             self._tags.pop()
         self._gap = max(self._gap, gap)
 
@@ -292,7 +234,7 @@ class _Writer:
                 self._write(token.content, Tag("code"))
             case "image":
                 source = str(token.attrs.get("src", ""))
-                self._write(_words(token.children or []) or source, Tag("a", source))
+                self._write(_words(token.children or []) or source, Tag("text_link", source))
             case "softbreak" | "hardbreak":
                 self._write("\n" + _INDENT * len(self._lists))
             case _:
@@ -303,18 +245,33 @@ class _Writer:
         if not text and not self._bullet:
             return
         tags = _nested([*self._tags, inner] if inner else self._tags)
-        quotes = tuple(tag for tag in tags if tag.name == "blockquote")
-        if self._gap and self.runs:
+        quotes = tuple(tag for tag in tags if tag.kind == "blockquote")
+        if self._gap and self.parts:
             # Breaks belong to what surrounds both neighbours, such as one quote.
-            kept = quotes[: shared(self.runs[-1].tags, quotes)]
-            code = inner is not None and inner.name == "pre"
+            code = inner is not None and inner.kind == "pre"
             indent = "" if self._bullet or code else _INDENT * len(self._lists)
-            self.runs.append(Run("\n" * self._gap + indent, kept))
+            self._put("\n" * self._gap + indent, quotes[: self._shared(quotes)])
         if self._bullet:
-            self.runs.append(Run(self._bullet, quotes))
+            self._put(self._bullet, quotes)
         if text:
-            self.runs.append(Run(text, tags))
+            self._put(text, tags)
         self._gap, self._bullet = 0, ""
+
+    def _put(self, text: str, tags: tuple[Tag, ...]) -> None:
+        """Add text that stands in these tags, outermost first."""
+        del self._around[self._shared(tags) :]
+        begun = [Mark(tag, self._length, 0) for tag in tags[len(self._around) :]]
+        self.marks += begun
+        self._around += begun
+        self.parts.append(text)
+        self._length += len(text)
+        for mark in self._around:
+            mark.stop = self._length
+
+    def _shared(self, tags: tuple[Tag, ...]) -> int:
+        """How many of these tags the last part stands in, from the outside."""
+        pairs = zip(self._around, tags, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0].tag == pair[1], pairs))
 
 
 def _nested(tags: Sequence[Tag]) -> tuple[Tag, ...]:
@@ -325,14 +282,14 @@ def _nested(tags: Sequence[Tag]) -> tuple[Tag, ...]:
     """
     kept: list[Tag] = []
     for tag in tags:
-        known = tag.name != "a" or tag.value.lower().startswith(_LINKED)
-        if known and all(tag.name != one.name for one in kept):
+        known = tag.kind != "text_link" or tag.value.lower().startswith(_LINKED)
+        if known and all(tag.kind != one.kind for one in kept):
             kept.append(tag)
-    if kept and kept[-1].name in {"pre", "code"}:
+    if kept and kept[-1].kind in {"pre", "code"}:
         code = kept.pop()
-        if any(tag.name == "a" for tag in kept):
-            return tuple(tag for tag in kept if tag.name in {"a", "blockquote"})
-        return (*(tag for tag in kept if tag.name == "blockquote"), code)
+        if any(tag.kind == "text_link" for tag in kept):
+            return tuple(tag for tag in kept if tag.kind in {"text_link", "blockquote"})
+        return (*(tag for tag in kept if tag.kind == "blockquote"), code)
     return tuple(kept)
 
 

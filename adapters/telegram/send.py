@@ -7,25 +7,38 @@ import datetime as dt
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import quote
 
+import aiohttp
 import structlog
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 from telegram import InputFile
 from telegram.error import BadRequest, ChatMigrated, Forbidden, RetryAfter, TelegramError
 
-from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
+from adapters.telegram.api import READ_TIMEOUT, AiohttpRequest, Json, LeanBot, reason
 from adapters.telegram.inbound import GENERAL_TOPIC, pressable
-from bot.channel import Address, Attachment, Button, Piece
+from bot.channel import Address, Attachment, Button, Media, Piece
+from bot.channel.kit.client import download
 from bot.channel.kit.drafts import Draft, Drafts
-from bot.channel.kit.text import width
-from bot.errors import ChannelError, ChatMoved, SendLater, SendRefused, SendTransient
+from bot.channel.kit.json_access import integer, mapping, text
+from bot.channel.kit.text import width, written_in
+from bot.errors import (
+    ChannelError,
+    ChatMoved,
+    SendLater,
+    SendRefused,
+    SendTransient,
+    SendUnreachable,
+)
 
 UPLOAD_TIMEOUT = 90.0  # seconds until Telegram has a file and says so
 MAX_PHOTO = 10_000_000  # bytes of what Telegram shows as a picture
 MAX_ROW = 40  # columns of labels side by side on a phone
 MAX_BUTTONS = 100  # of one message
 MOST_A_MINUTE = 20  # messages in one group; Telegram refuses more
+MOST_OF_ONE = 10  # of these, for one person: the others' answers do not wait for theirs
 MINUTE = 60.0  # seconds
 REMEMBERED = 1024  # groups that were written to a moment ago
 
@@ -34,12 +47,17 @@ _NO_PHOTO = ("image/svg", "image/tiff", "image/x-icon", "image/vnd")
 _VOICE = "audio/ogg"  # what Telegram shows as a voice message
 # What Telegram says about a part of a message that is not needed; a photo goes out as a file then.
 _CAUSES = (
-    ("parse_mode", ("can't parse entities", "too long")),
+    ("entities", ("entit",)),
+    ("caption_entities", ("entit",)),
     ("reply_parameters", ("replied not found", "reply message not found")),
-    ("message_thread_id", ("thread not found",)),
+    ("message_thread_id", ("thread not found", "topic_deleted", "topic_id_invalid")),
     ("reply_markup", ("button_", "reply markup", "keyboard")),
     ("photo", ("photo_", "image_process_failed", "too big for a photo")),
 )
+_TOPIC_GONE = {
+    "en": "This was meant for a topic that no longer exists.",
+    "zh": "这条消息原本要发到的话题已经不存在了。",
+}
 _NEW_ONLY = ("reply_parameters", "message_thread_id")  # what an edit cannot have
 _TOO_LARGE = re.compile(r"entity too large|\(413\)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.()+-]+")  # in the name of a file
@@ -53,7 +71,7 @@ class Allowance:
     def __init__(self, most: int = MOST_A_MINUTE, period: float = MINUTE) -> None:
         self._most = most
         self._period = period
-        self._spent: LRUCache[str, deque[float]] = LRUCache(REMEMBERED)
+        self._spent: LRUCache[str, deque[tuple[float, str]]] = LRUCache(REMEMBERED)
 
     def wait(self, chat: str, spare: int = 0) -> float:
         """Seconds until this chat may be written to, with `spare` messages left after that."""
@@ -61,16 +79,24 @@ class Allowance:
         if spent is None:
             return 0.0
         now = time.monotonic()
-        while spent and now - spent[0] >= self._period:
+        while spent and now - spent[0][0] >= self._period:
             spent.popleft()
         over = len(spent) + spare + 1 - self._most
-        return max(0.0, spent[over - 1] + self._period - now) if over > 0 else 0.0
+        return max(0.0, spent[over - 1][0] + self._period - now) if over > 0 else 0.0
 
-    def spend(self, chat: str) -> None:
+    def wait_of(self, chat: str, asker: str) -> float:
+        """Seconds until this chat may be written to for somebody who has had their share there."""
+        theirs = [at for at, whose in self._spent.get(chat, ()) if whose == asker] if asker else []
+        if len(theirs) < MOST_OF_ONE:
+            return 0.0
+        return max(0.0, theirs[-MOST_OF_ONE] + self._period - time.monotonic())
+
+    def spend(self, chat: str, asker: str = "") -> None:
         """Note that something was written there; direct chats have no such limit."""
         if not chat.startswith("-"):
             return
-        self._spent.setdefault(chat, deque(maxlen=self._most)).append(time.monotonic())
+        spent = self._spent.setdefault(chat, deque(maxlen=self._most))
+        spent.append((time.monotonic(), asker))
 
 
 class Sender:
@@ -92,11 +118,11 @@ class Sender:
         """
         chat = piece.address.chat
         draft = await self._drafts.take(piece.address, piece.draft) if piece.draft else None
-        wait = self._allowance.wait(chat)
-        if wait > 0:
+        wait, own = self._allowance.wait(chat), self._allowance.wait_of(chat, piece.whole.asker)
+        if max(wait, own) > 0:
             self._drafts.leave(draft)
-            raise SendLater(wait)
-        self._allowance.spend(chat)
+            raise SendLater(max(wait, own), is_own=own > 0)
+        self._allowance.spend(chat, piece.whole.asker)
         method, parameters = request_of(piece)
         try:
             if draft is None or not draft.message:
@@ -150,6 +176,7 @@ class Sender:
     async def _post(self, method: str, parameters: Json, piece: Piece) -> str:
         """Send one message, with less of the trimmings each time Telegram objects to one."""
         timeout = UPLOAD_TIMEOUT if piece.attachments else READ_TIMEOUT
+        has_topic = "message_thread_id" in parameters
         while True:
             try:
                 result = await self._bot.call(method, parameters, read_timeout=timeout)
@@ -157,14 +184,27 @@ class Sender:
                 dropped = _objection(error.message.lower(), parameters)
                 if not dropped:
                     raise
-                _log.warning("telegram.send.simplified", without=dropped)
+                said = reason(error, self._bot.token)
+                _log.warning("telegram.send.simplified", without=dropped, error=said)
                 taken = parameters.pop(dropped)
-                if dropped == "parse_mode":
-                    parameters["text" if "text" in parameters else "caption"] = piece.plain
-                elif dropped == "photo":
+                if dropped == "photo":
                     method, parameters["document"] = "sendDocument", taken
             else:
+                if "reply_parameters" in parameters and "reply_to_message" not in result:
+                    _log.info("telegram.reply.gone", chat=piece.address.chat)
+                is_topic_gone = has_topic and "message_thread_id" not in parameters
+                if is_topic_gone and piece.index + 1 == piece.count:
+                    await self._explain(piece)
                 return str(result["message_id"])
+
+    async def _explain(self, piece: Piece) -> None:
+        """Say below a text why it is not in its topic."""
+        said: Json = {"text": _TOPIC_GONE[written_in(piece.whole.text)]}
+        self._allowance.spend(piece.address.chat)
+        try:
+            await self._bot.call("sendMessage", said | {"chat_id": chat_id(piece.address.chat)})
+        except TelegramError as error:
+            _log.warning("telegram.topic.unexplained", error=reason(error, self._bot.token))
 
 
 def chat_id(chat: str) -> int | str:
@@ -172,9 +212,15 @@ def chat_id(chat: str) -> int | str:
     return int(chat) if chat.removeprefix("-").isdecimal() else chat
 
 
-def place_of(address: Address) -> Json:
-    """Where a message goes. A forum's general topic is the one that is not named."""
+def place_of(address: Address, answered: str = "") -> Json:
+    """Where a message goes, and the id of the one it answers.
+
+    A forum's general topic is the one that is not named.
+    """
     parameters: Json = {"chat_id": chat_id(address.chat)}
+    if answered.isdecimal():
+        answer = {"message_id": int(answered), "allow_sending_without_reply": True}
+        parameters["reply_parameters"] = answer
     is_general = address.thread == GENERAL_TOPIC and address.chat.startswith("-")
     if address.thread.isdecimal() and not is_general:
         parameters["message_thread_id"] = int(address.thread)
@@ -183,19 +229,14 @@ def place_of(address: Address) -> Json:
 
 def request_of(piece: Piece) -> tuple[str, Json]:
     """The method that sends a message, and its parameters."""
-    parameters = place_of(piece.address)
-    answered = piece.reply_to.partition(":")[0]
-    if answered.isdecimal():
-        parameters["reply_parameters"] = {
-            "message_id": int(answered),
-            "allow_sending_without_reply": True,
-        }
+    parameters = place_of(piece.address, piece.reply_to.partition(":")[0])
     markup = keyboard(piece.buttons) if piece.buttons else None
     if markup is not None:
         parameters["reply_markup"] = markup
     if piece.text:
         parameters["caption" if piece.attachments else "text"] = piece.text
-        parameters["parse_mode"] = "HTML"
+    if piece.entities:
+        parameters["caption_entities" if piece.attachments else "entities"] = piece.entities
     if not piece.attachments:
         parameters["link_preview_options"] = {"is_disabled": True}
         return "sendMessage", parameters
@@ -238,6 +279,9 @@ def _objection(complaint: str, parameters: Json) -> str:
     return ""
 
 
+_AWAY = re.compile("chat not found|not enough rights|CHAT_WRITE_FORBIDDEN", re.IGNORECASE)
+
+
 def failure(error: TelegramError, token: str = "") -> ChannelError:
     """The error of the contract that an SDK error stands for; its message has no token."""
     if isinstance(error, RetryAfter):
@@ -247,7 +291,91 @@ def failure(error: TelegramError, token: str = "") -> ChannelError:
         return ChatMoved(str(error.new_chat_id))
     message = f"Telegram: {reason(error, token)}"
     # BadRequest is a NetworkError to the SDK, as is 413, but asking again will not help.
-    if isinstance(error, BadRequest | Forbidden) or _TOO_LARGE.search(message):
+    if isinstance(error, Forbidden) or _AWAY.search(message):  # blocked, taken out, never begun
+        return SendUnreachable(message)
+    if isinstance(error, BadRequest) or _TOO_LARGE.search(message):
         return SendRefused(message)
     # A rejected token or a second poller is the operator's to mend; the message waits for that.
     return SendTransient(message)
+
+
+# Fetching what came with a message: never more than was asked for.
+
+MAX_DOWNLOAD = 20_000_000  # bytes; Telegram's limit for bots
+TIMEOUT = 60.0  # seconds for one file
+
+
+class Fetcher:
+    """Fetches the files of one account."""
+
+    def __init__(self, bot: LeanBot, api_root: str, session: aiohttp.ClientSession) -> None:
+        self._bot = bot
+        self._root = api_root.rstrip("/")
+        self._request = AiohttpRequest(session)
+
+    async def fetch(self, media: Media, most: int) -> bytes:
+        """The bytes of a file, if they are no more than `most`.
+
+        Raises:
+            SendLater, SendTransient: it may work later.
+            SendRefused: it never will.
+        """
+        most = min(most, MAX_DOWNLOAD)
+        if not media.ref:
+            raise SendRefused("this file has no handle")
+        if media.size > most:
+            raise SendRefused("this file is too large")
+        try:
+            found = mapping(await self._bot.call("getFile", {"file_id": media.ref}))
+        except TelegramError as error:
+            raise failure(error, self._bot.token) from None
+        path = text(found, "file_path")
+        if not path or path.startswith("/") or ".." in path.split("/"):
+            # A server of one's own that runs with --local names a file on its own disk.
+            raise SendRefused("Telegram does not say where this file is")
+        if (integer(found, "file_size") or 0) > most:
+            raise SendRefused("this file is too large")
+        url = f"{self._root}/file/bot{self._bot.token}/{quote(path)}"
+        return await download(self._request.get(url, TIMEOUT), most, "Telegram")
+
+
+# Who looks after a group, as Telegram tells; asked rarely.
+
+KEPT = 300.0  # seconds an answer counts
+MEMBERS_REMEMBERED = 4096  # answers
+
+
+class Members:
+    """The admins of one account's groups.
+
+    Args:
+        call: calls a method of the Bot API.
+    """
+
+    def __init__(self, account: str, call: Callable[[str, Json], Awaitable[Any]]) -> None:
+        self._account = account
+        self._call = call
+        self._known: TTLCache[tuple[str, str], bool] = TTLCache(
+            MEMBERS_REMEMBERED, KEPT, timer=time.monotonic
+        )
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """Whether somebody is an admin of a chat; False when Telegram does not say."""
+        if sender == address.chat:
+            return True  # a direct chat is one's own, and only admins speak as their group
+        if not address.chat.startswith("-") or not sender.isdecimal():
+            return False
+        key = address.chat, sender
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        try:
+            asked: Json = {"chat_id": chat_id(address.chat), "user_id": int(sender)}
+            member = mapping(await self._call("getChatMember", asked))
+        except TelegramError as error:
+            said = reason(error, "")
+            _log.info("telegram.admins.unknown", account=self._account, error=said)
+            return False
+        answer = text(member, "status") in {"creator", "administrator"}
+        self._known[key] = answer
+        return answer

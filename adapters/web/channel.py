@@ -12,12 +12,10 @@ import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from adapters.web import protocol
-from adapters.web.away import Away
 from adapters.web.files import FilePages, address_of, frame_of
-from adapters.web.nodes import OtherNodes
-from adapters.web.pages import PersonPages, now
-from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send
-from adapters.web.socket import Socket
+from adapters.web.nodes import Away, OtherNodes
+from adapters.web.pages import PersonPages
+from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send, Socket
 from bot.channel import (
     DEFAULT_ACCOUNT,
     PAGE_OWNER,
@@ -30,11 +28,13 @@ from bot.channel import (
     Inbound,
     Media,
     Piece,
+    http,
 )
-from bot.channel.kit import assets
 from bot.channel.kit.text import TakesMarkdown
 from bot.channel.visitor import shared, visitor_of
+from bot.clock import system_clock
 from bot.errors import StorageError
+from bot.shares import HISTORIES, Pool
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -67,34 +67,35 @@ class Web(TakesMarkdown):
         buttons=True,
         attachments=True,
         activities=True,
+        pages=True,
         files=True,
     )
 
     def __init__(self) -> None:
-        self._engine: Engine | None = None
         self._sockets: set[Socket] = set()
         self._visits: set[asyncio.Task[Any]] = set()
         self._others = OtherNodes()
         self._files = FilePages()
         self._people: dict[str, PersonPages] = {}
+        self._histories = Pool(HISTORIES)
+        self._use(None)
+
+    def _use(self, engine: Engine | None) -> None:
+        self._engine = self._others.engine = self._files.engine = engine
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
-        files = assets.routes("adapters.web", "/static", index="index.html", styles=STYLES)
+        files = http.asset_routes("adapters.web", "/static", index="index.html", styles=STYLES)
         return shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
 
     async def start(self, engine: Engine) -> None:
         """Take visitors from now on."""
-        self._engine = engine
-        self._others.begin(engine)
-        self._files.begin(engine)
+        self._use(engine)
         engine.report(self.name, DEFAULT_ACCOUNT, Health.UP)
 
     async def stop(self) -> None:
         """Say goodbye to every page, after what it sent is stored."""
-        self._engine = None
-        self._others.end()
-        self._files.end()
+        self._use(None)
         for pages in self._people.values():
             pages.end()
         for socket in tuple(self._sockets):
@@ -122,13 +123,13 @@ class Web(TakesMarkdown):
         await self._pages_of(address.chat).activity(activity)
 
     async def heard(self, body: str) -> None:
-        """Show on this node's pages what another node told; see `Broadcasts.heard`."""
+        """Show on this node's pages what another node told; see `Channel.heard`."""
         said = self._others.heard(body) if self._engine is not None else {}
         if said:  # else it is our own
             await self._pages_of(said.get("person", PAGE_OWNER)).heard(said)
 
     async def forgotten(self, is_about: Callable[[Address], bool]) -> None:
-        """Take what was forgotten from every open page; see `ShowsHistory.forgotten`."""
+        """Take what was forgotten from every open page; see `Channel.forgotten`."""
         for person, pages in tuple(self._people.items()):
             engine, address = self._engine, address_of(person)
             if engine is None or not pages.sockets or not is_about(address):
@@ -143,7 +144,7 @@ class Web(TakesMarkdown):
                 await pages.forgotten(items, known)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
-        """The bytes of what came with a message; see `Files.fetch`."""
+        """The bytes of what came with a message; see `Channel.fetch`."""
         return await self._files.fetch(address, media, most)
 
     def _pages_of(self, person: str) -> PersonPages:
@@ -169,14 +170,18 @@ class Web(TakesMarkdown):
             timeout=STOP_SECONDS / 2,
             compress=False,
         )
-        await ws.prepare(request)
         socket = Socket(ws, request.transport, visitor_of(request).name)
+        self._sockets.add(socket)  # before anything else is waited for: its place is taken
+        try:
+            await ws.prepare(request)
+        except BaseException:
+            self._sockets.discard(socket)
+            raise
         pages = self._pages_of(socket.person)
         visit = asyncio.current_task()
         if visit is not None:
             self._visits.add(visit)
             visit.add_done_callback(self._visits.discard)
-        self._sockets.add(socket)
         pages.sockets.add(socket)
         try:
             if await self._greet(ws, socket, engine):
@@ -222,7 +227,8 @@ class Web(TakesMarkdown):
             else:
                 await self._open(socket, engine, items, known)
                 return True
-        await _until_closed(ws)
+        async for _message in ws:
+            pass  # whatever still comes before the closing handshake is not read
         return False
 
     async def _open(
@@ -237,11 +243,9 @@ class Web(TakesMarkdown):
             for command in engine.commands(socket.locale)
         ]
         pages = self._pages_of(socket.person)
-        first = [
-            protocol.encode("commands", items=commands),
-            *await pages.first_frames(socket, items, known),
-        ]
-        socket.open(first)
+        async with self._histories.place(socket.person):
+            drawn = await pages.first_frames(socket, items, known)
+        socket.open([protocol.encode("commands", items=commands), *drawn])
 
     async def _listen(self, ws: web.WebSocketResponse, socket: Socket, engine: Engine) -> None:
         pace = _Pace()
@@ -272,10 +276,12 @@ class Web(TakesMarkdown):
             log.warning("web.history.failed")
             socket.put(protocol.error("older", socket.locale))
             return
-        socket.put(await self._pages_of(socket.person).older_frame(socket, items, known))
+        async with self._histories.place(socket.person):
+            pages = self._pages_of(socket.person)
+            socket.put(await pages.frame("older", socket, items, known))
 
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
-        at = now()
+        at = system_clock()
         locale = frame.locale or socket.locale
         try:
             media = await self._files.of(socket.person, frame.files)
@@ -333,12 +339,6 @@ def _text_of(message: WSMessage) -> str:
     if message.type is not WSMsgType.TEXT:
         raise BadFrame("malformed")
     return cast("str", message.data)
-
-
-async def _until_closed(ws: web.WebSocketResponse) -> None:
-    """Let the closing handshake happen; whatever still comes in is not read."""
-    async for _message in ws:
-        pass
 
 
 async def _tell_models(socket: Socket, engine: Engine) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from adapters.screen import below
 from adapters.web import protocol
-from bot.channel import Address, Health, Inbound, Outbound, Piece
+from bot.channel import Address, Channel, Engine, Health, Inbound, Outbound, Piece
 from bot.channel.kit.supervisor import Backoff
 from bot.errors import ChannelError, StorageError
 
@@ -29,35 +29,7 @@ REFUSALS = {
 MAX_FRAME = 64 * 1024 * 1024  # bytes; a history holds many messages
 
 
-class Terminal(Protocol):
-    """What a person types into and reads, as much as this needs of a console."""
-
-    async def start(self, engine: RemoteEngine) -> None:
-        """Begin reading lines."""
-        ...
-
-    async def finished(self) -> None:
-        """Wait until the input ended and every line was answered."""
-        ...
-
-    async def send(self, piece: Piece) -> str:
-        """Print it."""
-        ...
-
-    async def typing(self, address: Address) -> None:
-        """Show that a reply is being written."""
-        ...
-
-    async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show a reply as it grows."""
-        ...
-
-    async def stop(self) -> None:
-        """Stop reading."""
-        ...
-
-
-async def attach(url: str, token: str, terminal: Terminal, *, locale: str = "") -> None:
+async def attach(url: str, token: str, terminal: Channel, *, locale: str = "") -> None:
     """Chat from a terminal with the bot whose page is at `url`, until the input ends.
 
     A lost connection comes back by itself, and what was not confirmed is sent again.
@@ -72,7 +44,7 @@ async def attach(url: str, token: str, terminal: Terminal, *, locale: str = "") 
     try:
         await asyncio.wait({link, opened}, return_when=asyncio.FIRST_COMPLETED)
         if not link.done():
-            await terminal.start(remote)
+            await terminal.start(cast("Engine", remote))  # it says what was typed, and no more
             finished = asyncio.create_task(terminal.finished())
             tasks.append(finished)
             await asyncio.wait({link, finished}, return_when=asyncio.FIRST_COMPLETED)
@@ -88,7 +60,7 @@ async def attach(url: str, token: str, terminal: Terminal, *, locale: str = "") 
 class RemoteEngine:
     """The engine of another process, as far as its web chat reaches."""
 
-    def __init__(self, url: str, token: str, terminal: Terminal, locale: str) -> None:
+    def __init__(self, url: str, token: str, terminal: Channel, locale: str) -> None:
         parts = urlsplit(url)
         self._base = f"{parts.scheme}://{parts.netloc}"
         # The server refuses WebSockets that do not say they come from its own page.
@@ -151,7 +123,8 @@ class RemoteEngine:
                     backoff.reset()
                 except aiohttp.WSServerHandshakeError as error:
                     if error.status in REFUSALS or (self._seen is None and error.status != 503):
-                        raise ChannelError(_refused(error.status)) from error
+                        other = f"The bot's web chat answered with HTTP status {error.status}."
+                        raise ChannelError(REFUSALS.get(error.status, other)) from error
                 except (aiohttp.ClientError, OSError) as error:
                     if self._seen is None:
                         host = urlsplit(self._base).netloc
@@ -234,7 +207,3 @@ class RemoteEngine:
         for answer in self._acks.values():
             if not answer.done():
                 answer.set_exception(ConnectionError())
-
-
-def _refused(status: int) -> str:
-    return REFUSALS.get(status, f"The bot's web chat answered with HTTP status {status}.")

@@ -15,7 +15,7 @@ from bot.channel import (
     MOST_UPLOAD_PART,
     UPLOAD_MARK,
     Address,
-    KeepsFiles,
+    Engine,
     Media,
 )
 from bot.channel.visitor import visitor_of
@@ -43,18 +43,10 @@ class FilePages:
     """`/chat/files/ID`: each person's own, for as long as the engine keeps them."""
 
     def __init__(self) -> None:
-        self._engine: KeepsFiles | None = None
-
-    def begin(self, engine: object) -> None:
-        """Keep files at this engine, if it can."""
-        self._engine = engine if isinstance(engine, KeepsFiles) else None
-
-    def end(self) -> None:
-        """Take no more."""
-        self._engine = None
+        self.engine: Engine | None = None  # keeps the files; without one none are taken
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         return [
             web.post(PATH, self._put),
             web.get(PATH, self._get),
@@ -70,9 +62,8 @@ class FilePages:
         if not ids:
             return ()
         known = await self.known(person)
-        found = [known.get(f"{UPLOAD_MARK}{id_}") for id_ in ids]
-        kept = tuple(media for media in found if media is not None)
-        return kept if len(kept) == len(ids) else None
+        refs = [f"{UPLOAD_MARK}{id_}" for id_ in ids]
+        return tuple(known[ref] for ref in refs) if known.keys() >= {*refs} else None
 
     async def known(self, person: str) -> dict[str, Media]:
         """All files of a person that are there, by ref.
@@ -80,14 +71,14 @@ class FilePages:
         Raises:
             StorageError: they could not be looked up.
         """
-        return {} if self._engine is None else dict(await self._engine.files(address_of(person)))
+        return {} if self.engine is None else dict(await self.engine.files(address_of(person)))
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
-        """The bytes of a file of a message; see `bot.channel.Files`."""
-        if self._engine is None or not media.ref.startswith(UPLOAD_MARK) or media.size > most:
+        """The bytes of a file of a message; see `Channel.fetch`."""
+        if self.engine is None or not media.ref.startswith(UPLOAD_MARK) or media.size > most:
             raise SendRefused("there is no such file here")
         try:
-            data = await self._engine.file(address, media.ref)
+            data = await self.engine.file(address, media.ref)
         except StorageError as error:
             raise SendTransient("the file cannot be read now") from error
         if data is None or len(data) > most:
@@ -134,13 +125,13 @@ class FilePages:
             raise web.HTTPServiceUnavailable from None
         return web.Response(status=204)
 
-    def _engine_for(self, request: web.Request) -> tuple[KeepsFiles, str]:
-        if self._engine is None:
+    def _engine_for(self, request: web.Request) -> tuple[Engine, str]:
+        if self.engine is None:
             raise web.HTTPServiceUnavailable
         id_ = request.match_info["id"]
         if not _ID.fullmatch(id_):
             raise web.HTTPNotFound
-        return self._engine, id_
+        return self.engine, id_
 
 
 def address_of(person: str) -> Address:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from bot.channel import Activity, Engine
+from bot.channel import Activity, Engine, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json, mapping, parse_json
 
@@ -28,24 +28,16 @@ class OtherNodes:
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(8)
-        self._engine: Engine | None = None
-
-    def begin(self, engine: Engine) -> None:
-        """Tell them from now on."""
-        self._engine = engine
-
-    def end(self) -> None:
-        """Tell them nothing more."""
-        self._engine = None
+        self.engine: Engine | None = None  # without one they are told nothing
 
     async def tell(self, person: str, kind: str, *, stored: bool = True, **fields: Any) -> None:
         """Tell them something for one person's pages, as far as they can be reached.
 
         What is not `stored` lies nowhere on its way; see `bot.channel.Engine.broadcast`.
         """
-        if self._engine is not None:
+        if self.engine is not None:
             body = json.dumps({"person": person, "show": kind, **fields}, ensure_ascii=False)
-            await self._engine.broadcast(CHANNEL, f"{self._name} {body}", stored=stored)
+            await self.engine.broadcast(CHANNEL, f"{self._name} {body}", stored=stored)
 
     def heard(self, body: str) -> Json:
         """What another node told; nothing when it was this one."""
@@ -71,12 +63,8 @@ class ToldDrafts(Drafts[str]):
         await self._tell("draft", id=draft.id, text="")
 
 
-class ToldThoughts(Drafts[str]):
+class ToldThoughts(ToldDrafts):
     """What models think here, as other nodes hear of it; its place is the draft it leads to."""
-
-    def __init__(self, tell: Callable[..., Awaitable[None]]) -> None:
-        super().__init__(asyncio.create_task)
-        self._tell = tell
 
     async def put(self, draft: Draft[str]) -> float:
         """Tell of a thought as far as it has come; see `Drafts.put`."""
@@ -88,3 +76,45 @@ class ToldThoughts(Drafts[str]):
 
     async def remove(self, draft: Draft[str]) -> None:
         """Nothing: whoever ends it tells that it ended."""
+
+
+# Notices what nobody looks at: a message that no open page of its person says it has shown.
+#
+# A page says so only while it can be seen (`seen`). So a page in the background, on a phone that
+# sleeps or behind a broken connection counts as none, on whichever node it is.
+
+SEEN_SECONDS = 4.0  # that a page has to say so, also one on another node
+MOST = 100  # messages of one person that are waited for at once
+KINDS = frozenset({"reply", "reminder"})
+
+
+class Away:
+    """The messages of one person that were sent a moment ago."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` is given the text of each message that nobody has seen."""
+        self._tell = tell
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+
+    def sent(self, piece: Piece) -> None:
+        """A message is shown on all pages there are."""
+        if piece.kind not in KINDS or piece.id in self._waiting or len(self._waiting) >= MOST:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[piece.id] = loop.call_later(SEEN_SECONDS, self._unseen, piece.id, piece.text)
+
+    def seen(self, message_id: str) -> None:
+        """A page has shown it."""
+        waiting = self._waiting.pop(message_id, None)
+        if waiting is not None:
+            waiting.cancel()
+
+    def end(self) -> None:
+        """Wait for nothing more."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
+        self._waiting.clear()
+
+    def _unseen(self, message_id: str, text: str) -> None:
+        del self._waiting[message_id]
+        self._tell(text)

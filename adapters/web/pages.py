@@ -12,14 +12,14 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from adapters.web import extras, nodes, protocol
-from adapters.web.away import Away
 from adapters.web.files import frame_of
-from adapters.web.nodes import OtherNodes, ToldDrafts, ToldThoughts
-from adapters.web.socket import Socket
+from adapters.web.nodes import Away, OtherNodes, ToldDrafts, ToldThoughts
+from adapters.web.protocol import Socket
 from bot.channel import Activity, HistoryItem, Media, Piece
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.channel.kit.json_access import Json
 from bot.channel.kit.markdown_html import render, takes_long
+from bot.clock import system_clock
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class PersonPages:
         message = {
             "id": piece.id,
             "text": piece.text,
-            "at": piece.at or now(),
+            "at": piece.at or system_clock(),
             "draft": piece.draft,
             "is_reply": piece.kind == "reply",
             "begins": piece.whole.begins,
@@ -226,7 +226,8 @@ class PersonPages:
 
     async def html(self, text: str) -> str:
         """A text as HTML, if a page wants that; else empty."""
-        return await _rendered(text) if self._wants_html() else ""
+        wanted = any(socket.format == "html" for socket in self._greeted())
+        return await _rendered(text) if wanted else ""
 
     def show_draft(self, draft_id: str, text: str, html: str) -> None:
         """Show a reply so far on every page; empty takes it away."""
@@ -247,8 +248,7 @@ class PersonPages:
             if socket.format == "none":
                 socket.put(protocol.encode("forgotten"))
             elif socket.greeted and socket.format == "html":  # what is printed stays
-                frame = await self._frame("forgotten", socket, items, HISTORY_CHARS, known=known)
-                socket.put(frame)
+                socket.put(await self.frame("forgotten", socket, items, known))
 
     def close(self) -> None:
         """Have every page come back, to what it may show."""
@@ -260,8 +260,8 @@ class PersonPages:
     async def first_frames(
         self, socket: Socket, items: Sequence[HistoryItem], known: Mapping[str, Media]
     ) -> list[str]:
-        """The history, and what is being written and done now; `known` are files that are there."""
-        first = [await self._frame("history", socket, items, HISTORY_CHARS, known=known)]
+        """The history, and what is being written and done now."""
+        first = [await self.frame("history", socket, items, known)]
         as_html = socket.format == "html"
         drafts = [
             (draft_id, _draft_frame(draft_id, text, await _rendered(text), as_html=as_html))
@@ -275,21 +275,15 @@ class PersonPages:
         ]
         return first
 
-    async def older_frame(
-        self, socket: Socket, items: Sequence[HistoryItem], known: Mapping[str, Media]
-    ) -> str:
-        """What stands before what a page shows, as far as it was asked for."""
-        return await self._frame("older", socket, items, OLDER_CHARS, known=known)
-
-    async def _frame(
+    async def frame(
         self,
-        kind: str,
+        kind: Literal["history", "older", "forgotten"],
         socket: Socket,
         items: Sequence[HistoryItem],
-        most: int,
-        *,
         known: Mapping[str, Media],
     ) -> str:
+        """The newest of these lines, as a page shows them; `known` are files that are there."""
+        most = OLDER_CHARS if kind == "older" else HISTORY_CHARS
         lines = await self._lines(items, socket, most, known)
         # Where the first of them stands, what is before it begins; without one there is none.
         before = next((line["place"] for line in lines if "place" in line), "")
@@ -336,9 +330,6 @@ class PersonPages:
 
     def _greeted(self) -> list[Socket]:
         return [socket for socket in self.sockets if socket.greeted and socket.format != "none"]
-
-    def _wants_html(self) -> bool:
-        return any(socket.format == "html" for socket in self._greeted())
 
 
 class WebDrafts(Drafts[str]):
@@ -389,21 +380,17 @@ def _for_client(more: extras.Fields, *, as_html: bool) -> extras.Fields:
 
 
 def _draft_frame(draft_id: str, text: str, html: str, *, as_html: bool) -> str:
-    if as_html:
-        return protocol.encode("draft", id=draft_id, html=html)
-    return protocol.encode("draft", id=draft_id, text=text)
+    shown = {"html": html} if as_html else {"text": text}
+    return protocol.encode("draft", id=draft_id, **shown)
 
 
 def _activity_frame(activity: Activity) -> str:
     return protocol.encode(
         "activity",
         id=activity.id,
-        what=activity.kind,
-        state=activity.state,
         where=activity.where,
-        text=activity.text,
-        found=activity.found,
         draft=activity.draft,
+        **_step(activity),
     )
 
 
@@ -414,8 +401,3 @@ def _step(activity: Activity) -> Json:
         "text": activity.text,
         "found": activity.found,
     }
-
-
-def now() -> int:
-    """The time in ms since the epoch."""
-    return time.time_ns() // 1_000_000

@@ -12,12 +12,12 @@ import structlog
 from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.config import ANTHROPIC, Settings
+from bot.config import Settings
 from bot.context import budget, tokens
 from bot.context.budget import Budget, Window
 from bot.context.tokens import Calibration, Count, TokenCounter
 from bot.errors import StorageError
-from bot.storage.meta import MetaStore
+from bot.storage.records import MetaStore
 
 SPEEDS = "models.speeds"  # what speeds are kept under
 
@@ -91,7 +91,7 @@ class LimitsResolver:
 
     def learn(self, model: str, estimated: int, reported: int) -> None:
         """A service reported so many tokens for what was estimated."""
-        self._calibration = self._calibration.learn(_kept_as(model), estimated, reported)
+        self._calibration = self._calibration.learn(model, estimated, reported)
 
     async def for_chores(self, limits: ModelLimits) -> ModelLimits:
         """The limits of the model that does chores for conversations with these."""
@@ -111,11 +111,6 @@ class LimitsResolver:
         )
         most = min(config.agent.max_tokens, sizes.max_output_tokens)
         shares = budget.budget(window.tokens, config.context, most)
-        factor = self._calibration.factor(_kept_as(name))
+        factor = self._calibration.factor(name)
         measured = self._models.speed(name)
         return ModelLimits(self._models, name, window, shares, factor, self.count, measured)
-
-
-def _kept_as(model: str) -> str:
-    """The name a factor is kept under: as it was before there were other services."""
-    return model.removeprefix(f"{ANTHROPIC}/")

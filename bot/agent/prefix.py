@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -15,8 +16,7 @@ from bot.agent.session_cache import CachedSession
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.turn import TOKENS
 from bot.config import Settings
-from bot.context import persona, prompt
-from bot.context.persona import PersonaFile
+from bot.context import prompt
 from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
 from bot.memory.uses import Uses
@@ -60,24 +60,16 @@ class Prefixes:
         if name in live.snapshots:
             return live.snapshots[name]
         config = self._settings.now
-        cap = min(persona.FILE_CAP, int(config.memory.max_injected_chars * MEMORY_SHARE))
+        cap = min(prompt.PERSONA_FILE_CAP, int(config.memory.max_injected_chars * MEMORY_SHARE))
         files = [
-            PersonaFile(
-                file.name,
-                file.text,
-                remembered=file.remembered,
-                cap=cap if file.remembered else persona.FILE_CAP,
-                spare=file.conclusions,
-                faded=file.faded,
-            )
+            replace(file, cap=cap) if file.remembered else file
             for file in await self._files.bootstrap(view, await self._uses.aging(view.spaces))
         ]
         short = tools.mark.startswith(SHORT)
         most = SHORT_PERSONA if short else limit // PERSONA_SHARE
         # Files that people write may be long.
-        shown = await asyncio.to_thread(persona.assemble, files, most, short=short)
-        write = prompt.short_prompt if short else prompt.system_prompt
-        system = write(
+        shown = await asyncio.to_thread(prompt.assemble_persona, files, most, short=short)
+        system = prompt.system_prompt(
             name=config.agent.name,
             language=language,
             tools=[tool.name for tool in tools.specs],
@@ -85,24 +77,22 @@ class Prefixes:
             cite=self.cites(view),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             persona=shown.text,
+            short=short,
         )
-        made = Snapshot(self._share(system), tools.json, shown.own, shown.remembered)
+        system = self._shared.setdefault(system, system)  # most sessions begin with the same words
+        made = Snapshot(system, tools.json, shown.own, shown.remembered)
         live.snapshots[name] = made
         live.unsaved.append(name)
         return made
 
     def cites(self, view: MemoryView) -> bool:
-        """Whether the files that an answer rests on are named to those who read it."""
+        """True if answers name the files they rest on."""
         wanted = self._settings.now.memory.citations
         return wanted == "on" or (wanted == "auto" and view.private)
 
-    def _share(self, text: str) -> str:
-        """The same string for the same text: most sessions begin with the same words."""
-        return self._shared.setdefault(text, text)
-
 
 def name_of(view: MemoryView) -> str:
-    """What tells the views of one session apart."""
+    """A name that tells the views of one session apart."""
     return f"{view.space}{'#private' if view.private else ''}"
 
 

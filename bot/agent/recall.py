@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
 from bot.agent.transcript import origins_of
+from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
 from bot.context import sentences, tokens
-from bot.context.recap import recap
+from bot.context.quoting import recap
 from bot.errors import ConfidantError
 from bot.identity.view import TALK, MemoryView
 from bot.memory import claims, markdown
@@ -33,14 +34,24 @@ from bot.memory.listing import is_first_person
 from bot.memory.notes import day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
-from bot.messages import CLEAN, Text, Whose, mixture
-from bot.sessions import compactions, imported, search, store
+from bot.messages import (
+    BEFORE,
+    CLEAN,
+    END,
+    NOT_INSTRUCTIONS,
+    Quote,
+    Quoted,
+    Text,
+    Whose,
+    excerpt,
+    mixture,
+)
+from bot.sessions import compactions, entries, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
 from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
-from bot.tool_results import BEFORE, END, NOT_INSTRUCTIONS, Quote, Quoted, excerpt
 
 EARLY = 10  # places of a list that differ little: what both searches find comes before one's first
 ASKED = 0.5  # of a question, which hardly ever answers another, and of the bot's own words
@@ -171,7 +182,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the model is shown anyway, in a window of so many tokens.
+    """Text the model is shown anyway, in a window of so many tokens.
 
     `prompt` is how its prompt begins, `texts` are those of the conversation after that, of the
     entries with these ids, and `before` is the end of what was said before the message. Without
@@ -194,7 +205,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found for a message; `is_whole` unless something of memory was not searched."""
+    """The finds for a message; `is_whole` unless something of memory was not searched."""
 
     hits: Sequence[Find] = ()
     said: Sequence[Find] = ()
@@ -203,7 +214,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Who asks, in which session, when, and until when there is time (of the loop's clock)."""
+    """One turn's view, session and time; `until` is its deadline on the loop's clock."""
 
     view: MemoryView
     session: Session
@@ -253,35 +264,38 @@ class Recaller:
         if shown.is_begun:
             return await self._later(turn, words, shown, room)
         before, notes, found = await asyncio.gather(
-            self._part("before", until, self._before(view, session, now, room)),
-            self._part("notes", until, self._notes(view, now, room)),
+            self._part("before", until, self._before, view, session, now, room),
+            self._part("notes", until, self._notes, view, now, room),
             self._first(turn, words),
         )
         first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
         return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
 
     async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
-        """What has to do with a later message; for a short one, what was said before may tell."""
+        """Recall for a later message; a short one is searched for with the ones before, too."""
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
             queries.append(f"{words}\n{shown.before}")
-        searches = (self._search(turn, query, room, shown.entries) for query in queries)
-        both = await asyncio.gather(*(self._part("search", turn.until, each) for each in searches))
+        searches = (
+            self._part("search", turn.until, self._search, turn, query, room, shown.entries)
+            for query in queries
+        )
+        both = await asyncio.gather(*searches)
         is_whole = True
         for query, answer in zip(queries, both, strict=True):
             hits, was_whole = answer or ((), False)
             is_whole = is_whole and was_whole
             if is_near(hits, words):
                 found, said = await asyncio.gather(
-                    self._part("search", turn.until, self._quoted(turn, query, hits, room)),
-                    self._part("said", turn.until, self._said(turn, query)),
+                    self._part("search", turn.until, self._quoted, turn, query, hits, room),
+                    self._part("said", turn.until, self._said, turn, query),
                 )
                 every = _Found(found or (), said or (), is_whole and found is not None)
                 return await asyncio.to_thread(_lines_of, every, shown, room)
         return _nothing(is_whole=is_whole)
 
     async def _first(self, turn: _Turn, words: str) -> _Found:
-        """What has to do with a conversation's first message."""
+        """Recall for a conversation's first message."""
         if not words.strip():
             return _Found(is_whole=True)
 
@@ -290,17 +304,19 @@ class Recaller:
             return await self._quoted(turn, words, hits), is_whole
 
         found, said = await asyncio.gather(
-            self._part("search", turn.until, search()),
-            self._part("said", turn.until, self._said(turn, words)),
+            self._part("search", turn.until, search),
+            self._part("said", turn.until, self._said, turn, words),
         )
         hits, is_whole = found or ((), False)
         return _Found(hits, said or (), is_whole)
 
-    async def _part(self, name: str, until: float, work: Coroutine[Any, Any, T]) -> T | None:
-        """What a part finds in time; None when it is late or fails."""
+    async def _part(
+        self, name: str, until: float, work: Callable[..., Awaitable[T]], *given: object
+    ) -> T | None:
+        """The result of one part of recall; None when it is late or fails."""
         try:
             async with asyncio.timeout_at(until):
-                return await work
+                return await work(*given)
         except TimeoutError:
             log.warning("recall.late", part=name, seconds=self._config.recall_timeout)
         except (ConfidantError, OSError) as error:
@@ -333,14 +349,14 @@ class Recaller:
         if found is None:
             return []
         summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
-        origins = frozenset(summary).union(*(origins_of(e.role, e.content) for e in said))
+        origins = frozenset(summary).union(*(origins_of(e.content) for e in said))
         when = f"{BEFORE}{found.ended}"
         short = Quote((when, "in short"), found.summary)
         end = Quote((when, END), found.tail, until=found.ended, turns=found.turns)
         return [Find(quote, origins=origins) for quote in (short, end) if quote.text]
 
     async def _said(self, turn: _Turn, words: str) -> list[Find]:
-        """What was said in other conversations that the words find; the index may not have it."""
+        """Matching messages of other conversations, also those that are not indexed yet."""
         terms, zone = words.split(), turn.now.tzinfo or UTC
 
         def work(tx: Transaction) -> list[Find]:
@@ -350,13 +366,13 @@ class Recaller:
         return await self._database.read(work)
 
     def _most(self, room: int) -> int:
-        """How many passages are looked for, or, with `room`, how many lines are taken from."""
+        """The number of passages to search for; with `room`, of passages to take lines from."""
         return PASSAGES if room else self._config.max_results * MORE
 
     async def _search(
         self, turn: _Turn, words: str, room: int = 0, without: Collection[str] = ()
     ) -> tuple[list[Hit], bool]:
-        """What the index finds that has not faded, but for messages `without`.
+        """Hits of the index that have not faded, without the messages `without`.
 
         With `room` the best lines, in twice as much. False with it when something may have been
         missed.
@@ -381,7 +397,7 @@ class Recaller:
             hits = [*_recallable(view, more.hits), *hits]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
-        origins = {entry.id: origins_of(entry.role, entry.content) for entry in said}
+        origins = {entry.id: origins_of(entry.content) for entry in said}
         own = {entry.id for entry in said if entry.role == "assistant"}
         aging = await self._uses.aging(view.spaces, today)
         pieces: list[Find] = []
@@ -411,7 +427,7 @@ def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
 
 
 def _since(path: str, text: str) -> dict[str, tuple[str, str]]:
-    """When the entries of a passage were said or last confirmed, by their first lines.
+    """Maps the first line of each entry to when it was said or last confirmed.
 
     Each with that in words, unless the name of its note tells the day.
     """
@@ -430,7 +446,7 @@ def _since(path: str, text: str) -> dict[str, tuple[str, str]]:
 
 
 def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction | None, list[Entry]]:
-    """What was said in the last conversation in which anything was: its summary, and the rest."""
+    """The summary and the rest of the last conversation in which anything was said."""
     for _ in range(MAX_HOPS):
         session = store.get(tx, previous)
         if session is None or session.key != key:
@@ -472,7 +488,7 @@ def is_near(hits: Sequence[Hit], words: str) -> bool:
 def _passages_of(
     first: Sequence[Find], found: _Found, known: str, room: int, most: int
 ) -> Text | None:
-    """What is always shown first, then the best of the rest that is not shown yet; in a thread."""
+    """The note of a first message: fixed parts, then the best finds not shown yet; in a thread."""
     texts = (markdown.unattributed(known), *(find.quote.text for find in first))
     shown = [markdown.normal(text) for text in texts]
     chosen = list(first)
@@ -535,7 +551,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
 
 
 def newest_first(finds: Sequence[Find]) -> list[Find]:
-    """What was found, with dates: of what contradicts the newest comes first.
+    """Orders finds by date, so that of contradictions the newest comes first.
 
     A note whose entries are older and newer than another is quoted in parts. What has no date stays
     where it is.
@@ -564,35 +580,35 @@ def _saying(find: Find, lines: Iterable[str]) -> Find:
 
 
 def _by_date(each: Sequence[tuple[str, T]]) -> list[T]:
-    """What has a date, newest first, in the places of all that has one."""
+    """Sorts items with a date, newest first; items without one keep their places."""
     newest = iter(sorted((one for one in each if one[0]), key=lambda one: one[0], reverse=True))
     return [next(newest)[1] if when else one for when, one in each]
 
 
 def _nothing(*, is_whole: bool) -> Text | None:
-    """What the model is shown when nothing is recalled: that memory was searched only in part."""
+    """The note when nothing is recalled: None, or that memory was searched only in part."""
     return None if is_whole else _note(f"{PARTIAL}\n", ())
 
 
 def _note(head: str, finds: Sequence[Find]) -> Text:
-    """What is recalled as the model is shown it."""
+    """The note of what is recalled, as the model is shown it."""
     quoted = Quoted(tuple(find.quote for find in finds), head, _CLOSING if finds else "")
-    origins = frozenset[Whose]().union(*(find.origins for find in finds))
-    return Text(str(quoted), note=True, origin=_recalled_as(origins), value=quoted)
+    mixed = mixture(frozenset[Whose]().union(*(find.origins for find in finds)))
+    origin: Whose = "before" if mixed == "mixed" else mixed or "memory"
+    return Text(str(quoted), note=True, origin=origin, value=quoted)
 
 
 def _of_talk(passage: Passage, terms: Sequence[str], zone: tzinfo) -> Find:
-    """What was said, with what was said just before and after it."""
-    program = imported.name_of(passage.channel)
-    date = datetime.fromtimestamp(passage.match.at / 1000, zone)
+    """A message as a find, with what was said just before and after it."""
+    program = entries.imported_name(passage.channel)
     lines = [
         f"{'person' if entry.role == 'user' else program or 'you'}: "
         + excerpt(" ".join(entry.text.split()), terms, LENGTHS[entry is passage.match])
         for entry in passage.said
     ]
-    origins = (origins_of(entry.role, entry.content) for entry in passage.said)
+    origins = (origins_of(entry.content) for entry in passage.said)
     how = f"said to {program}, not to you" if program else "said"
-    where = (f"{date:%Y-%m-%d %H:%M}", how, f"session {passage.session_id}")
+    where = (to_the_minute(passage.match.at, zone), how, f"session {passage.session_id}")
     said = Quote(where, "\n".join(lines), by="said")
     whose = frozenset[Whose]().union(*origins)
     is_own = passage.match.role == "assistant" and not program
@@ -603,9 +619,3 @@ def _is_in(shown: Sequence[str], text: str) -> bool:
     """True when a text says nothing that is not shown already."""
     words = markdown.normal(text)
     return not words or markdown.says_nothing(text) or any(words in other for other in shown)
-
-
-def _recalled_as(origins: Collection[Whose]) -> Whose:
-    """The origin of what is recalled of words of these origins."""
-    mixed = mixture(origins)
-    return "before" if mixed == "mixed" else mixed or "memory"

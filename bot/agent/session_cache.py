@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,8 @@ from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
 MAX_CACHED = 500  # sessions
+MAX_BYTES = 64 << 20  # that they take together, about; pictures are most of it
+TOKEN_BYTES = 8  # that a token takes, as it was said and as it is shown
 MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smaller still
 
 
@@ -48,8 +51,19 @@ class CachedSession:
         return self.begins.get(view, view)
 
 
+def size_of(live: CachedSession) -> int:
+    """About how many bytes of `MAX_BYTES` a session takes; no more than `MAX_CACHED` fit."""
+    blocks = (block for line in live.history.lines for block in line.message.blocks)
+    pictures = sum(len(block.data) for block in blocks if isinstance(block, Picture))
+    taken = pictures + live.history.estimated * TOKEN_BYTES
+    return min(max(taken, MAX_BYTES // MAX_CACHED), MAX_BYTES)
+
+
 class SessionCache:
-    """A bounded cache over the database; dropping from it costs one read."""
+    """A bounded cache over the database; dropping from it costs one read.
+
+    The writer's thread looks into it too, so each use is behind a lock.
+    """
 
     def __init__(
         self, database: Database, count: Count = tokens.estimate, *, is_shared: bool = False
@@ -58,29 +72,37 @@ class SessionCache:
         self._is_shared = is_shared
         self._database = database
         self._count = count
-        self._live: LRUCache[str, CachedSession] = LRUCache(MAX_CACHED)
+        self._live: LRUCache[str, CachedSession] = LRUCache(MAX_BYTES, size_of)
+        self._lock = threading.Lock()
         self._loading: dict[str, object] = {}  # a mark for what is being read
 
     def note(self, session: Session) -> None:
         """A session's row as a transaction has just left it."""
-        live = self._live.get(session.id)
+        live = self._known(session.id)
         if live is not None:
             live.session = session
             return
         self._loading.pop(session.id, None)  # it may have been read before this
         if session.entry_count == 0:
-            self._live[session.id] = CachedSession(
-                session, History(count=self._count), version=session.version
-            )
+            self._keep(CachedSession(session, History(count=self._count), version=session.version))
 
     def forget(self, session_id: str) -> None:
         """Read this session again the next time it is asked for."""
-        self._live.pop(session_id, None)
+        with self._lock:
+            self._live.pop(session_id, None)
         self._loading.pop(session_id, None)  # what is being read may be out of date already
 
     def holds(self, live: CachedSession) -> bool:
-        """Whether this is what is kept of its session, and not what was kept before."""
-        return self._live.get(live.session.id) is live
+        """True if this is the cached state of its session, and no earlier one."""
+        return self._known(live.session.id) is live
+
+    def _known(self, session_id: str) -> CachedSession | None:
+        with self._lock:  # looking moves it to the front
+            return self._live.get(session_id)
+
+    def _keep(self, live: CachedSession) -> None:
+        with self._lock:
+            self._live[live.session.id] = live
 
     def is_up_to_date(self, tx: Transaction, live: CachedSession) -> bool:
         """True when no other node has changed a session since its history was read."""
@@ -95,6 +117,8 @@ class SessionCache:
         live.version = live.session.version
         if (self._is_shared and not is_whole) or not self.holds(live):
             self.forget(live.session.id)
+        else:
+            self._keep(live)  # it has grown
 
     async def get(self, session_id: str) -> CachedSession:
         """A session with its conversation.
@@ -102,16 +126,16 @@ class SessionCache:
         Raises:
             StorageError: there is no such session, or it cannot be read.
         """
-        if self._is_shared and (known := self._live.get(session_id)) is not None:
+        if self._is_shared and (known := self._known(session_id)) is not None:
             version = await self._database.read(lambda tx: store.version(tx, session_id))
             if version != known.version and self.holds(known):
                 self.forget(session_id)
-        while (live := self._live.get(session_id)) is None:
+        while (live := self._known(session_id)) is None:
             mark = self._loading.setdefault(session_id, object())
             live = await self._database.read(lambda tx: _load(tx, session_id, self._count))
             if self._loading.get(session_id) is mark:
                 del self._loading[session_id]
-                self._live[session_id] = live
+                self._keep(live)
         return live
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast, get_args
 
 import orjson
 
-from bot import tool_results
+from bot import messages
 from bot.context.history import Line
 from bot.errors import ModelBadReply
 from bot.messages import (
-    CARRIED,
     Block,
+    Canned,
     Message,
     Opaque,
     Picture,
@@ -24,12 +24,10 @@ from bot.messages import (
     ToolUse,
     Whose,
 )
-from bot.sessions.entries import Entry, NewEntry, Role
-from bot.tool_results import Canned, ToolValue
+from bot.sessions.entries import Entry, NewEntry
 from bot.unicode import well_formed
 
 _ORIGINS = frozenset(get_args(Whose))
-_RECALLED: frozenset[Whose] = frozenset({"memory", "before", "carried", "unknown"})  # of such notes
 _TIME = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d\]\n")
 
 
@@ -48,14 +46,14 @@ def new_entry(
 
 def message_of(entry: Entry) -> Message:
     """The message of an entry."""
-    return Message(entry.role, tuple(from_json(block, entry.role) for block in entry.content))
+    return Message(entry.role, tuple(from_json(block) for block in entry.content))
 
 
-def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Whose]:
+def origins_of(content: Iterable[Mapping[str, Any]]) -> frozenset[Whose]:
     """Whose words an entry's content holds; a summary's too."""
     found: set[Whose] = set()
     for data in content:
-        block = from_json(data, role)
+        block = from_json(data)
         if isinstance(block, (Text, ToolResult)):
             found.add(block.origin)
         elif data.get("type") == "compaction":
@@ -66,7 +64,7 @@ def origins_of(role: Role, content: Iterable[Mapping[str, Any]]) -> frozenset[Wh
 def is_canned(content: Iterable[Mapping[str, Any]]) -> bool:
     """True for the content of what the offline model said: it answers no question."""
     told = (data["facts"] for data in content if "facts" in data)
-    return any(isinstance(tool_results.from_json(each), Canned) for each in told)
+    return any(isinstance(messages.result_from_json(each), Canned) for each in told)
 
 
 def to_json(block: Block) -> Mapping[str, Any]:
@@ -74,7 +72,7 @@ def to_json(block: Block) -> Mapping[str, Any]:
     match block:
         case Text(text, note, origin, told):
             noted = {"note": True} if note else {}
-            kept = {} if told is None else {"facts": tool_results.to_json(told)}
+            kept = {} if told is None else {"facts": messages.result_to_json(told)}
             return {"type": "text", "text": text, "origin": origin, **noted, **kept}
         case ToolUse(id_, name, arguments):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
@@ -84,7 +82,7 @@ def to_json(block: Block) -> Mapping[str, Any]:
                 "tool_use_id": id_,
                 "content": text,
                 "origin": origin,
-                "facts": None if told is None else tool_results.to_json(told),
+                "facts": None if told is None else messages.result_to_json(told),
                 **({"kept": kept} if kept else {}),
                 **({"is_error": True} if is_error else {}),
             }
@@ -94,46 +92,24 @@ def to_json(block: Block) -> Mapping[str, Any]:
             return {"type": "opaque", "service": service, "data": data} if service else data
 
 
-def from_json(data: Mapping[str, Any], role: Role = "user") -> Block:
-    """The block of its JSON, as `role` said it; a type nobody here knows stays as it is."""
+def from_json(data: Mapping[str, Any]) -> Block:
+    """The block of its JSON; a type nobody here knows stays as it is."""
+    told = messages.result_from_json(data["facts"]) if "facts" in data else None
     match data:
         case {"type": "text", "text": str(text)}:
-            note = bool(data.get("note"))
-            origin = _origin(data, role, text, note=note)
-            is_recalled = note and origin in _RECALLED
-            told = _value(data, text) if is_recalled or "facts" in data else None
-            return Text(text, note, origin, told)
+            return Text(text, bool(data.get("note")), _known(data.get("origin")), told)
         case {"type": "tool_use", "id": str(id_), "name": str(name)}:
             return ToolUse(id_, name, data.get("input") or {})
         case {"type": "tool_result", "tool_use_id": str(id_), "content": str(text)}:
             is_error, origin = bool(data.get("is_error")), _known(data.get("origin"))
             kept = str(data.get("kept", ""))
-            return ToolResult(id_, text, is_error, origin, _value(data, text), kept)
+            return ToolResult(id_, text, is_error, origin, told, kept)
         case {"type": "image", "media_type": str(media_type), "artifact": str(ref)}:
             return Picture(media_type, ref)
         case {"type": "opaque", "service": str(service), "data": {**held}}:
             return Opaque(held, service)
         case _:
             return Opaque(data)
-
-
-def _value(data: Mapping[str, Any], text: str) -> ToolValue | None:
-    """What a block tells the engine; only one stored before values were is read by its words."""
-    return tool_results.from_json(data["facts"]) if "facts" in data else tool_results.read(text)
-
-
-def _origin(data: Mapping[str, Any], role: Role, text: str, *, note: bool) -> Whose:
-    """Whose words a text holds. One stored before that was told may hold anybody's.
-
-    A note of the time alone does not, nor a person's text without a bracket: what they passed on
-    stood in brackets.
-    """
-    if "origin" in data:
-        return _known(data["origin"])
-    if role == "assistant":
-        return CARRIED
-    is_clean = _TIME.fullmatch(text) is not None if note else "[" not in text
-    return "" if is_clean else "unknown"
 
 
 def _known(origin: object) -> Whose:
@@ -156,7 +132,7 @@ def storable(message: Message) -> Message:
             orjson.dumps(plain)
         except (TypeError, ValueError, RecursionError) as exc:
             raise ModelBadReply from exc
-        return replace(message, blocks=tuple(from_json(block, message.role) for block in plain))
+        return replace(message, blocks=tuple(from_json(block) for block in plain))
     return message
 
 

@@ -8,33 +8,29 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import structlog
 
 from bot.agent.models import Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
 from bot.agent.models.speed import time_limit
-from bot.agent.tools import ToolContext
-from bot.agent.tools.asking import DecidedCall
+from bot.agent.tools import DecidedCall, ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import message_of, repaired, storable
-from bot.config import Thinking
+from bot.config import OFFLINE, Thinking
 from bot.context import tokens
-from bot.context.folding import Folding
 from bot.context.history import size_of
 from bot.context.quoting import Said
-from bot.context.tokens import Count
+from bot.context.tokens import Count, Folding
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.i18n import text
 from bot.memory.notes import Place, listed
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import Asked, Message, Text, ToolResult, ToolUse
 from bot.sessions import store
 from bot.sessions.approvals import Question
 from bot.storage import Transaction
-from bot.tool_results import Asked
 from bot.unicode import well_formed
 
 
@@ -42,8 +38,12 @@ class Meter:
     """Adds up what calls use, by model, also of those that end in the middle.
 
     A service says at the end of a call what it used, some also when it begins. Where one ended
-    before that was said, what was sent and written counts as it is weighed here: it is charged.
+    before that was said, or never says it, what was sent and written counts as it is weighed here:
+    it is charged. Work that somebody pays for has an `Account` (`bot.money.limits`), which asks
+    before each call; this one lets every call be made.
     """
+
+    noted = ""  # the key of `meta` for what is noted of it while it runs
 
     def __init__(self) -> None:
         self.used: dict[str, Usage] = {}
@@ -59,6 +59,44 @@ class Meter:
         """Add what was used elsewhere."""
         self.used = added(self.used, used)
 
+    @asynccontextmanager
+    async def call(self, model: str, sent: int, most: int) -> AsyncGenerator[None]:
+        """Make one call of a model, by its full name, within an `async with`.
+
+        About `sent` tokens are read for it, and at most `most` written.
+
+        Raises:
+            LimitReached: nothing is left to pay for it.
+        """
+        self.asks(model)
+        yield
+
+    async def stream(
+        self, model: Writer, request: Request, weigh: Callable[[], int], name: str = ""
+    ) -> AsyncGenerator[TextDelta | Reply]:
+        """What a model writes: every call of the program is made here.
+
+        `weigh` says how many tokens were written so far, `name` is the model's full name where the
+        request has another.
+
+        Raises:
+            LimitReached: nothing is left to pay for it.
+            ModelError: as in `Writer.stream`.
+        """
+        is_whole = False
+        async with self.call(name or request.model, request.tokens, request.max_tokens):
+            try:
+                async with aclosing(model.stream(request)) as events:
+                    async for event in events:
+                        if isinstance(event, Reply):
+                            is_whole = True
+                            self.replied(event, Usage(request.tokens, weigh()))
+                        yield event
+            except BaseException as error:
+                if not is_whole:
+                    self.broke_off(error, sent=request.tokens, written=weigh())
+                raise
+
     async def ask(self, model: Writer, request: Request) -> Reply:
         """The whole reply to a request that no person sees; it counts, also when it fails.
 
@@ -70,21 +108,15 @@ class Meter:
         heard = replace(request, on_usage=self.hear, on_asked=self.asks, tokens=sent)
         reply: Reply | None = None
         written: list[str] = []
-        self.asks(request.model)
-        try:
-            async with aclosing(model.stream(heard)) as events:
-                async for event in events:
-                    if isinstance(event, TextDelta):
-                        written.append(event.text)
-                    else:
-                        reply = event
-        except BaseException as error:
-            wrote = tokens.estimate("".join(written))
-            self.broke_off(error, sent=sent, written=wrote)
-            raise
+        whole = self.stream(model, heard, lambda: tokens.estimate("".join(written)))
+        async with aclosing(whole) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    written.append(event.text)
+                else:
+                    reply = event
         if reply is None:
             raise ModelBadReply
-        self.replied(reply)
         if reply.stop == "context_full":
             raise ModelContextFull
         if reply.stop == "refusal":
@@ -99,10 +131,15 @@ class Meter:
         """The service says this of the call that runs; the last word counts."""
         self._told = usage
 
-    def replied(self, reply: Reply) -> None:
-        """The call came to its end; a reply says itself whose it is, where several could answer."""
+    def replied(self, reply: Reply, weighed: Usage = Usage()) -> None:  # noqa: B008 - it is frozen
+        """The call came to its end; a reply says itself whose it is, where several could answer.
+
+        What is `weighed` counts if its service does not say what it used.
+        """
         self._told = Usage()
-        self.add({reply.model or self._asked: reply.usage})
+        model = reply.model or self._asked
+        is_told = reply.usage != Usage() or model == OFFLINE
+        self.add({model: reply.usage if is_told else weighed})
 
     def broke_off(self, error: BaseException, *, sent: int, written: int) -> None:
         """The call ended in the middle, after about so many tokens.
@@ -117,7 +154,7 @@ class Meter:
 
 
 def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, Usage]:
-    """What each model used in both."""
+    """The sum of both, by model."""
     models = dict.fromkeys((*first, *second))
     return {each: first.get(each, Usage()) + second.get(each, Usage()) for each in models}
 
@@ -163,7 +200,7 @@ def may_become_silent(written: str) -> bool:
 
 
 def _sure(written: str) -> str:
-    """What can be shown of a reply that is being written: no token, nor the beginning of one."""
+    """The part of an unfinished reply that can be shown: no token, nor the beginning of one."""
     words = spoken(written)
     begun = _OPEN_TOKEN.search(words[-_LONGEST:])
     return words[: len(words) - len(begun[0])] if begun else words
@@ -173,8 +210,8 @@ def _sure(written: str) -> str:
 
 _TICK = "[✓✔✅☑🗸]\ufe0f?"
 _TICKED = re.compile(_TICK)
-_LEADING = re.compile(rf"^(?P<indent>\s*)(?:{_TICK}\s*)+")
-_TRAILING = re.compile(rf"(?:\s*{_TICK})+\s*$")
+_LEADING = re.compile(rf"^(?P<indent>\s*+)(?:{_TICK}\s*+)+")
+_TRAILING = re.compile(r"\s*+(?:\ufe0f?[✓✔✅☑🗸]\s*+)+")  # of a line that is read backwards
 _CLAIM = re.compile(
     r"\b(?:stored?|noted?|saved?|remember(?:ed)?|kept|recorded|memory|memori[sz]ed)\b"
     r"|[记存]|保存|\.md\b",
@@ -196,8 +233,13 @@ def without_confirmations(reply: str) -> str:
         for line in lines
     ]
     if not listed:
-        kept = [_TRAILING.sub("", line) for line in kept]
+        kept = [_unticked(line) for line in kept]
     return "\n".join(kept).strip()
+
+
+def _unticked(line: str) -> str:
+    found = _TRAILING.match(line[::-1])
+    return line if found is None else line[: len(line) - found.end()]
 
 
 def confirmation(language: str, written: Sequence[Place]) -> str:
@@ -234,7 +276,7 @@ _FAILURES: Mapping[StopReason, type[ModelError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """What a turn starts from. `history` ends before the person's new `messages`.
+    """Input of a turn. `history` ends before the person's new `messages`.
 
     `used` is how many tokens everything before `messages` comes to; no request may have more than
     `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
@@ -270,7 +312,7 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What a turn came to.
+    """The result of a turn.
 
     `messages` begins with the person's own and is what the transcript gets. `reply` is what the
     person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
@@ -363,6 +405,7 @@ class Turn:
             return self._result(error=ModelError())
         finally:
             self._limit = None
+            self._forget_thoughts()
         if self._stopped:  # perhaps it was over before its limit could stop it
             return self._result(stopped=True)
         failure = _FAILURES.get(stop)
@@ -436,7 +479,7 @@ class Turn:
             system=asked.system,
             messages=(*asked.history, *self._shown, *last_word),
             tools=asked.tools,
-            max_tokens=asked.max_tokens,
+            max_tokens=self._longest(),
             thinking=asked.thinking,
             language=asked.language,
             purpose=asked.purpose,
@@ -452,21 +495,15 @@ class Turn:
             folding=asked.folding,
             tokens=self._used,
         )
-        self._meter.asks(asked.model_name)
         reply: Reply | None = None
-        try:
-            async with aclosing(asked.model.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, TextDelta):
-                        self._write(event.text, anew=event.anew)
-                    else:
-                        reply = event
-        except BaseException as error:
-            self._broke_off(error)
-            raise
+        async with aclosing(self._meter.stream(asked.model, request, self._weigh)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    self._write(event.text, anew=event.anew)
+                else:
+                    reply = event
         if reply is None:
             raise ModelBadReply
-        self._meter.replied(reply)
         thought = self._tokens(self._thinking)
         self._only_thought = bool(self._thinking.strip()) and not reply.message.text.strip()
         self._forget_thoughts()
@@ -492,7 +529,7 @@ class Turn:
         return replace(reply, message=message)
 
     def _believed(self, reported: int, estimated: int) -> int:
-        """What a service reports to be in the window; 0 for what cannot be."""
+        """The reported number of tokens in the window; 0 for one that cannot be."""
         if tokens.is_plausible(reported, estimated):
             return reported
         name = self._model or self._request.model_name
@@ -502,13 +539,12 @@ class Turn:
     def _asks(self, model: str) -> None:
         """The request goes out, perhaps once more: what was thought for nothing is paid for too."""
         if self._thinking:
-            self._broke_off(ModelBadReply())
+            self._meter.broke_off(ModelBadReply(), sent=self._used, written=self._weigh())
+            self._forget_thoughts()
         self._meter.asks(model)
 
-    def _broke_off(self, error: BaseException) -> None:
-        written = self._tokens(self._thinking) + self._tokens(self._writing)
-        self._meter.broke_off(error, sent=self._used, written=written)
-        self._forget_thoughts()
+    def _weigh(self) -> int:
+        return self._tokens(self._thinking) + self._tokens(self._writing)
 
     def _think(self, words: str) -> None:
         self._thinking += words
@@ -529,9 +565,10 @@ class Turn:
         self._writing += words
         if self._request.unasked and _TOKEN.match(self._writing):
             return
-        if not (self._partial or anew) and may_become_silent(self._writing):
+        shown = well_formed(_sure(self._writing))
+        if not (self._partial or anew) and may_become_silent(shown):
             return
-        self._partial = well_formed(_sure(self._writing))
+        self._partial = shown
         if self._on_text is not None:
             self._on_text(self._text())
 
@@ -546,6 +583,12 @@ class Turn:
     def _weight(self, messages: Sequence[Message]) -> int:
         asked = self._request
         return round(sum(size_of(m, asked.count) for m in messages) * asked.factor)
+
+    def _longest(self) -> int:
+        """The longest reply to ask for: where the usual one does not fit, what is kept free."""
+        asked, window = self._request, self._request.context.window
+        fits = self._used + asked.max_tokens <= window
+        return asked.max_tokens if fits else min(asked.max_tokens, window - asked.token_limit)
 
     def _make_room(self) -> None:
         """Cut this turn's own results when the next request would not fit, oldest first.
@@ -563,7 +606,7 @@ class Turn:
             raise ModelContextFull("the messages alone fill the window")
 
     def _text(self) -> str:
-        """What the person reads of it so far."""
+        """The reply so far, as the person reads it."""
         if self._silent and self._request.unasked:
             return ""
         parts = (part.strip() for part in (*self._said, self._partial))
@@ -607,44 +650,6 @@ def _cut(message: Message) -> Message:
         for block in message.blocks
     ]
     return Message(message.role, tuple(blocks))
-
-
-class Stoppable(Protocol):
-    """A turn, or a step of it before the model is asked."""
-
-    def stop(self) -> None:
-        """End it soon; what it has come to stays."""
-        ...
-
-
-class RunningTurns:
-    """The turns that are running now, by session key, so that `/stop` reaches them."""
-
-    def __init__(self) -> None:
-        self._turns: dict[str, Stoppable] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._turns
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    @contextmanager
-    def running(self, key: str, turn: Stoppable) -> Generator[None]:
-        """The turn can be stopped for the length of a `with`."""
-        self._turns[key] = turn
-        try:
-            yield
-        finally:
-            del self._turns[key]
-
-    def stop(self, key: str) -> bool:
-        """Stop the turn of a key; False when none runs."""
-        turn = self._turns.get(key)
-        if turn is None:
-            return False
-        turn.stop()
-        return True
 
 
 def call_of(tx: Transaction, question: Question) -> ToolUse | None:

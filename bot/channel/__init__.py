@@ -3,8 +3,8 @@
 A channel turns what its platform delivers into `Inbound` values and awaits `Engine.receive` for
 each; once that returns the message is on disk and may be acknowledged to the platform. What goes
 out is made into pieces by `Channel.render`, and `Channel.send` sends one of them: how far a text
-came is the engine's to remember. Anything more a platform can do is an ability: a small Protocol of
-its own, plus a field of `Capabilities` that declares it. `kit` has what adapters are made of.
+came is the engine's to remember. What only some platforms can do has a default in `Channel`.
+`kit` has what adapters are made of.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from bot.channel.config import (
     PROXY_HELP,
     AccountId,
+    AccountSection,
     ChannelConfig,
     ChannelPlugin,
     ChannelScope,
@@ -20,6 +21,7 @@ from bot.channel.config import (
     InChat,
     ProxyOption,
     RecallMode,
+    RoomAccountSection,
     Rule,
     ScopeConfig,
     ScopeRule,
@@ -29,31 +31,17 @@ from bot.channel.config import (
     check_patterns,
     reveal,
 )
-from bot.channel.protocols import (
-    Activities,
-    Admins,
-    Broadcasts,
+from bot.channel.contract import (
     Channel,
-    CommandMenu,
-    Doctor,
-    Drafts,
     Engine,
-    Files,
     Finding,
-    HttpRoutes,
-    Interactive,
-    KeepsFiles,
     Level,
-    Reactions,
-    Registers,
     Repair,
-    ShowsHistory,
     Trial,
-    TriesSecrets,
-    Typing,
 )
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
+    MAX_REPLY_TEXT,
     MOST_UPLOAD,
     MOST_UPLOAD_PART,
     PAGE_OWNER,
@@ -83,18 +71,17 @@ from bot.invocation import confidant
 
 __all__ = [
     "DEFAULT_ACCOUNT",
+    "MAX_REPLY_TEXT",
     "MOST_UPLOAD",
     "MOST_UPLOAD_PART",
     "PAGE_OWNER",
     "PROXY_HELP",
     "UPLOAD_MARK",
     "AccountId",
-    "Activities",
+    "AccountSection",
     "Activity",
     "Address",
-    "Admins",
     "Attachment",
-    "Broadcasts",
     "Button",
     "Capabilities",
     "Channel",
@@ -103,12 +90,8 @@ __all__ = [
     "ChannelScope",
     "ChatType",
     "Command",
-    "CommandMenu",
     "DirectChannelConfig",
-    "Doctor",
-    "Drafts",
     "Engine",
-    "Files",
     "Finding",
     "Foreign",
     "ForeignKind",
@@ -116,11 +99,8 @@ __all__ = [
     "Health",
     "Heard",
     "HistoryItem",
-    "HttpRoutes",
     "InChat",
     "Inbound",
-    "Interactive",
-    "KeepsFiles",
     "LengthUnit",
     "Level",
     "Media",
@@ -129,20 +109,16 @@ __all__ = [
     "OutboundKind",
     "Piece",
     "ProxyOption",
-    "Reactions",
     "RecallMode",
-    "Registers",
     "Repair",
     "ReplyTo",
+    "RoomAccountSection",
     "Rule",
     "ScopeConfig",
     "ScopeRule",
     "Section",
-    "ShowsHistory",
     "ToolRule",
     "Trial",
-    "TriesSecrets",
-    "Typing",
     "check_distinct",
     "check_patterns",
     "confidant",

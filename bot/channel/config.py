@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bot.channel.protocols import Channel
+from bot.channel.contract import Channel
 from bot.net import proxy
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -84,6 +84,8 @@ class ToolRule(Rule):
     )
 
 
+DmPolicy = Literal["pairing", "allowlist", "open", "disabled"]
+GroupPolicy = Literal["allowlist", "open", "disabled"]
 RecallMode = Literal["", "every_turn", "start", "off"]
 
 
@@ -174,10 +176,10 @@ class GroupConfig(Section):
 
 
 class ChannelConfig(Section):
-    """What every channel's section of the configuration has; a channel adds its own fields."""
+    """The base of every channel's section of the configuration; a channel adds its own fields."""
 
     enabled: bool = Field(default=True, description="Whether this channel runs.")
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = Field(
+    dm_policy: DmPolicy = Field(
         default="pairing",
         description="Who may talk in direct chats: people with an approved pairing code, the "
         'allow_from list, everyone ("open", needs "*" in allow_from), or nobody.',
@@ -189,7 +191,7 @@ class ChannelConfig(Section):
     scope: ChannelScope = Field(
         default_factory=ChannelScope, description="What this channel's chats may see."
     )
-    group_policy: Literal["allowlist", "open", "disabled"] = Field(
+    group_policy: GroupPolicy = Field(
         default="allowlist",
         description="In which rooms it listens: those listed in groups, all it is added to, none.",
     )
@@ -224,7 +226,7 @@ class ChannelConfig(Section):
         description="Show replies while they are being written, if it can.",
     )
 
-    def account(self, account: str) -> ChannelConfig:
+    def account(self, account: str) -> Self:
         """The configuration of one account: its own fields, and this section's for the rest.
 
         An account the section does not list is the section itself.
@@ -249,7 +251,7 @@ class ChannelConfig(Section):
         return self.model_copy(update={name: getattr(override, name) for name in names})
 
     def listed(self, where: InChat) -> GroupConfig | None:
-        """What is configured for a message's room, or None when it is not listed."""
+        """The configuration of a message's room, or None when it is not listed."""
         for name in (where.chat, where.parent, "*"):
             if name and name in self.groups:
                 return self.groups[name]
@@ -273,8 +275,33 @@ class ChannelConfig(Section):
         return self
 
 
+class AccountSection(Section):
+    """One more account of a channel; what it does not set is as in the channel's own section."""
+
+    dm_policy: DmPolicy = Field(
+        default="pairing", description="Who may talk to this bot in direct chats."
+    )
+    allow_from: tuple[str, ...] = Field(
+        default=(), description="Ids of people who may always talk to this bot."
+    )
+
+
+class RoomAccountSection(AccountSection):
+    """The same of a channel in which each account has rooms of its own."""
+
+    group_policy: GroupPolicy = Field(
+        default="allowlist", description="In which rooms this bot listens."
+    )
+    group_allow_from: tuple[str, ...] = Field(
+        default=(), description="Ids of people who may talk to this bot in rooms."
+    )
+    groups: Mapping[str, GroupConfig] = Field(
+        default_factory=dict[str, GroupConfig], description="Rooms of this bot by id."
+    )
+
+
 class DirectChannelConfig(ChannelConfig):
-    """What the section of a channel without rooms has: the options of rooms are not offered there.
+    """The base of the section of a channel without rooms: it has no options of rooms.
 
     Where a file sets one all the same, `bot.settings` warns and goes on without it.
     """
@@ -307,7 +334,7 @@ def _check_open(section: ChannelConfig, path: tuple[str, ...], own: set[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlugin:
-    """What the entry point of a channel (group `confidant.channels`) names.
+    """The target of a channel's entry point (group `confidant.channels`).
 
     Importing it must be cheap: `create` imports the SDK. `config` has a default for every field.
     `ready` says whether a configuration has what the channel needs to run (a token, say); one that
@@ -322,6 +349,12 @@ class ChannelPlugin:
     ready: Callable[[Any], bool] = lambda _config: True
     env: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     needs: str = ""
+
+    def off(self, section: ChannelConfig) -> Literal["", "off", "not_set_up"]:
+        """Why the channel does not run with its section of the configuration; empty if it does."""
+        if not section.enabled:
+            return "off"
+        return "" if self.ready(section) else "not_set_up"
 
 
 def check_distinct(secrets: Mapping[str, str], what: str) -> None:

@@ -8,11 +8,16 @@ longest makes room: so a crowd that connects and says nothing keeps nobody out.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import ipaddress
 import logging
+import re
 import time
-from collections.abc import Callable, Iterable
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any, cast
 
 import structlog
@@ -27,11 +32,12 @@ _protocol_log.setLevel(logging.CRITICAL)
 
 MOST_CONNECTIONS = 512
 LEAST_CONNECTIONS = 16
+BACKLOG = 1_024  # that wait to be let in; where there is no room, a call takes a second more
 SHARE_OF_DESCRIPTORS = 8  # three servers at most, and everything else needs files too
 
 
 def _connections() -> int:
-    """How many connections one server may have, well below what the process may open."""
+    """The connections one server may have, well below what the process may open."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -44,7 +50,7 @@ def _connections() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server puts up with; times are in seconds."""
+    """Limits of one server; times are in seconds."""
 
     head: float = 30.0  # for a request's head, from connecting or from the answer before
     body: float = 10.0  # for the rest of the request
@@ -56,12 +62,12 @@ class Limits:
 
     @property
     def most(self) -> int:
-        """How many connections there may be."""
+        """The most connections there may be."""
         return self.total or _connections()
 
     @property
     def most_per_address(self) -> int:
-        """How many of them may come from one address."""
+        """The most connections from one address."""
         return self.per_address or max(1, self.most // 2)
 
 
@@ -147,7 +153,7 @@ class HttpServer:
         if self._runner.server is None:
             await self._runner.setup()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port)
+        self._server = await loop.create_server(self._connection, host, port, backlog=BACKLOG)
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return address
 
@@ -301,3 +307,112 @@ class _Connection(asyncio.Protocol):
     def _give_up(self) -> None:
         self._refused("unread")
         self.drop()
+
+
+# The files of a page, read once and served with what lets a browser keep them.
+
+STYLE = web.ResponseKey("style", str)  # of a response: what its content policy has to let through
+PACKED = "-gzip"  # ends the tag of what is packed: it is another body
+WEIGHTLESS = re.compile(r"q\s*=\s*0(\.0*)?")
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json; charset=utf-8",
+    "svg": "image/svg+xml; charset=utf-8",
+    "png": "image/png",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file as it is sent."""
+
+    body: bytes
+    content_type: str
+    etag: str
+    packed: bytes = b""  # the same in gzip, where that is smaller
+    style: str = ""  # the hash of the style within it, as a content policy names it
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """Send it, unless the browser has it."""
+        # Kept by the browser, but asked about each time: an upgrade shows at the next load.
+        headers = {"Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+        is_packed = bool(self.packed) and takes_gzip(request.headers.get("Accept-Encoding", ""))
+        etag = f"{self.etag}{PACKED}" if is_packed else self.etag
+        known = request.if_none_match or ()
+        if any(tag.value in {etag, "*"} for tag in known):
+            response = web.Response(status=304, headers=headers)
+        else:
+            headers["Content-Type"] = self.content_type
+            if is_packed:
+                headers["Content-Encoding"] = "gzip"
+            response = web.Response(body=self.packed if is_packed else self.body, headers=headers)
+        response.etag = etag
+        if self.style:
+            response[STYLE] = self.style
+        return response
+
+
+def takes_gzip(accepted: str) -> bool:
+    """True when an `Accept-Encoding` header names gzip, and does not refuse it."""
+    for each in accepted.lower().split(","):
+        name, _, weight = each.partition(";")
+        if name.strip() == "gzip":
+            return not WEIGHTLESS.fullmatch(weight.strip())
+    return False
+
+
+def asset_routes(
+    package: str, prefix: str, *, index: str = "", styles: Mapping[str, str] | None = None
+) -> list[web.RouteDef]:
+    """One route for each file in the `static` folder of a package, and for nothing else there.
+
+    With `index`, the file of that name is served at "/" as well, where the sheets of `styles`, the
+    package of each by its address, stand in it: it is drawn without waiting for another answer.
+    """
+    assets = _load_assets(package)
+    found = [web.get(f"{prefix}/{name}", asset.serve) for name, asset in assets.items()]
+    if not index:
+        return found
+    sheets = {
+        path: (assets if owner == package else _load_assets(owner))[path.rpartition("/")[2]].body
+        for path, owner in (styles or {}).items()
+    }
+    return [web.get("/", _styled(assets[index], sheets).serve), *found]
+
+
+def asset_versions(served: Iterable[web.RouteDef]) -> dict[str, str]:
+    """The version of each file among these routes, by path."""
+    owners = ((route.path, getattr(route.handler, "__self__", None)) for route in served)
+    return {path: asset.etag for path, asset in owners if isinstance(asset, Asset)}
+
+
+def _load_assets(package: str) -> dict[str, Asset]:
+    assets: dict[str, Asset] = {}
+    for file in resources.files(package).joinpath("static").iterdir():
+        content_type = TYPES.get(file.name.rpartition(".")[2])
+        if content_type is not None:
+            assets[file.name] = _asset(file.read_bytes(), content_type)
+    return assets
+
+
+def _styled(page: Asset, sheets: Mapping[str, bytes]) -> Asset:
+    """A page with its style sheets, by the addresses that name them, in an element of its own."""
+    body = page.body
+    for path in sheets:
+        body = body.replace(b'  <link rel="stylesheet" href="%s">\n' % path.encode(), b"")
+    style = b"".join(sheets.values())
+    if not style:
+        return page
+    body = body.replace(b"</head>", b"<style>%s</style>\n</head>" % style, 1)
+    digest = b64encode(hashlib.sha256(style).digest()).decode()
+    return _asset(body, page.content_type, f"'sha256-{digest}'")
+
+
+def _asset(body: bytes, content_type: str, style: str = "") -> Asset:
+    # These files say the same to everybody, so what they come to in gzip tells nothing. No page
+    # with somebody's words in it is packed: its length would tell what it holds.
+    packed = gzip.compress(body, mtime=0)
+    etag = hashlib.sha256(body).hexdigest()[:32]
+    return Asset(body, content_type, etag, packed if len(packed) < len(body) else b"", style)

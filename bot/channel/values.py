@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
@@ -9,7 +10,7 @@ from typing import Final, Literal
 ChatType = Literal["direct", "group", "channel", "thread"]
 LengthUnit = Literal["chars", "utf16"]
 OutboundKind = Literal["reply", "notice", "receipt", "reminder"]
-ForeignKind = Literal["forwarded", "poll", "place", "card", "preview", "unknown"]
+ForeignKind = Literal["forwarded", "poll", "place", "card", "preview"]
 
 DEFAULT_ACCOUNT = "default"
 PAGE_OWNER = "owner"  # what whoever owns the bot is called in its page, as others are by name
@@ -39,7 +40,9 @@ class Media:
     ref: str = ""
 
 
-# What an engine that `KeepsFiles` takes from a page.
+MAX_REPLY_TEXT: Final = 6_000  # characters of an answered message; an alert may have as many
+
+# What `Engine.put_file` takes from a page.
 UPLOAD_MARK: Final = "upload-"  # what their refs begin with; no platform's do
 MOST_UPLOAD: Final = 20_000_000  # bytes of a file
 MOST_UPLOAD_PART: Final = 1_000_000  # bytes of one part: also a slow line brings that in time
@@ -47,13 +50,19 @@ MOST_UPLOAD_PART: Final = 1_000_000  # bytes of one part: also a slow line bring
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """The message this one answers, as far as the platform tells."""
+    """The message this one answers or, with `is_start`, with which its thread began.
+
+    As far as the platform tells; `quote` is the part the person selected, when they quoted only a
+    part, and `media` what came with it: it is fetched and read like what comes with a message.
+    """
 
     message_id: str
     sender_name: str = ""
     text: str = ""
-    quote: str = ""  # the part the person selected, when they quoted only a part
+    quote: str = ""
     from_bot: bool = False
+    media: tuple[Media, ...] = ()
+    is_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,7 @@ class Foreign:
 
     "forwarded" are the words of another message, by `author` as far as the platform tells;
     "poll", "place", "card" (a contact, a task, a game …) and "preview" (of a link) are described in
-    one line, such as "poll: Tea? — yes / no". "unknown" is the engine's own: a whole message that
-    was stored before parts were told apart. Memory never takes any of it for the sender's words.
+    one line, such as "poll: Tea? — yes / no". Memory never takes any of it for the sender's words.
     """
 
     kind: ForeignKind
@@ -72,8 +80,6 @@ class Foreign:
 
     def __str__(self) -> str:
         """The part as a person reads it."""
-        if self.kind == "unknown":
-            return self.text
         if self.kind == "forwarded":
             head = f"[forwarded from {self.author}]" if self.author else "[forwarded]"
             return f"{head}\n{self.text}" if self.text else head
@@ -87,6 +93,7 @@ class Heard:
     sender_name: str
     text: str
     at: int
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,8 @@ class Inbound:
     the epoch. `locale` is the person's language tag as the platform reports it, or empty, and
     `zone` the IANA name of their time zone.
     `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
-    `parent` is the chat a thread hangs below and `server` the place all of them belong to.
+    `parent` is the chat a thread hangs below and `server` the place all of them belong to; `title`
+    is what a thread, topic or forum post is called.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
     `heard`, what was said in the room just before, `spoken`, the part of `text` that was said in a
     voice message, and `answers`, the id of the question whether a tool may be called that was
@@ -124,6 +132,7 @@ class Inbound:
     edit_of: str = ""
     parent: str = ""
     server: str = ""
+    title: str = ""
     heard: tuple[Heard, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     spoken: str = ""
@@ -132,8 +141,8 @@ class Inbound:
 
     @property
     def voice(self) -> Media | None:
-        """What its sender says in it; None when they wrote, or passed on what was said."""
-        if any(part.kind in {"forwarded", "unknown"} for part in self.foreign):
+        """The voice message of its sender; None when they wrote, or forwarded one."""
+        if any(part.kind == "forwarded" for part in self.foreign):
             return None
         return next((media for media in self.media if media.kind == "voice"), None)
 
@@ -144,7 +153,7 @@ class Inbound:
 
     @property
     def address(self) -> Address:
-        """Where a reply to this message goes."""
+        """The address of a reply to this message."""
         return Address(self.channel, self.account, self.chat, self.thread)
 
     @property
@@ -188,10 +197,11 @@ class Outbound:
     `text` is Markdown (CommonMark). `id` is stable across retries and restarts; a reply's is also
     that of its line in the history. `reply_to` is the message id to answer. Buttons and attachments
     come only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
-    was shown while it was being written (`Drafts.draft`), the same after a restart. `begins` is the
-    id of the message with which another conversation begins, as this tells its person, or empty.
-    `failed` are the ids of messages that this says were not answered: a channel may offer to ask
-    the same again.
+    was shown while it was being written, the same after a restart. `begins` is the id of the
+    message with which another conversation begins, as this tells its person, or empty. `failed` are
+    the ids of messages that this says were not answered: a channel may offer to ask the same again.
+    `asker` is whom it is for, where several people talk: a channel that may send but little there
+    shares that out.
     """
 
     id: str
@@ -205,20 +215,21 @@ class Outbound:
     draft: str = ""
     begins: str = ""
     failed: tuple[str, ...] = ()
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One message of a platform: a part of an `Outbound`, as `Channel.render` makes it.
 
-    `text` is what the platform takes and `plain` the same without any markup, for a platform that
-    may want it. The first piece is what answers a message or takes a draft's place; buttons stand
-    below the last one.
+    `text` is what the platform takes; `entities` format ranges of it where a platform wants that
+    beside the text. The first piece is what answers a message or takes a draft's place; buttons
+    stand below the last one.
     """
 
     whole: Outbound
     text: str
-    plain: str = ""
+    entities: tuple[Mapping[str, object], ...] = ()
     attachments: tuple[Attachment, ...] = ()
     index: int = 0  # which of `count` it is
     count: int = 1
@@ -230,17 +241,17 @@ class Piece:
 
     @property
     def address(self) -> Address:
-        """Where it goes."""
+        """The address it goes to."""
         return self.whole.address
 
     @property
     def kind(self) -> OutboundKind:
-        """What the whole text is."""
+        """The kind of the whole text."""
         return self.whole.kind
 
     @property
     def at(self) -> int:
-        """When the text was written, in ms since the epoch."""
+        """The time the text was written, in ms since the epoch."""
         return self.whole.at
 
     @property
@@ -255,7 +266,7 @@ class Piece:
 
     @property
     def buttons(self) -> tuple[Button, ...]:
-        """What stands below it."""
+        """The buttons below it."""
         return self.whole.buttons if self.index + 1 == self.count else ()
 
     @property
@@ -286,7 +297,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a channel can do; the engine asks before it relies on anything."""
+    """The abilities of a channel; the engine calls only methods that are declared here."""
 
     max_length: int = 4000  # of one message, in `length_unit`
     length_unit: LengthUnit = "chars"
@@ -299,6 +310,7 @@ class Capabilities:
     files: bool = False  # what comes in can be fetched
     reactions: bool = False
     activities: bool = False
+    pages: bool = False  # it has `routes` on the dashboard's address
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +331,8 @@ class HistoryItem:
     `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
     divider, which stands where another conversation begins. `place` is what `Engine.history` goes
     on from; a line that waits for its answer has none yet. `files` are the refs of what came with
-    it, as far as the engine has kept it (`KeepsFiles`); it may be gone by now. `failed` is as in
-    `Outbound`.
+    it, as far as the engine has kept it (`Engine.put_file`); it may be gone by now. `failed` is as
+    in `Outbound`.
     """
 
     id: str
@@ -347,7 +359,7 @@ class ModelChoice:
 
 
 class Health(StrEnum):
-    """How a channel is doing, for /readyz and `/status`."""
+    """The state of a connection, for /readyz and `/status`."""
 
     STARTING = "starting"
     UP = "up"

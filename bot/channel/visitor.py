@@ -31,7 +31,7 @@ VISITOR = web.RequestKey("visitor", Visitor)
 
 
 def visitor_of(request: web.Request) -> Visitor:
-    """Who asks; only what passed the guard has one.
+    """The visitor of a request; only one that passed the guard has it.
 
     Raises:
         KeyError: the guard has not seen the request.

@@ -1,15 +1,19 @@
-"""`confidant import chatgpt` and `import claude`, and what moving in from anywhere shares."""
+"""`confidant import from`, `chatgpt` and `claude`, and what moving in from anywhere shares."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Generic, TypeVar, cast
 
 import typer
 
-from bot.cli.arguments import (
+from bot.cli.common import counted, load, local_time, opened_database
+from bot.cli.main import (
     ConfigOption,
     DryRunOption,
     ExportFile,
@@ -17,20 +21,30 @@ from bot.cli.arguments import (
     QuietOption,
     YesOption,
 )
-from bot.cli.common import counted, load, local_time, opened_database
 from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
+from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.errors import StorageError
-from bot.identity import routing
+from bot.identity import PolicySnapshot, routing
+from bot.identity.policy import local_zone
 from bot.importing import exports, storing
 from bot.importing.exports import Export
+from bot.importing.notes import Brought, Notes
+from bot.importing.openclaw import home, proposal
+from bot.importing.openclaw.home import Home
+from bot.importing.openclaw.moving import OWNERS, ROOMS, Move, Report
 from bot.importing.storing import Count, Owner
-from bot.portability.whose import named, snapshot_of
-from bot.sessions.imported import NAMES, Source
+from bot.importing.values import Skipped
+from bot.memory.memory import store_of
+from bot.memory.note_store import NoteStore
+from bot.portability.person import named, snapshot_of
+from bot.sessions.entries import NAMES, Source
 from bot.storage import Database
 from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.unicode import harmless
+
+T = TypeVar("T")
 
 SHOWN = 20  # of what could not be read
 
@@ -40,25 +54,35 @@ def chats(
     path: ExportFile,
     *,
     person: PersonOption = "owner",
+    me: Annotated[
+        str, typer.Option("--me", metavar="NAME", help="Your own name in chats of a messenger.")
+    ] = "",
     config: ConfigOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Bring the conversations of a data export; what is there already stays."""
-    source = cast("Source", context.info_name)
+    wanted = cast("Source", context.info_name)
     loaded = load(config, quiet=True).config
     if not dry_run:
         must_be_stopped(loaded)
-    export = exports.look(path.expanduser(), source)
-    found, identity = asyncio.run(_rehearse(loaded, export, person, quiet=quiet))
-    typer.echo(f"{NAMES[source]}, for {'the owner' if identity == routing.OWNER else identity}:")
-    for line in told(found):
-        typer.echo(f"  {line}")
-    if not is_wanted(found.is_nothing, yes=yes, dry_run=dry_run):
+    source = wanted if wanted in NAMES else None
+    export = exports.look(path.expanduser(), source, me, local_zone(loaded))
+    arrival = _Arrival(loaded, quiet, export, person)
+    found, whose, notes = asyncio.run(arrival.rehearse())
+    typer.echo(f"{NAMES[export.source]}, for {'the owner' if whose == routing.OWNER else whose}:")
+    for line in (*told(found), *(_written(notes) if notes else ())):
+        typer.echo(f"  {harmless(line)}")
+    is_nothing = found.is_nothing and not any(isinstance(note, Brought) for note in notes)
+    if not is_wanted(is_nothing, yes=yes, dry_run=dry_run):
         return
-    done = asyncio.run(_bring(loaded, export, identity, quiet=quiet))
-    typer.echo(f"Brought {counted(done.messages, 'message')}. Search finds them from now on.")
+    done, _, notes = asyncio.run(arrival.bring())
+    typer.echo(
+        f"Brought {counted(done.messages, 'message')} and "
+        f"{counted(sum(isinstance(note, Brought) for note in notes), 'note')}. "
+        "Search finds them from now on."
+    )
 
 
 def is_wanted(is_nothing: bool, *, yes: bool, dry_run: bool) -> bool:  # noqa: FBT001
@@ -82,8 +106,10 @@ def told(count: Count) -> list[str]:
         lines.append(f"of {local_time(count.first)} to {local_time(count.last)}")
     if talks["empty"]:
         lines.append(f"{counted(talks['empty'], 'conversation')} with nothing to read in it")
-    if count.left:
-        lines.append(f"{counted(count.left, 'message')} without text, such as pictures: left out")
+    if count.undated:
+        lines.append(f"{counted(count.undated, 'conversation')} without a date, and kept so")
+    lines += sorted(count.assumed)
+    lines += [f"{counted(n, 'message')} {why}: left out" for why, n in sorted(count.left.items())]
     if count.skipped:
         lines.append(f"{len(count.skipped)} could not be read, and the rest is kept:")
     lines += [
@@ -116,35 +142,181 @@ async def looking(config: Config) -> AsyncGenerator[Database | None]:
         yield database
 
 
-async def _rehearse(
-    config: Config, export: Export, person: str, *, quiet: bool
-) -> tuple[Count, str]:
-    async with looking(config) as database:
-        if database is None:
-            snapshot = snapshot_of(None, config)
-        else:
-            snapshot = await database.read(lambda tx: snapshot_of(tx, config))
-        owner = Owner(named(snapshot, person).identity)
-        with progress("Reading", total=export.size, unit=BYTES, quiet=quiet) as bar:
-            talks = export.talks(bar.advance)
-            now = system_clock()
-            found = await storing.bring(database, talks, lambda _: owner, now, is_rehearsal=True)
-    return found, owner.person
+async def _snapshot(database: Database | None, config: Config) -> PolicySnapshot:
+    if database is None:
+        return snapshot_of(None, config)
+    return await database.read(lambda tx: snapshot_of(tx, config))
 
 
-async def _bring(config: Config, export: Export, identity: str, *, quiet: bool) -> Count:
-    owner = Owner(identity)
-    async with storing.opened(config, system_clock) as target:
-        with progress("Importing", total=export.size, unit=BYTES, quiet=quiet) as bar:
-            talks = export.talks(bar.advance)
+@dataclass(frozen=True, slots=True)
+class _Import(ABC, Generic[T]):
+    """Something that becomes somebody's, looked at first and then brought."""
+
+    config: Config
+    quiet: bool
+
+    async def rehearse(self) -> T:
+        """What it would come to."""
+        async with looking(self.config) as database, visiting(self.config) as shared:
+            store = store_of(self.config, system_clock, shared)
+            return await self._run("Reading", database, store, is_rehearsal=True)
+
+    async def bring(self) -> T:
+        """Do it."""
+        async with storing.opened(self.config, system_clock) as target:
             try:
-                return await storing.bring(target.database, talks, lambda _: owner, system_clock())
+                return await self._run(
+                    "Importing", target.database, target.notes, is_rehearsal=False
+                )
             except StorageError as exc:
-                raise unfinished(exc) from exc
+                raise StorageError(
+                    f"{exc} What was imported until then stays; the same command goes on with the "
+                    "rest."
+                ) from exc
+
+    @abstractmethod
+    async def _run(
+        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
+    ) -> T: ...
 
 
-def unfinished(exc: StorageError) -> StorageError:
-    """What to say when the disk takes no more."""
-    return StorageError(
-        f"{exc} What was imported until then stays; the same command goes on with the rest."
-    )
+@dataclass(frozen=True, slots=True)
+class _Arrival(_Import[tuple[Count, str, Sequence[Brought | Skipped]]]):
+    """An export, and the person it becomes; what it comes to is theirs, by identity."""
+
+    export: Export
+    person: str
+
+    async def _run(
+        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
+    ) -> tuple[Count, str, Sequence[Brought | Skipped]]:
+        snapshot, now = await _snapshot(database, self.config), system_clock()
+        owner = Owner(named(snapshot, self.person).identity)
+        with progress(what, total=self.export.size, unit=BYTES, quiet=self.quiet) as bar:
+            found = self.export.talks(bar.advance)
+            count = await storing.bring(
+                database, found, lambda _: owner, now, is_rehearsal=is_rehearsal
+            )
+        if count.remembered and not is_rehearsal:  # a new workspace gets what it begins with first
+            await asyncio.to_thread(store.make)
+            await asyncio.to_thread(store.prepare)
+        notes = Notes(database, store, owner.person, now, is_rehearsal)
+        return count, owner.person, await notes.remember(count.remembered.values())
+
+
+def _written(notes: Sequence[Brought | Skipped]) -> list[str]:
+    """What becomes of notes, in words."""
+    brought = [note for note in notes if isinstance(note, Brought)]
+    lines = [f"Notes: {counted(len(brought), 'note')} to write, marked as imported"]
+    for note in brought[:SHOWN]:
+        how = "new" if note.is_new else "added to"
+        lines.append(f"  {note.path}: {how}, {counted(note.pieces, 'piece')}")
+    lines += _more(len(brought))
+    left = [f"  {note.where}: {note.why}" for note in notes if isinstance(note, Skipped)]
+    return [*lines, *left]
+
+
+# `confidant import openclaw`: moving in from OpenClaw.
+
+
+def move(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Its folder, such as ~/.openclaw, or a workspace.")
+    ],
+    *,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="What nothing says whose it is, is yours.")
+    ] = False,
+    config: ConfigOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring notes, conversations, people and settings of an OpenClaw, which stays as it is."""
+    loaded = load(config, quiet=True).config
+    if not dry_run:
+        must_be_stopped(loaded)
+    found = home.look(folder.expanduser())
+    if found.workspace is not None and found.workspace.resolve() == loaded.workspace.resolve():
+        typer.echo("Its notes are those of this bot already, and stay as they are.")
+        found = replace(found, workspace=None)
+    moving = _Moving(loaded, quiet, found, mine)
+    report = asyncio.run(moving.rehearse())
+    for line in described(report):
+        typer.echo(harmless(line))
+    if is_wanted(report.is_nothing, yes=yes, dry_run=dry_run):
+        done = asyncio.run(moving.bring())
+        typer.echo(
+            f"Brought {counted(len(done.notes), 'note')}, "
+            f"{counted(done.talks.messages, 'message')}, {_people(len(done.seats))}."
+        )
+        if done.settings:
+            typer.echo(f"Read {loaded.storage.folder / proposal.NAME} for the settings.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving(_Import[Report]):
+    """One move."""
+
+    home: Home
+    is_mine: bool
+
+    async def _run(
+        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
+    ) -> Report:
+        snapshot = await _snapshot(database, self.config)
+        with progress(what, unit="conversations", quiet=self.quiet) as bar:
+            move = Move(
+                self.home,
+                snapshot,
+                self.config.storage.folder,
+                store,
+                self.is_mine,
+                system_clock(),
+                bar.advance,
+            )
+            return await move.run(database, is_rehearsal=is_rehearsal)
+
+
+def described(report: Report) -> list[str]:
+    """What moving in comes to, in words. Pure but for the clock's zone."""
+    lines = _written(report.notes)
+    lines.append("Conversations:")
+    lines += [f"  {line}" for line in told(report.talks)]
+    for whose, count in sorted(report.whose.items()):
+        lines.append(f"  {counted(count, 'conversation')} of {whose}{_hint(whose)}")
+    if report.unclear:
+        lines.append(
+            f"  {counted(report.unclear, 'conversation')} of which nothing says whose they are, "
+            "left out: --mine makes them yours"
+        )
+    if report.work:
+        lines.append(f"  {counted(report.work, 'run')} of tasks, hooks and helpers, left out")
+    lines.append(f"People let in: {_people(len(report.seats))}")
+    lines += [f"  {seat.channel}:{seat.sender}" for seat in report.seats[:SHOWN]]
+    lines += _more(len(report.seats))
+    if report.jobs:
+        lines.append(f"Reminders and tasks: {len(report.jobs)}, which OpenClaw goes on with too")
+        lines += [f"  {each.kind}: {' '.join(each.text.split())[:80]}" for each in report.jobs]
+    if report.settings:
+        lines.append(f"Settings: a proposal, {proposal.NAME}, which nothing reads by itself")
+    left = [each for each in report.left if each not in report.talks.skipped]
+    if left:
+        lines.append("Not brought:")
+        lines += [f"  {' '.join(each.where.split())}: {each.why}" for each in left[:SHOWN]]
+        lines += _more(len(left))
+    return lines
+
+
+def _hint(whose: str) -> str:
+    if whose in {OWNERS, ROOMS}:
+        return ""
+    return f' (if that is you, put owner = ["{whose}"] into [session] first)'
+
+
+def _more(count: int) -> list[str]:
+    return [f"  and {count - SHOWN} more"] if count > SHOWN else []
+
+
+def _people(count: int) -> str:
+    return "nobody" if not count else "1 person" if count == 1 else f"{count} people"

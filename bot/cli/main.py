@@ -3,14 +3,121 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from bot import __version__
-from bot.cli.arguments import ConfigOption
-from bot.cli.help import COMMANDS, Tree
 from bot.errors import ConfidantError
+from bot.invocation import confidant
+
+# The tree of commands: each in one line of help, in its group, with an example and its function.
+#
+# A command's module is imported when it is called, so that help is there at once.
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One command: its line, which fits a terminal of 80 columns, its example, and its group.
+
+    `body` is where its function is, "module:name" within this package; a group of commands has
+    none.
+    """
+
+    line: str
+    example: str
+    panel: str = ""
+    body: str = ""
+
+    @property
+    def epilog(self) -> str:
+        """What is below its help."""
+        return f"Example: {confidant(self.example)}".replace("[", "\\[")  # it is markup
+
+
+# By what is typed, in the order they are shown.
+COMMANDS: Mapping[str, Shown] = {
+    typed: Shown(**about)
+    for typed, about in tomllib.loads(
+        resources.files("bot.cli").joinpath("commands.toml").read_text("utf-8")
+    ).items()
+}
+
+
+class Tree(TyperGroup):
+    """A group of commands, whose functions are found when one of them is called."""
+
+    def __init__(self, *, above: str = "", **about: Any) -> None:
+        super().__init__(**about)
+        self._above = above
+        self.commands = {
+            typed.rpartition(" ")[2]: _stub(typed, shown)
+            for typed, shown in COMMANDS.items()
+            if typed.rpartition(" ")[0] == above
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """What is called, with its arguments and options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        shown = COMMANDS.get(f"{self._above} {name}".strip())
+        if shown is not None and shown.body:
+            command = loaded(str(name), shown)
+        return name, command, rest
+
+
+def loaded(name: str, shown: Shown) -> Any:
+    """A command as its function has it."""
+    import_module("bot.cli.logger").load()  # or others load the log with more than it needs
+    module, _, function = shown.body.partition(":")
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, epilog=shown.epilog)(getattr(import_module(f"bot.cli.{module}"), function))
+    return typer.main.get_command(alone)
+
+
+def _stub(typed: str, shown: Shown) -> Any:
+    about: dict[str, Any] = {"help": shown.line, "epilog": shown.epilog}
+    about |= {"name": typed.rpartition(" ")[2], "rich_help_panel": shown.panel or None}
+    return TyperCommand(**about) if shown.body else Tree(above=typed, no_args_is_help=True, **about)
+
+
+# What commands take, said once.
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file; see config/confidant.toml.", dir_okay=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Words = Annotated[list[str], typer.Argument(help="The words.")]
+NotesFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.", file_okay=False)]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="A file with the passphrase.", dir_okay=False),
+]
+ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="Such as telegram.")]
+SenderArgument = Annotated[
+    str, typer.Argument(metavar="SENDER", help="Their id there; `pairing list` shows it.")
+]
+PersonArgument = Annotated[
+    str,
+    typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".'),
+]
+ExportFile = Annotated[
+    Path, typer.Argument(metavar="PATH", help="The export: a ZIP, folder or file, as it came.")
+]
+PersonOption = Annotated[
+    str, typer.Option("--as", metavar="PERSON", help="Whose they are: telegram:42, a linked name.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress, only what came of it.")
+]
 
 cli = typer.Typer(
     name="confidant",

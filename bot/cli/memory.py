@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.arguments import ConfigOption, QuietOption, Words, YesOption
-from bot.cli.common import load, local_time, opened_database, with_database
+from bot.cli.common import load, local_time, opened_database
+from bot.cli.main import ConfigOption, NotesFolder, QuietOption, Words, YesOption
 from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.errors import ConfidantError, StorageBusy
+from bot.errors import ConfidantError, NotVisible, StorageBusy
 from bot.i18n import text
-from bot.memory import layout, markdown
-from bot.memory.forgetter import Forgetter, Forgotten
+from bot.invocation import confidant
+from bot.memory import exchange, markdown
+from bot.memory.exchange import Change, ExchangeError
 from bot.memory.index import MemoryIndex
-from bot.memory.memory import OWNER_VIEW, Memory
-from bot.memory.search import Findings, Hit
-from bot.sessions import forgetting
+from bot.memory.memory import OWNER_VIEW, Forgetter, Forgotten, Memory, Preview, store_of
+from bot.memory.note_store import NoteStore
+from bot.memory.search import Findings
 from bot.settings import Loaded
 from bot.storage import Transaction
 from bot.storage.files import DataDirLock
+from bot.unicode import harmless
+from bot.views.memory import counted, went, where_found, words_found, would_go
 
 T = TypeVar("T")
 
@@ -63,8 +72,8 @@ def search(
     found = _with_memory(load(config, quiet=True), work)
     hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
-        typer.echo(f"{hit.score:.2f}  {_where(hit)}")
-        for line in markdown.readable(hit.snippet).strip().splitlines():
+        typer.echo(f"{hit.score:.2f}  {where_found('en', hit, None)}")
+        for line in words_found(hit):
             typer.echo(f"      {line}".rstrip())
     if not hits:
         typer.echo("Nothing was found.")
@@ -107,43 +116,36 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
     """Remove what holds these words from files, index, cache and the search of transcripts."""
     wanted = " ".join(words).strip()
     loaded = load(config, quiet=True)
-    spots = _with_memory(loaded, lambda memory: memory.find(OWNER_VIEW, wanted))
-    mine = [spot for spot in spots if not spot.path.startswith("shared/")]
-    found = with_database(
-        loaded.config, lambda database: forgetting.find(database, OWNER_VIEW, wanted)
-    )
-    counts = {
-        "messages of conversations": len(found.mentions),
-        "long results of tools": len(found.results),
-        "names of conversations": len(found.titles),
-        "reminders or tasks, which will not come any more": found.planned,
-    }
-    if not mine and not any(counts.values()):
+
+    async def look(memory: Memory) -> Preview:
+        async with opened_database(loaded.config) as database:
+            return await Forgetter(memory, database).preview(OWNER_VIEW, wanted)
+
+    found = _with_memory(loaded, look)
+    if found.is_empty:
         typer.echo(text("en", "memory.nowhere"))
         return
-    for spot in mine:
+    for spot in found.spots:
         typer.echo(f"{spot.path}:{spot.line}  {markdown.plain(' '.join(spot.text.split()))[:100]}")
-    for what, count in counts.items():
-        if count:
-            typer.echo(f"and {count} {what}")
+    for line in counted("en", "would", would_go(found)):
+        typer.echo(f"and {line}")
     if not yes:
         typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
 
-    async def work(memory: Memory) -> Forgotten:
+    async def work(memory: Memory) -> tuple[Forgotten, int]:
         # Nodes hear of it, and what they have read before they write no more.
         async with (
             opened_database(loaded.config) as database,
             Forgetter(memory, database).forgetting(OWNER_VIEW, wanted, system_clock()) as complete,
         ):
 
-            def finish(tx: Transaction) -> Forgotten:
+            def finish(tx: Transaction) -> tuple[Forgotten, int]:
                 done = complete(tx)
-                outbox.withdraw(tx, done.keys, wanted, system_clock())
-                return done
+                return done, outbox.withdraw(tx, done.keys, wanted, system_clock())
 
             return await database.write(finish)
 
-    _tell(_with_memory(loaded, work))
+    _tell(*_with_memory(loaded, work))
     if _is_running(loaded.config):
         typer.echo(
             "The bot is running and still has its open conversations in mind: start it again, "
@@ -151,9 +153,9 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
         )
 
 
-def _tell(done: Forgotten) -> None:
+def _tell(done: Forgotten, unsent: int) -> None:
     """Say what was removed where."""
-    cleared, gone = done.cleared, done.gone
+    cleared = done.cleared
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} {'entry' if count == 1 else 'entries'} removed")
     if cleared.is_indexed:
@@ -162,16 +164,8 @@ def _tell(done: Forgotten) -> None:
         typer.echo(
             f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed"
         )
-    typer.echo(
-        f"conversations: {len(gone.mentions)} messages no longer found or shown, "
-        f"{len(gone.prompts)} prompts cleared"
-    )
-    if gone.results:
-        typer.echo(f"long results of tools: {gone.results} removed")
-    if gone.planned:
-        typer.echo(f"reminders and tasks: {gone.planned} cleared; none of them comes any more")
-    if done.versions:
-        typer.echo(f"earlier versions of notes: {done.versions} without it now")
+    for line in counted("en", "did", went(done, unsent)):
+        typer.echo(line)
 
 
 def _is_running(config: Config) -> bool:
@@ -182,13 +176,6 @@ def _is_running(config: Config) -> bool:
             return False
     except StorageBusy:
         return True
-
-
-def _where(hit: Hit) -> str:
-    """Where a passage stands, or when it was said."""
-    if hit.path.endswith(layout.SUFFIX):
-        return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
-    return f"said {local_time(hit.at)}"
 
 
 def _with_memory(
@@ -204,7 +191,7 @@ def _with_memory(
 
     async def once() -> T:
         async with visiting(config) as shared:
-            memory = Memory.of(Settings(config), system_clock, None, shared)
+            memory = Memory.from_settings(Settings(config), system_clock, None, shared)
             await memory.open()
             try:
                 await _sync(memory.index, quiet=quiet)
@@ -227,3 +214,112 @@ async def _sync(index: MemoryIndex, *, quiet: bool) -> None:
             total = max(total, index.left)
             if total:
                 bar.at(total - index.left, total)
+
+
+# `confidant memory pull`, `push` and `edit`: notes by hand, also where they are rows.
+
+FALLBACK_EDITOR = "vi"
+
+
+def pull(folder: NotesFolder, config: ConfigOption = None) -> None:
+    """Copy your notes, the bot's own files and what is shared into a new folder."""
+    count = _with_notes(load(config, quiet=True), lambda store: exchange.pull(store, folder))
+    push = confidant("memory push")
+    typer.echo(f"{count} notes are in {folder}. `{push}` writes back what you edit.")
+
+
+def push(folder: NotesFolder, config: ConfigOption = None, *, yes: YesOption = False) -> None:
+    """Write back what was edited in a folder that pull made; exit status 1 if not all of it."""
+    loaded = load(config, quiet=True)
+    plan = _with_notes(loaded, lambda store: exchange.plan(store, folder))
+    for change in plan.changes:
+        typer.echo(harmless(change.diff()), nl=False)
+    refused = list(plan.refused)
+    for path, why in refused:
+        typer.echo(f"{harmless(path)}: {why}", err=True)
+    if not plan.changes:
+        typer.echo("There is nothing to write.")
+    elif not yes:
+        typer.confirm(f"Write {len(plan.changes)} notes?", abort=True)
+    done = _with_notes(loaded, lambda store: _push_all(store, folder, plan.changes))
+    for path, why in done:
+        typer.echo(f"{path}: {why}" if why else f"{path}: written", err=bool(why))
+    if refused or any(why for _, why in done):
+        raise typer.Exit(1)
+
+
+def edit(
+    path: Annotated[str, typer.Argument(help="The note, such as MEMORY.md or memory/trip.md.")],
+    config: ConfigOption = None,
+) -> None:
+    """Edit a note in $VISUAL or $EDITOR."""
+    loaded = load(config, quiet=True)
+    try:
+        before = _with_notes(loaded, lambda store: exchange.text_of(store, path)) or ""
+    except NotVisible as exc:
+        raise ExchangeError(
+            f"{harmless(path)} is no name of a note. Notes are MEMORY.md, USER.md, memory/….md, "
+            f"shared/….md and the bot's own files: {', '.join(exchange.OWN_FILES)}."
+        ) from exc
+    name = path.rsplit("/", 1)[-1]
+    folder = Path(tempfile.mkdtemp(prefix="confidant-"))  # only this user can look into it
+    file = folder / name
+    file.write_bytes(before.encode())
+    try:
+        _edit(file)
+        change = Change(path, before, exchange.checked(name, file.read_bytes()))
+        if change.after != before:
+            _with_notes(loaded, lambda store: exchange.write(store, change))
+    except (ConfidantError, OSError) as exc:
+        if not file.exists() or file.read_bytes() == before.encode():
+            _remove(folder)
+            raise
+        raise ExchangeError(f"{exc} Your text is kept in {file}.") from exc
+    _remove(folder)
+    typer.echo(f"{path}: written" if change.after != before else "Nothing was changed.")
+
+
+def _with_notes(loaded: Loaded, work: Callable[[NoteStore], T]) -> T:
+    """Use the notes of a configuration; a bot that runs sees what is changed."""
+
+    async def once() -> T:
+        async with visiting(loaded.config) as shared:
+            store = store_of(loaded.config, system_clock, shared)
+            return await asyncio.to_thread(work, store)
+
+    return asyncio.run(once())
+
+
+def _push_all(store: NoteStore, folder: Path, changes: Sequence[Change]) -> list[tuple[str, str]]:
+    """Write changes, each for itself; the path of each, and why it was not written."""
+    done: list[tuple[str, str]] = []
+    for change in changes:
+        try:
+            exchange.push(store, folder, change)
+        except ExchangeError as exc:
+            done.append((change.path, f"not written: {exc}"))
+        else:
+            done.append((change.path, ""))
+    return done
+
+
+def _edit(file: Path) -> None:
+    """Let a person edit a file, until the editor ends.
+
+    Raises:
+        ExchangeError: the editor cannot be started, or says that something went wrong.
+    """
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or FALLBACK_EDITOR
+    try:
+        # The person's own editor, with what they gave it.
+        ended = subprocess.run([*shlex.split(named), file], check=False).returncode  # noqa: S603
+    except (OSError, ValueError) as exc:
+        raise ExchangeError(
+            f"The editor {named!r} cannot be started: set $EDITOR. Nothing was changed."
+        ) from exc
+    if ended:
+        raise ExchangeError(f"The editor ended with status {ended}. Nothing was changed.")
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -6,8 +6,8 @@ import orjson
 import typer
 
 from bot import settings
-from bot.cli.arguments import ConfigOption
 from bot.cli.common import load
+from bot.cli.main import ConfigOption
 
 
 def check(config: ConfigOption = None) -> None:

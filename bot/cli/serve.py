@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 import typer
@@ -16,18 +19,19 @@ from pydantic import ValidationError
 
 from bot import __version__, logs
 from bot.app import App, Parts
-from bot.channel import Interactive, reveal
+from bot.channel import reveal
 from bot.cli import garbage
-from bot.cli.arguments import ConfigOption
 from bot.cli.common import load, loop_runner
+from bot.cli.main import ConfigOption
 from bot.config import OFFLINE, Config, LogConfig, LogForm
 from bot.dashboard import Listening
-from bot.errors import ChannelError, ConfidantError, ConfigError, StorageBusy
+from bot.errors import ChannelError, ConfidantError, StorageBusy
 from bot.invocation import confidant
 from bot.memory import embed
 from bot.settings import Loaded
 from bot.storage.files import served
 
+STOP_SECONDS = 25  # after which a stop ends the process, whatever is away
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
 STOPPING = "Stopping: replies being written are finished first."
@@ -146,12 +150,14 @@ async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event, voic
         log.info("program.started", page=url)
         await stop.wait()
         voice.say("program.stopping", STOPPING)
+        # Until the very end: also a thread that waits for a database holds the process up.
+        faulthandler.dump_traceback_later(STOP_SECONDS, exit=True)
     voice.say("program.stopped", STOPPED)
 
 
 def greeting(app: App, config: Config) -> list[str]:
     """What a person is told at the start: what answers, where everything is, how to stop it."""
-    model = app.models.default
+    model = app.agent.models.default
     if model == OFFLINE:
         model = "offline, until it has a key (on the page: Settings, Quick setup)"
     lines = [f"Confidant {__version__}", f"  Model     {model}"]
@@ -159,14 +165,17 @@ def greeting(app: App, config: Config) -> list[str]:
         lines.append("  Kept in   the PostgreSQL of [storage] url")
     else:
         lines.append(f"  Folder    {config.storage.folder}")
-    lines.append(f"  Channels  {', '.join(sorted(app.channels)) or 'none'}")
+    lines.append(f"  Channels  {', '.join(sorted(app.core.channels)) or 'none'}")
     if config.dashboard.has_token:
         lines.append(f"  Log in    {confidant('login owner')}")
     return [*lines, "  Stop      Ctrl-C"]
 
 
 def _stop_signal(voice: Voice) -> asyncio.Event:
-    """Set by the first SIGINT or SIGTERM; another one later ends the process at once."""
+    """Set by the first SIGINT, SIGTERM or SIGHUP; another one later ends the process at once.
+
+    SIGQUIT has the stack of every task and thread written to standard error.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     first = 0.0
@@ -181,9 +190,26 @@ def _stop_signal(voice: Voice) -> asyncio.Event:
             sys.stdout.flush()
             os._exit(INTERRUPTED)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, asked)
+    loop.add_signal_handler(signal.SIGQUIT, _dump_tasks)
+    faulthandler.register(signal.SIGQUIT, all_threads=True, chain=True)  # also of a stuck loop
     return stop
+
+
+def _dump_tasks() -> None:
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    _tell(f"{len(tasks)} tasks")
+    for task in tasks:
+        _tell(f"  {task.get_name()}: {' > '.join(_awaits(task.get_coro()))}")
+
+
+def _awaits(coroutine: Any) -> Iterator[str]:
+    """Each function a coroutine is in, with its file and line; the innermost last."""
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        code = frame.f_code
+        yield f"{code.co_qualname} {Path(code.co_filename).name}:{frame.f_lineno}"
+        coroutine = coroutine.cr_await
 
 
 async def chat_here(loaded: Loaded) -> None:
@@ -198,8 +224,6 @@ async def chat_here(loaded: Loaded) -> None:
     config = loaded.config
     plugin = loaded.plugins["console"]
     console = plugin.create(config.channels.get("console"))
-    if not isinstance(console, Interactive):
-        raise ConfigError("The installed console channel cannot be used by the command chat.")
     url = Listening(config.dashboard.host, config.dashboard.port).url
     token = reveal(config.dashboard.token)
     if reveal(config.storage.url):

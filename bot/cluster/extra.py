@@ -9,10 +9,11 @@ from bot.channel import reveal
 from bot.config import Config
 from bot.coordination import Shared
 from bot.errors import ConfigError
+from bot.invocation import installing
 
 NO_EXTRA = (
     "[storage] url names a PostgreSQL, and what talks to one is not installed. "
-    "Install it with `pip install 'confidant-bot[cluster]'`, or remove the option."
+    f"Install it with `{installing('cluster')}`, or remove the option."
 )
 
 

@@ -28,15 +28,19 @@ from bot.clock import Clock
 from bot.cluster import census, tables, takeover
 from bot.cluster.signals import Hearing, Mentioned, NodeSignals, Told
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
-from bot.errors import StorageError
+from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
-from bot.storage import postgres_server
-from bot.storage.meta import must_be_whole
+from bot.sessions import artifacts, compactions
+from bot.storage import Database, months, postgres_link
+from bot.storage.months import Dropped
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_link import PREPARED_AFTER, place_of, when_there
+from bot.storage.postgres_link import PREPARED_AFTER, once, place_of, when_there
+from bot.storage.records import must_be_whole
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
 TICK = 0.5  # seconds between tries to be the one that does something
+FEW_UNHEARD = 2  # signs of life: one may still be on its way
+DEAF_SECONDS = 1.0  # between looks for what others said, while nothing that is told arrives
 COUNT_SECONDS = 10.0  # between counts of the turns that wait, for the metrics
 PRUNE_SECONDS = 60.0  # between prunings of events
 KEPT_SECONDS = 300  # for which events are kept
@@ -97,12 +101,14 @@ class Node:
         self._epoch = 0  # of what this node began by itself
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
         self._wanted = asyncio.Event()
+        self._sign = Told(self.name).payload()  # that it lives: it hears itself
         self._facts = census.NodeFacts()
         self.page_token = 0  # what the others may know of it; see `census.mark_of`
         self._is_connected = False
         self._nodes = self._jobs = self._oldest_job = self._takeovers = 0
         self._hears = False
         self._is_behind = True  # with what others said
+        self._unheard = 0  # signs of life of its own that it was not told of, one after the other
         self._task: asyncio.Task[None] | None = None
         self._giving_up: asyncio.Task[None] | None = None
 
@@ -118,7 +124,7 @@ class Node:
         node = cls(url, clock, gone_after, direct)
         place = place_of(direct, "direct_url") if direct else node.database.place
         try:
-            await when_there(place, partial(postgres_server.check, url, direct))
+            await when_there(place, partial(postgres_link.check_server, url, direct))
             await node.database.start(takeover.prepare, cluster=cluster, wait=True)
             await node.database.read(must_be_whole)
             await node._register()
@@ -155,6 +161,8 @@ class Node:
             oldest_job=self._oldest_job,
             takeovers=self._takeovers,
             reruns=self.database.reruns,
+            is_deaf=self._unheard >= FEW_UNHEARD,
+            clock_ahead=self._ahead,
         )
 
     # --- bot.coordination.Coordination -----------------------------------------------------------
@@ -237,6 +245,7 @@ class Node:
         while True:
             try:
                 self._is_behind = True
+                self._unheard = 0
                 async with await self._connect() as connection:
                     backoff.reset()
                     self._is_connected = True
@@ -280,9 +289,11 @@ class Node:
                     await self._beat(connection)
                 next_beat = now + every
             await self._see_to_leases(connection)
-            if self._hears and self._is_behind:
+            is_deaf = self._unheard >= FEW_UNHEARD
+            if self._hears and (self._is_behind or is_deaf):
+                lately = CAUGHT_UP_SECONDS if self._is_behind else 2 * DEAF_SECONDS
                 self._is_behind = False
-                await self._catch_up(connection)
+                await self._catch_up(connection, lately)
             if is_due:
                 await self._look_around(connection)
             if now >= next_count:
@@ -295,11 +306,15 @@ class Node:
                 held.users and not held.epoch for held in self._held.values()
             )
             pause = min(TICK, every / 2) if waits else max(0.01, next_beat - time.monotonic())
-            await self._listen(connection, pause)
+            await self._listen(connection, min(pause, DEAF_SECONDS) if is_deaf else pause)
 
     async def _beat(self, connection: Connection) -> None:
         """Tell that this node lives; if the others thought otherwise, begin anew."""
         began, ours = time.monotonic(), self._own_clock()
+        await connection.execute("SELECT pg_notify(%s, %s)", (tables.CHANNEL, self._sign))
+        self._unheard += 1
+        if self._unheard == FEW_UNHEARD:
+            log.warning("node.deaf")
         rows = await connection.execute(
             "UPDATE nodes SET beat_at = clock_timestamp(), facts = %s::jsonb WHERE name = %s "
             "RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
@@ -339,6 +354,7 @@ class Node:
         self._wanted.clear()
         told: list[Told] = []
         async for notify in connection.notifies(timeout=min(seconds, TICK), stop_after=1):
+            self._unheard = 0
             if (found := Told.parse(notify.payload)) is not None:
                 told.append(found)
             heard = Mentioned.parse(notify.payload)
@@ -362,12 +378,12 @@ class Node:
         )
         self._hearing.put([Event(*row) for row in await rows.fetchall()])
 
-    async def _catch_up(self, connection: Connection) -> None:
-        """Hear what was told while this node was away."""
+    async def _catch_up(self, connection: Connection, lately: float) -> None:
+        """Hear what was told lately, for so many seconds: this node was away, or is deaf."""
         rows = await connection.execute(
             "SELECT topic, name, body FROM events WHERE node <> %s "
             "AND at > now() - make_interval(secs => %s) ORDER BY id",
-            (self.name, CAUGHT_UP_SECONDS),
+            (self.name, lately),
         )
         missed = [Event(*row) for row in await rows.fetchall()]
         # Also what is no longer there to be heard.
@@ -443,3 +459,99 @@ class Node:
         rows = await connection.execute(census.JOBS)
         (row,) = await rows.fetchall()
         self._jobs, self._oldest_job = census.waiting(row)
+
+
+# Months of what was said: made before they begin, dropped when the operator does not keep them.
+#
+# Every node sees to it and the server lets one at a time, in transactions of their own: making
+# and dropping tables is nothing that others should wait or collide for. What the months are, and
+# which may go, is decided by the server and its clock (`bot.storage.months`).
+
+FIRST_SECONDS = 30.0  # a start has better things to do
+ROUND_SECONDS = 3600.0
+RETRY_SECONDS = 60.0  # after a round that failed: somebody may be reading a table for long
+NOTICE_SECONDS = 600.0  # between telling what will be dropped and dropping it
+SLICE = 100  # rows that are removed together
+
+
+class Retention:
+    """Sees to the months of one database; one of them for each node."""
+
+    def __init__(self, url: str, database: Database, kept: int) -> None:
+        """`kept` whole months beside the current one stay; 0 for all of them."""
+        self._url = url
+        self._database = database
+        self._kept = kept
+        self._changed = asyncio.Event()
+        self._wish = 0  # how often `kept` was another one
+        self._told: tuple[int, set[str]] = (0, set())  # what was said to go because of which wish
+        self._cleared = ""  # the month up to which nothing is left over
+
+    def keep(self, kept: int) -> None:
+        """Keep so many months from now on; what is dropped because of that is told before."""
+        if kept != self._kept:
+            self._kept = kept
+            self._wish += 1
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
+        await asyncio.sleep(FIRST_SECONDS)
+        while True:
+            self._changed.clear()
+            try:
+                pause = await self.look()
+            except StorageClosed:
+                return
+            except StorageError as exc:
+                log.warning("retention.postponed", reason=str(exc), seconds=RETRY_SECONDS)
+                pause = RETRY_SECONDS
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause)
+
+    async def look(self) -> float:
+        """See to the months once; for how many seconds that will do.
+
+        Raises:
+            StorageError: a table is in use, or something is refused; what was done so far stays.
+        """
+        if made := await asyncio.to_thread(once, self._url, months.see_to):
+            log.info("retention.made", months=made)
+        kept = self._kept
+        if self._told[0] != self._wish:
+            self._told = (self._wish, set())
+        told = self._told[1]
+        due = await self._database.read(lambda tx: months.due(tx, kept))
+        if set(due) - told:
+            told.update(due)
+            log.warning("retention.due", months=due, keep_months=kept, seconds=NOTICE_SECONDS)
+            return NOTICE_SECONDS
+        while dropped := await self._drop(kept):
+            log.warning(
+                "retention.dropped",
+                month=dropped.month,
+                entries=dropped.entries,
+                sessions=dropped.sessions,
+            )
+        await self._clear()
+        return ROUND_SECONDS
+
+    async def _drop(self, kept: int) -> Dropped | None:
+        return await asyncio.to_thread(once, self._url, lambda tx: months.drop(tx, kept))
+
+    async def _clear(self) -> None:
+        """Remove what is large and belongs to months that are gone, some at a time."""
+        last = await self._database.read(months.last_dropped)
+        if last <= self._cleared:
+            return
+        before = months.end_of(last)
+        ids, names = await self._database.read(
+            lambda tx: (artifacts.before(tx, before), compactions.before(tx, before))
+        )
+        for at in range(0, len(ids), SLICE):
+            await self._database.write(partial(artifacts.remove, ids=ids[at : at + SLICE]))
+        for at in range(0, len(names), SLICE):
+            await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
+        self._cleared = last
+        if ids or names:
+            log.info("retention.cleared", results=len(ids), prompts=len(names))

@@ -24,7 +24,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from bot import fencing
-from bot.backoff import Backoff
+from bot.backoff import Backoff, keep
 from bot.cluster import tables
 from bot.cluster.node import BEATS, Node
 from bot.cluster.signals import QUEUE, TASK
@@ -79,7 +79,7 @@ class Turns:
     def start(self, run_lane: RunLane) -> None:
         """Take up work from now on; `run_lane` answers all that waits for a session key."""
         self._run_lane = run_lane
-        self._task = asyncio.create_task(self._run())
+        self._task = keep("turns", self._run)
 
     def stop(self) -> None:
         """Begin no more turns; those that run go on."""

@@ -1,10 +1,11 @@
-"""What a command is given and what it gives back."""
+"""What a command is given and gives back, and `command`, which declares one at its handler."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from bot.channel import Inbound
@@ -86,6 +87,37 @@ Apply = Callable[[UnitOfWork, Session], Answer]
 """Runs inside the command's one transaction; the session is the caller's current one."""
 
 Handler = Callable[[Call], Awaitable[Apply]]
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Apply]])
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A command: the method that runs it, and who sees it."""
+
+    method: Callable[[Any, Call], Awaitable[Apply]]
+    is_private: bool
+    is_listed: bool
+
+
+COMMANDS: dict[str, Declared] = {}
+"""Every command, by its name."""
+
+
+def command(
+    *names: str, is_private: bool = False, is_listed: bool = True
+) -> Callable[[Method], Method]:
+    """Declare the method below it as a command, or as several; without names, by its own.
+
+    An answer that `is_private` is shown to nobody else, where a platform can do that. What is not
+    `is_listed` is in no menu: what buttons give, or what a platform sends by itself.
+    """
+
+    def declare(method: Method) -> Method:
+        for name in names or (method.__name__,):
+            COMMANDS[name] = Declared(method, is_private, is_listed)
+        return method
+
+    return declare
 
 
 def saying(words: str) -> Apply:
@@ -95,4 +127,5 @@ def saying(words: str) -> Apply:
 
 def switched(call: Call) -> str:
     """What was chosen of a command's few words, in one language."""
-    return {"开": "on", "打开": "on", "关": "off", "关闭": "off"}.get(call.rest, call.rest.lower())
+    wishes = {"on": ("开", "開", "打开", "打開"), "off": ("关", "關", "关闭", "關閉")}
+    return next((wish for wish, words in wishes.items() if call.rest in words), call.rest.lower())

@@ -5,22 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from itertools import islice
+from typing import Final, get_args
 
 from bot.agent.models.registry import Models
-from bot.agent.stopping import TurnStops
+from bot.agent.running import Stage
 from bot.channel import Address, Button, ModelChoice
-from bot.commands.base import Answer, Apply, Call, saying
+from bot.clock import moment
+from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.commander import TurnStops
 from bot.commands.info import not_saved
-from bot.commands.night import NIGHT, NightCommands
+from bot.commands.memory import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Thinking
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
-from bot.identity.values import MessageOrigin
-from bot.sessions import compactions, store
+from bot.identity.routing import MessageOrigin
+from bot.sessions import browsing, compactions, store
+from bot.sessions.browsing import Listed
 from bot.sessions.store import Session
-from bot.storage import Database
+from bot.storage import Database, fulltext
+from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
 MOST_NAMED = 40  # models at a time; services may have hundreds
@@ -61,13 +66,18 @@ class ModelChoices:
 
 
 MOST_BUTTONS = 8
+MOST_EARLIER = 30  # conversations that can be named
+LONGEST_NAME = 80  # characters of a conversation's name …
+LONGEST_LABEL = 40  # … and on a button
 LONGEST_COMMAND = 64  # bytes that every platform takes behind a button
 
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{10}")
 _WORDS = re.compile(r"[-/:.]")
 
 
 class ConversationCommands:
-    """`/new`, `/reset`, `/undo`, `/stop`, `/model`, `/think`."""
+    """`/new`, `/reset`, `/undo`, `/continue`, `/stop`, `/model`, `/think`."""
 
     def __init__(
         self, stops: TurnStops, models: Models, choices: ModelChoices, night: NightCommands
@@ -77,6 +87,7 @@ class ConversationCommands:
         self._models = models
         self._choices = choices
 
+    @command("new", "reset")
     async def new(self, call: Call) -> Apply:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
 
@@ -103,6 +114,7 @@ class ConversationCommands:
 
         return apply
 
+    @command()
     async def undo(self, call: Call) -> Apply:
         """Take back the last summary, or go back to the conversation before; or the last night."""
         if call.rest.lower() in NIGHT:
@@ -120,11 +132,38 @@ class ConversationCommands:
 
         return apply
 
-    async def stop(self, call: Call) -> Apply:
-        """Stop the reply being written; what was written so far is kept."""
-        stopped = await self._stops.stop(call.place.key)
-        return saying(text(call.language, f"command.stop.{'done' if stopped else 'nothing'}"))
+    @command("continue")
+    async def resume(self, call: Call) -> Apply:
+        """Go back to an earlier conversation of this place; without one, list them."""
 
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            found = browsing.earlier(unit.tx, session, MOST_EARLIER)
+            if _ID.fullmatch(call.rest):  # a button's, however long ago that was
+                chosen = browsing.earlier(unit.tx, session, 1, id_=call.rest)
+            else:
+                chosen = _chosen(found, call.rest)
+            if len(chosen) != 1:
+                key = "unknown" if call.rest and not chosen else "choose"
+                return _earlier(call, key if found else "nothing", chosen or found)
+            [one] = chosen.values()
+            earlier = store.get(unit.tx, one.id)
+            if earlier is None:
+                raise LookupError(one.id)
+            unit.resume(earlier, previous=session)
+            done = Extra(begins=call.inbound.message_id)
+            name = _name(call, one, LONGEST_NAME)
+            return Answer(text(call.language, "command.continue.done", name=name), extra=done)
+
+        return apply
+
+    @command()
+    async def stop(self, call: Call) -> Apply:
+        """Stop what works for the conversation; what was written so far is kept."""
+        stopped = await self._stops.stop(call.place.key)
+        lines = [text(call.language, f"command.stop.{each}") for each in STAGES if each in stopped]
+        return saying("\n".join(lines) or text(call.language, "command.stop.nothing"))
+
+    @command()
     async def model(self, call: Call) -> Apply:
         """Show the model, or choose another for this conversation."""
         offered = await self._choices.offered(call.conversation)
@@ -151,6 +190,7 @@ class ConversationCommands:
 
         return apply
 
+    @command()
     async def think(self, call: Call) -> Apply:
         """Show how much the model thinks, or choose for this conversation."""
         wish = _LEVELS.get(call.rest.strip().lower())
@@ -171,6 +211,31 @@ class ConversationCommands:
             return Answer(text(call.language, key, level=said), extra=Extra(tuple(choices)))
 
         return apply
+
+
+def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
+    """Those of a numbered list that somebody named: by number, or words of the name."""
+    wanted = fulltext.folded(words)
+    number = int(wanted) if wanted.isdecimal() and len(wanted) <= 2 else 0
+    if number in found:
+        return {number: found[number]}
+    return {n: e for n, e in found.items() if wanted and wanted in fulltext.folded(e.name)}
+
+
+def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
+    """What can be continued, with a button each."""
+    lines = [text(call.language, f"command.continue.{key}")]
+    buttons = list[Button]()
+    for number, each in islice(found.items(), MOST_BUTTONS):
+        when = moment(each.at, call.conversation.zone).strftime("%Y-%m-%d %H:%M")
+        lines.append(f"{number}. {_name(call, each, LONGEST_NAME)} ({when})")
+        label = _name(call, each, LONGEST_LABEL)
+        buttons.append(Button(label, f"/continue {each.id}"))
+    return Answer("\n".join(lines), extra=Extra(tuple(buttons)) if buttons else None)
+
+
+def _name(call: Call, listed: Listed, most: int) -> str:
+    return one_line(listed.name or text(call.language, "conversations.untitled"), most)
 
 
 LEVELS: Final = ("off", "low", "medium", "high", "default")

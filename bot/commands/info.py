@@ -2,33 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 
-from bot.agent.models import Usage
+from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.channel import Command, Health
+from bot.agent.prefix import Prefixes, is_short, name_of
+from bot.agent.tools.mcp.servers import McpServers, ServerState
+from bot.agent.tools.toolbox import Toolbox
+from bot.agent.turn import call_of
+from bot.channel import Attachment, Channel, Command, Health
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, saying, switched
-from bot.commands.context import ContextCommands
-from bot.context import report
-from bot.context.report import grouped
+from bot.commands.base import Answer, Apply, Call, command, saying, switched
+from bot.context import budget
+from bot.context.budget import Report, grouped
 from bot.delivery import outbox
-from bot.i18n import text
-from bot.identity import ConversationResolver
+from bot.delivery.outbox import Extra
+from bot.i18n import catalog, text
+from bot.identity import Conversation, ConversationResolver
+from bot.identity.access import Permission
 from bot.memory.night import record
-from bot.money import counts, limits, prices
-from bot.money.allowance import Allowance
-from bot.money.limits import Period, period
-from bot.money.prices import Bill
-from bot.sessions import search, store, unsaved
+from bot.money import counts, limits
+from bot.money.counts import Bill
+from bot.money.limits import LimitReached, unsummarised
+from bot.sessions import approvals, search, store, unsaved
+from bot.sessions.approvals import Question
 from bot.sessions.due_time import shown
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
-from bot.unit_of_work import UnitOfWork
-from bot.upkeep import policy, resets
+from bot.storage import Transaction
+from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep import active_session, resets
 from bot.upkeep.flush import told
+from bot.upkeep.notices import report_of
+from bot.upkeep.upkeep import Upkeep
+from bot.views.usage import UsageViews
+
+# Commands about how full a conversation is: seeing it, making room, and being told.
+
+MAX_FOCUS = 500  # characters
+
+
+class ContextCommands:
+    """`/context`, `/compact`, `/notices`."""
+
+    def __init__(
+        self,
+        *,
+        committer: Committer,
+        upkeep: Upkeep,
+        prefixes: Prefixes,
+        toolbox: Toolbox,
+        channels: Mapping[str, Channel],
+    ) -> None:
+        self._committer = committer
+        self._upkeep = upkeep
+        self._prefixes = prefixes
+        self._toolbox = toolbox
+        self._channels = channels
+
+    async def report(self, call: Call) -> Report:
+        """What fills the caller's conversation."""
+        return await self.report_of(await self._current(call), call.conversation)
+
+    async def report_of(self, session: Session, conversation: Conversation) -> Report:
+        """What fills a session, as its conversation's person is shown it."""
+        active = await self._upkeep.sessions.of(session.id, conversation)
+        limit, view = active.limits.window.tokens, conversation.view
+        short = is_short(active.cached, active.limits)
+        tools = self._toolbox.offered((conversation.rights,), view, short=short)
+        await self._prefixes.of(active.cached, view, conversation.language, tools, limit)
+        return report_of(active, name_of(view), active.fill())
+
+    @command(is_private=True)
+    async def context(self, call: Call) -> Apply:
+        """What fills the conversation: in a list, in detail, and in a picture."""
+        found = await self.report(call)
+        lines = budget.lines(found, call.language, call.rest.lower())
+        channel = self._channels.get(call.inbound.channel)
+        if channel is None or not channel.capabilities.attachments:
+            return saying("\n".join(lines))
+        sizes = [(part.name, part.tokens) for part in found.fitted() if part.tokens]
+        limit = found.budget.compact_above
+        drawn = await asyncio.to_thread(budget.draw, sizes, limit, found.percent)
+        names = [text(call.language, f"context.part.{name}") for name, _ in sizes]
+        legend = zip(budget.legend(sizes), names, strict=True)
+        lines.append("  ".join(f"{square} {name}" for square, name in legend))
+        extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
+        answer = Answer("\n".join(lines), extra=extra)
+        return lambda _unit, _session: answer
+
+    @command()
+    async def compact(self, call: Call) -> Apply:
+        """Summarise the older part of the conversation, in the background."""
+        session, focus = await self._current(call), call.rest[:MAX_FOCUS]
+        try:
+            begun = await self._upkeep.compact(session, call.conversation, focus)
+        except LimitReached as error:
+            return saying(unsummarised(call.language, error.limit, call.conversation))
+        return saying(text(call.language, f"command.compact.{'begun' if begun else 'nothing'}"))
+
+    @command()
+    async def notices(self, call: Call) -> Apply:
+        """Choose whether to be told that a conversation gets full."""
+        wish = switched(call)
+        by_default = active_session.is_told(call.conversation)
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            if wish not in {"on", "off", "later"}:
+                tells = by_default if session.notices in {"", "later"} else session.notices == "on"
+                return Answer(
+                    text(call.language, f"command.notices.now_{'on' if tells else 'off'}")
+                )
+            store.change(unit.tx, session.id, notices=wish)
+            return Answer(text(call.language, f"command.notices.{wish}"))
+
+        return apply
+
+    async def _current(self, call: Call) -> Session:
+        commit = await self._committer.commit(call.now, lambda unit: unit.current(call.place))
+        return commit.result[0]
 
 
 class InfoCommands:
@@ -53,11 +146,12 @@ class InfoCommands:
         self._connections = connections
         self._menu = menu
 
+    @command(is_private=True)
     async def status(self, call: Call) -> Apply:
         """How this conversation and the bot are doing."""
         connections = self._connections()
         found = await self._context.report(call)
-        tells = policy.is_told(call.conversation)
+        tells = active_session.is_told(call.conversation)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             lines = [
@@ -71,17 +165,17 @@ class InfoCommands:
                 text(
                     call.language,
                     "command.status.context",
-                    bar=report.bar(found.percent),
-                    used=report.grouped(found.used),
-                    limit=report.grouped(found.budget.compact_above),
+                    bar=budget.bar(found.percent),
+                    used=budget.grouped(found.used),
+                    limit=budget.grouped(found.budget.compact_above),
                     percent=found.percent,
                 ),
                 text(
                     call.language,
                     "command.status.tokens",
-                    input=report.grouped(session.input_tokens),
-                    cached=report.grouped(session.cached_tokens),
-                    output=report.grouped(session.output_tokens),
+                    input=budget.grouped(session.input_tokens),
+                    cached=budget.grouped(session.cached_tokens),
+                    output=budget.grouped(session.output_tokens),
                 ),
                 text(call.language, "command.status.summaries", count=session.compaction_count),
                 _notices(call, session, by_default=tells),
@@ -121,6 +215,7 @@ class InfoCommands:
         when = shown(call.language, moment(at, call.conversation.zone))
         return text(call.language, f"command.status.ends_{why}", when=when)
 
+    @command(is_private=True)
     async def whoami(self, call: Call) -> Apply:
         """How the bot knows the person."""
         known_as = "owner" if call.conversation.is_owner else "person"
@@ -134,6 +229,8 @@ class InfoCommands:
         )
         return saying(answer)
 
+    @command(is_private=True)
+    @command("start", is_listed=False)  # what Telegram sends first
     async def help(self, call: Call) -> Apply:
         """What the bot understands."""
         lines = [
@@ -178,30 +275,15 @@ def _connection(language: str, channel: str, account: str, health: Health, detai
 
 
 MOST_UNSAVED = 3
-LISTED = 5  # conversations that are told apart: those that cost most
-
-
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """What somebody used today, this month, and in the conversations of this month."""
-
-    today: Bill
-    month: Bill
-    sessions: Sequence[tuple[Session, Bill]]
-    others: int
 
 
 class UsageCommands:
     """`/usage`."""
 
-    def __init__(
-        self, database: Database, resolver: ConversationResolver, allowance: Allowance
-    ) -> None:
-        self._database = database
-        self._resolver = resolver
-        self._allowance = allowance
-        self._prices = allowance.prices
+    def __init__(self, views: UsageViews) -> None:
+        self._views = views
 
+    @command(is_private=True)
     async def usage(self, call: Call) -> Apply:
         """Show what replies cost, or choose whether each one says so."""
         wish = {"tokens": "tokens", "on": "tokens", "off": "off"}.get(switched(call), "")
@@ -217,9 +299,7 @@ class UsageCommands:
 
     async def _own(self, call: Call) -> list[str]:
         """What the caller used everywhere."""
-        zone = self._resolver.now.zone_of(call.person)
-        day, month = period("day", call.now, zone), period("month", call.now, zone)
-        used = await self._database.read(lambda tx: self._used(tx, call.person, day, month))
+        used, zone = await self._views.month_of(call.conversation, call.now), call.conversation.zone
         lines = [
             _said(call, "today", what=_what(call, used.today)),
             _said(call, "month", what=_what(call, used.month)),
@@ -232,39 +312,11 @@ class UsageCommands:
                 lines.append(_said(call, "session", when=when, place=session.channel, what=what))
         if used.others:
             lines.append(_said(call, "others", count=used.others))
-        balance = await self._allowance.of(call.conversation)
-        lines += [
-            f"- {limits.line(call.language, each, zone)}"
-            for each in balance.standings
-            if each.limit.whose == "person" or call.conversation.is_owner
-        ]
-        lines.append(_said(call, "how", date=prices.LOOKED_UP))
+        lines += [f"- {limits.line(call.language, each, zone)}" for each in used.limits]
+        lines.append(_said(call, "how", date=counts.PRICES_LOOKED_UP))
         if call.conversation.is_owner:
             lines.append(_said(call, "everybody"))
         return lines
-
-    def _used(self, tx: Transaction, person: str, day: Period, month: Period) -> _Used:
-        today = counts.sums(tx, ("model",), day.start, day.end, person=person)
-        found: dict[str, dict[str, Usage]] = {}
-        groups = ("session_id", "model")
-        for each in counts.sums(tx, groups, month.start, month.end, person=person):
-            session_id, model = map(str, each.keys)
-            found.setdefault(session_id, {})[model] = each.usage
-        bills = sorted(
-            ((id_, self._prices.bill(models)) for id_, models in found.items()),
-            key=lambda each: (-each[1].usd, -each[1].usage.context_tokens, each[0]),
-        )
-        of_month: dict[str, Usage] = {}
-        for models in found.values():
-            for model, usage in models.items():
-                of_month[model] = of_month.get(model, Usage()) + usage
-        known = ((store.get(tx, id_), bill) for id_, bill in bills[:LISTED])
-        return _Used(
-            self._prices.bill({str(each.keys[0]): each.usage for each in today}),
-            self._prices.bill(of_month),
-            [(session, bill) for session, bill in known if session is not None],
-            max(0, len(bills) - LISTED),
-        )
 
 
 def _chosen(call: Call, unit: UnitOfWork, session: Session, wish: str) -> Answer:
@@ -296,8 +348,147 @@ def _what(call: Call, bill: Bill) -> str:
     if bill.unpriced and not bill.usd:
         return _said(call, "unpriced", what=tokens, models=some)
     key = "priced_in_part" if bill.unpriced else "priced"
-    return _said(call, key, what=tokens, usd=prices.shown(bill.usd), models=some)
+    return _said(call, key, what=tokens, usd=counts.shown_price(bill.usd), models=some)
 
 
 def _said(call: Call, key: str, **values: object) -> str:
     return text(call.language, f"command.usage.{key}", **values)
+
+
+# `/tools`: what the model may use here, and for the owner why something is missing.
+
+MAX_SHOWN = 60  # tools that are named, of those that are there and of those that are not
+MAX_DESCRIPTION = 100  # characters
+
+
+class ToolCommands:
+    """`/tools`."""
+
+    def __init__(self, toolbox: Toolbox, servers: McpServers) -> None:
+        self._toolbox = toolbox
+        self._servers = servers
+
+    @command()
+    async def tools(self, call: Call) -> Apply:
+        """The tools whoever asks may use here.
+
+        Only the owner is told of others: in a direct chat by name and with the rule that takes them
+        away, in a room, where others read it, by their number.
+        """
+        rights = call.conversation.rights
+        given: list[ToolSpec] = []
+        refused: list[tuple[str, Permission]] = []
+        for spec in self._toolbox.specs:
+            if spec.of_memory and not call.view.space:
+                continue
+            found = rights.of(spec.name, built_in=spec.built_in)
+            if found.is_given:
+                given.append(spec)
+            else:
+                refused.append((spec.name, found))
+        lines = [text(call.language, "command.tools.intro" if given else "command.tools.none")]
+        lines += [_line(call.language, spec) for spec in given[:MAX_SHOWN]]
+        lines += _more(call.language, given)
+        if call.conversation.is_owner:
+            missing = _missing(call, refused) if refused else []
+            if call.is_direct:
+                missing += [_server(call.language, each) for each in self._servers.states()]
+                missing += _left_out(call.language, self._toolbox.left_out)
+            lines += ["", *missing] if missing else []
+        return saying("\n".join(lines))
+
+
+def _line(language: str, spec: ToolSpec) -> str:
+    """A tool with what it does: in the person's language if it is one of the program's own."""
+    own = f"tool.{spec.name}"
+    words = " ".join(spec.description.split())
+    if own in catalog(language):
+        words = text(language, own)
+    elif len(words) > MAX_DESCRIPTION:
+        words = f"{words[: MAX_DESCRIPTION - 1].rstrip()}…"
+    return f"- `{spec.name}`: {words}" if words else f"- `{spec.name}`"
+
+
+def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]:
+    """What the owner is told of tools that may not be used here."""
+    if not call.is_direct:
+        return [text(call.language, "command.tools.more_in_room", count=len(refused))]
+    lines = [
+        text(call.language, "command.tools.denied", name=name, rule=permission.rule)
+        for name, permission in refused[:MAX_SHOWN]
+    ]
+    return [*lines, *_more(call.language, refused)]
+
+
+def _server(language: str, server: ServerState) -> str:
+    """How a tool server is doing, and what of it is not there."""
+    lines = [text(language, f"tools.server.{server.state}", name=server.name, count=server.tools)]
+    if server.unusable:
+        lines.append(text(language, "tools.server.unusable", count=server.unusable))
+    if server.left:
+        lines.append(text(language, "tools.server.left", count=server.left))
+    return f"- {' '.join(lines)}"
+
+
+def _left_out(language: str, names: Sequence[str]) -> list[str]:
+    """The tools that are not there because another one has their name."""
+    if not names:
+        return []
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_SHOWN])
+    return [f"- {text(language, 'tools.left_out', names=shown)}", *_more(language, names)]
+
+
+def _more(language: str, tools: Sequence[object]) -> list[str]:
+    left = len(tools) - MAX_SHOWN
+    return [text(language, "command.tools.more", count=left)] if left > 0 else []
+
+
+class ApprovalCommands:
+    """`/allow [ID]`, `/deny [ID]`: what the buttons of a question give."""
+
+    @command(is_listed=False)
+    async def allow(self, call: Call) -> Apply:
+        """Let the call be made: it is begun by the turn of this message."""
+        return self._decide(call, is_allowed=True)
+
+    @command(is_listed=False)
+    async def deny(self, call: Call) -> Apply:
+        """Let it not be made; the model is told."""
+        return self._decide(call, is_allowed=False)
+
+    def _decide(self, call: Call, *, is_allowed: bool) -> Apply:
+        inbound = call.inbound
+        asker = (inbound.channel, inbound.account, inbound.sender)
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            found = _question(unit.tx, call, session, asker)
+            if isinstance(found, str):
+                return Answer(text(call.language, found))
+            use = call_of(unit.tx, found)
+            if use is None:
+                return Answer(text(call.language, "approval.closed"))
+            approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
+            said = "allowed" if is_allowed else "denied"
+            return Answer(
+                text(call.language, f"approval.{said}", tool=use.name),
+                message=text(call.language, f"approval.said_{said}", tool=use.name),
+                question=found.id,
+            )
+
+        return apply
+
+
+def _question(
+    tx: Transaction, call: Call, session: Session, asker: approvals.Asker
+) -> Question | str:
+    """The question that is answered, or the key of why none is."""
+    id_ = call.rest.strip().lower()
+    if not id_:
+        waiting = approvals.open_in(tx, session.id, asker, call.now)
+        return waiting[0] if len(waiting) == 1 else f"approval.{'which' if waiting else 'none'}"
+    found = approvals.of_id(tx, id_)
+    if found is None or found.session_id != session.id:
+        return "approval.closed"
+    if found.asker != asker:
+        return "approval.not_yours"
+    return found if found.is_open(call.now) else "approval.closed"

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from cachetools import LRUCache
 
-from bot import codes
-from bot.channel import PAGE_OWNER, Admins, Channel
-from bot.commands.base import Answer, Apply, Call, saying
+from bot.channel import PAGE_OWNER, Channel
+from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.config import Settings
 from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
-from bot.identity.message import is_always
-from bot.sessions import links, page_logins, rooms, store
+from bot.identity.access import is_always
+from bot.sessions import links, page_logins, pairing, rooms, store
 from bot.sessions.links import Offer
 from bot.sessions.page_logins import LoginLink
 from bot.sessions.store import Session
@@ -37,6 +36,7 @@ class LinkCommands:
     def __init__(self) -> None:
         self._tries: LRUCache[Seat, list[float]] = LRUCache(MAX_TRIED)
 
+    @command()
     async def link(self, call: Call) -> Apply:
         """Ask for a code, or type the one that another account was given."""
         if not call.is_direct:
@@ -51,6 +51,7 @@ class LinkCommands:
         tries.append(time.monotonic())
         return lambda unit, _session: _typed(unit, call)
 
+    @command()
     async def unlink(self, call: Call) -> Apply:
         """Let an account be somebody of its own again: this one, or one of the list."""
         if not call.is_direct:
@@ -77,7 +78,7 @@ class LinkCommands:
     def _offered(self, call: Call) -> Apply:
         made = Offer(
             person=call.person,
-            code=codes.new_code(),
+            code=pairing.new_code(),
             root=call.conversation.seat,
             address=call.inbound.address,
             key=call.place.key,
@@ -158,6 +159,7 @@ class RoomCommands:
     def __init__(self, channels: Mapping[str, Channel]) -> None:
         self._channels = channels
 
+    @command()
     async def activation(self, call: Call) -> Apply:
         """Show when the bot answers in a room, or choose it."""
         if call.is_direct:
@@ -183,7 +185,7 @@ async def may_manage(channels: Mapping[str, Channel], conversation: Conversation
     if conversation.is_owner:
         return True
     channel = channels.get(conversation.address.channel)
-    if not isinstance(channel, Admins):
+    if channel is None:
         return False
     try:
         return await channel.is_admin(conversation.address, conversation.origin.sender)
@@ -203,6 +205,7 @@ class WebCommands:
         self._settings = settings
         self._port = port
 
+    @command()
     async def web(self, call: Call) -> Apply:
         """Make a link that works once and soon; what the transcript keeps has no link in it."""
         language, port, config = call.language, self._port(), self._settings.now.dashboard

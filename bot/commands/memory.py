@@ -16,70 +16,95 @@ from bot.agent.transcript import message_of
 from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.commands.info import last_save
-from bot.commands.night import NightCommands
 from bot.context import sentences
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import MANY
-from bot.identity.view import SHARED_SPACE, is_owners_own
-from bot.memory import claims, forgettings, layout, markdown, selftest
-from bot.memory.claims import FADED, Aging, Claim
-from bot.memory.forgetter import Forgetter
-from bot.memory.lookup import Lookup
-from bot.memory.memory import Cleared, Memory, Spot
-from bot.memory.search import Building, Findings, Hit, Why
-from bot.memory.selftest import Asked
-from bot.messages import Text, ToolResult
-from bot.sessions import forgetting, search, speakers, store, unsaved
+from bot.identity.view import SHARED_SPACE
+from bot.memory import claims, layout, markdown, note_store
+from bot.memory.claims import Aging, Claim
+from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
+from bot.memory.night.keeper import Keeper
+from bot.messages import BEFORE, Quote, Quoted, Text, ToolResult
+from bot.sessions import erasing, forgetting, search, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
-from bot.tool_results import BEFORE, Quote, Quoted
+from bot.storage.records import drop, keep, text_of
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
+from bot.upkeep import nights
+from bot.views.memory import (
+    MAX_WORDS,
+    counted,
+    how_far,
+    mode_of,
+    status_of,
+    told_of,
+    went,
+    where_found,
+    why_found,
+    words_found,
+    would_go,
+)
 
-MONTH, YEAR = 30, 365  # days
-FIRST_MONTHS, FIRST_YEARS = 2 * MONTH, 2 * YEAR  # below, smaller units are told
+# `/undo night`, `/memory night`: what the last night changed, asked, and taking it back.
 
-
-def age_of(language: str, claim: Claim, today: date) -> str:
-    """How long ago a claim was said; empty when nobody knows."""
-    if claim.said is None:
-        return ""
-    days = max(0, (today - claim.said).days)
-    if days == 0:
-        return text(language, "memory.aged.today")
-    if days < FIRST_MONTHS:
-        return text(language, "memory.aged.days", count=days)
-    if days < FIRST_YEARS:
-        return text(language, "memory.aged.months", count=days // MONTH)
-    return text(language, "memory.aged.years", count=days // YEAR)
-
-
-def told_of(language: str, claim: Claim, aging: Aging, space: str) -> list[str]:
-    """What there is to say of a claim's age, `aged` or not."""
-    aged = aging.aged(claim, space)
-    told = [age_of(language, aged, aging.today)]
-    for name, day in (("confirmed", aged.confirmed), ("used", aged.used)):
-        if day is not None:
-            told.append(text(language, f"memory.aged.{name}", date=f"{day:%Y-%m-%d}"))
-    if not aged.is_over and aging.is_faded(aged, space):
-        told.append(text(language, "memory.aged.faded"))
-    return [each for each in told if each]
+NIGHT = frozenset({"night", "昨夜", "昨晚", "夜里"})
 
 
-MAX_WORDS = 500  # characters of what is looked for
+class NightCommands:
+    """What a person says of the changes in their own notes."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    async def undo(self, call: Call) -> Apply:
+        """Take back what was changed in the notes of whoever asks."""
+        if not call.view.private:
+            return saying(text(call.language, "memory.closed"))
+        try:
+            done = await self._keeper.take_back(call.view)
+        except ToolError as error:
+            return saying(text(call.language, "memory.refused", reason=str(error)))
+        return saying(nights.undone(call.language, done))
+
+    async def memory(self, call: Call, rest: str) -> Apply:
+        """What was changed, or an answer to what was asked on a day ("yes 2026-07-01").
+
+        Raises:
+            ToolError: something was forgotten meanwhile.
+        """
+        if not call.view.private:
+            return saying(text(call.language, "memory.closed"))
+        word, _, said = rest.partition(" ")
+        if word in {"yes", "no"}:
+            return await self._answer(call, said.strip(), agrees=word == "yes")
+        night = (await self._keeper.of(call.view.space)).night
+        if night is None or night.state == "undone" or not night.edits:
+            return saying(text(call.language, "night.nothing_done"))
+        spots = await self._keeper.spots(call.view, night.edits)
+        return saying(nights.receipt(night, spots, call.language))
+
+    async def _answer(self, call: Call, said: str, *, agrees: bool) -> Apply:
+        try:
+            count = await self._keeper.answer(call.view, date.fromisoformat(said), agrees=agrees)
+        except ValueError:
+            count = None
+        if count is None:
+            return saying(text(call.language, "night.not_asked"))
+        return saying(text(call.language, "night.struck" if agrees else "night.stays", count=count))
+
+
 MAX_SHOWN = 10  # places or messages of one answer
 MAX_QUOTE = 120  # characters of a place's own words
 MAX_MESSAGES = 100  # of a turn that are looked at
 ASKED_SECONDS = 600.0  # how long "yes" is understood
 MAX_ASKED = 1_000  # people with a question open
 
-# Why one way of finding is off, with words of their own.
-WHY = frozenset({"disabled", "weight", "empty", "building", "rebuilding"})
 YES = frozenset({"yes", "是", "确认"})
 UNNAMED = "/memory forget …"  # as a transcript has it
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
@@ -109,6 +134,7 @@ class MemoryCommands:
             MAX_ASKED, ASKED_SECONDS, timer=time.monotonic
         )
 
+    @command(is_private=True)
     async def memory(self, call: Call) -> Apply:
         """How memory is doing, or one of the things that can be done with it."""
         word, _, rest = call.rest.partition(" ")
@@ -139,6 +165,7 @@ class MemoryCommands:
         names_words = action == self._forget and rest and rest.lower() not in YES | NO
         return _unnamed(apply) if names_words else apply
 
+    @command(is_private=True)
     async def whosees(self, call: Call) -> Apply:
         """Which conversations could surface some words of the person's own memory."""
         words = call.rest[:MAX_WORDS]
@@ -153,7 +180,7 @@ class MemoryCommands:
         tell = await read()
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            if forgettings.heard(unit.tx, watch):
+            if note_store.heard_forgetting(unit.tx, watch):
                 return Answer(text(call.language, "memory.forgotten_meanwhile"))
             return tell(unit, session)
 
@@ -177,32 +204,23 @@ class MemoryCommands:
             return saying(text(call.language, "memory.nowhere"))
         # The conversation in which it is asked may have begun just now.
         keys = sorted({*held.keys, *call.view.keys})
-        lines = [*_spots(call, spots), *_in_transcripts(call, talk)]
+        said = sum(mention.says for mention in talk)
+        told = {"messages": said, "beside": len(talk) - said}
+        lines = [*_spots(call, spots), *_bullets(counted(call.language, "would", told))]
         lines += ["", text(call.language, "memory.seen_by"), *(f"- `{key}`" for key in keys)]
         if shared:
             lines.append(text(call.language, "memory.seen_by_all"))
         return saying("\n".join(lines))
 
     async def _status(self, call: Call, rest: str) -> Apply:
-        found = await self._memory.overview(call.view)
-        lines = [
-            text(call.language, "memory.files", files=found.files, chunks=found.chunks),
-            _part(call, "words", found.words_off),
-            _part(call, "meaning", found.vectors_off, model=found.model),
-        ]
-        if found.building is not None:
-            lines.append(how_far(call.language, found.building))
-        if found.synced_at:
-            ago = max(0, (call.now - found.synced_at) // 1000)
-            lines.append(text(call.language, "memory.synced", seconds=ago))
-        lines += [text(call.language, "memory.degraded", part=part) for part in found.degraded]
-        lines += faded_lines(call.language, await self._memory.faded(call.view, _today(call)))
+        status = await status_of(self._memory, self._database, call.view, _today(call))
+        lines = status.lines(call.language, call.now)
+        if status.index.building is not None:
+            lines.append(how_far(call.language, status.index.building))
+        lines += status.trouble(call.language)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            mine = selftest.of_space(unit.tx, call.view.space)
-            others = selftest.of_others(unit.tx) if is_owners_own(call.view) else None
-            told = [*lines, last_save(call, unit), *asked_lines(call.language, mine, others)]
-            return Answer("\n".join(f"- {line}" for line in told))
+            return Answer("\n".join(f"- {line}" for line in (*lines, last_save(call, unit))))
 
         return apply
 
@@ -210,25 +228,14 @@ class MemoryCommands:
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         found = await self._lookup.find(call.view, rest, _today(call))
-        mode = mode_of(call.language, found)
         lines: list[str] = []
         for hit in found.hits:
-            words = markdown.readable(hit.snippet).strip()
-            quote = "\n".join(f"> {line}".rstrip() for line in words.splitlines())
-            why = whys(call.language, hit.why)
-            if hit.strength < FADED:
-                why = f"{why} · {text(call.language, 'memory.aged.faded')}"
-            lines += [f"**{self._where(call, hit)}** · {why}", "", quote, ""]
+            where = where_found(call.language, hit, call.conversation.zone)
+            quote = "\n".join(f"> {line}".rstrip() for line in words_found(hit))
+            lines += [f"**{where}** · {why_found(call.language, hit)}", "", quote, ""]
         if not lines:
             lines.append(text(call.language, "memory.nothing"))
-        return saying("\n".join([*lines, mode]).rstrip())
-
-    def _where(self, call: Call, hit: Hit) -> str:
-        """Where a passage stands, or when it was said."""
-        if hit.path.endswith(layout.SUFFIX):
-            return f"{layout.shown(hit.space, hit.path)}:{hit.start_line}-{hit.end_line}"
-        said = moment(hit.at, call.conversation.zone)
-        return text(call.language, "memory.said", when=f"{said:%Y-%m-%d %H:%M}")
+        return saying("\n".join([*lines, mode_of(call.language, found)]).rstrip())
 
     async def _show(self, call: Call, rest: str) -> Apply:
         if not rest:
@@ -349,28 +356,23 @@ class MemoryCommands:
     async def _forget(self, call: Call, rest: str) -> Apply:
         key = (call.place.key, call.person)
         if rest.lower() in YES:
-            words = self._asked.pop(key, "")
+            # One that was confirmed when the program ended goes on.
+            begun = await self._database.read(lambda tx: text_of(tx, _begun(call)))
+            words = self._asked.get(key, "") or begun or ""
             if not words:
                 return saying(text(call.language, "memory.forget_nothing_asked"))
             return await self._forgotten(call, words)
         if rest.lower() in NO:
             self._asked.pop(key, None)
+            await self._database.write(lambda tx: drop(tx, _begun(call)))
             return saying(text(call.language, "memory.forget_kept"))
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         found = await self._forgetter.preview(call.view, rest)
         if found.is_empty:
             return saying(text(call.language, "memory.nowhere"))
-        held = found.held
-        lines = [text(call.language, "memory.forget_ask")]
-        counts = {
-            "in_artifacts": len(held.results),
-            "in_titles": len(held.titles),
-            "in_planned": held.planned,
-            "in_versions": found.versions,
-        }
-        lines += [*_spots(call, found.spots), *_in_transcripts(call, held.mentions)]
-        lines += _counted(call, counts)
+        lines = [text(call.language, "memory.forget_ask"), *_spots(call, found.spots)]
+        lines += _bullets(counted(call.language, "would", would_go(found)))
         answers = tuple(
             Button(text(call.language, f"button.{key}"), f"/memory forget {said}")
             for key, said in (("forget", "yes"), ("keep", "no"))
@@ -387,36 +389,33 @@ class MemoryCommands:
         return apply
 
     async def _forgotten(self, call: Call, words: str) -> Apply:
+        await self._database.write(lambda tx: keep(tx, _begun(call), words, call.now))
+        self._asked.pop((call.place.key, call.person), None)
         work = self._forgetter.forgetting(call.view, words, call.now)
         complete = await call.scope.enter_async_context(work)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             done = complete(unit.tx)
+            drop(unit.tx, _begun(call))
             unsent = unit.forget(done.sessions, done.keys, words)
-            cleared, gone = done.cleared, done.gone
-            said = sum(mention.says for mention in gone.mentions)
-            counts = {
-                "forget_beside": len(gone.mentions) - said,
-                "forget_artifacts": gone.results,
-                "forget_versions": done.versions,
-                "forget_prompts": len(gone.prompts),
-                "forget_titles": gone.titles,
-                "forget_planned": gone.planned,
-                "forget_unsent": unsent,
-            }
+            cleared = done.cleared
             lines = [text(call.language, "memory.forget_done")]
             lines += [
                 text(call.language, "memory.forget_file", path=path, count=entries)
                 for path, entries in cleared.files
             ]
             lines.append(_in_index(call, cleared))
-            lines.append(text(call.language, "memory.forget_transcripts", count=said))
-            lines += _counted(call, counts)
+            lines += _bullets(counted(call.language, "did", went(done, unsent)))
             # A file may be called by the words.
             kept = [line for line in lines if fulltext.folded(words) not in fulltext.folded(line)]
             return Answer("\n".join(lines), noted="\n".join(kept) or "…")
 
         return apply
+
+
+def _begun(call: Call) -> str:
+    """Where it is kept what somebody has confirmed to be forgotten, until it is."""
+    return f"{erasing.FORGETTING}{call.person}/{call.place.key}"
 
 
 def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
@@ -430,8 +429,8 @@ def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
     if call.is_direct:
         is_own = session.person == call.person and session.sender != MANY
     else:
-        speaker = speakers.speaker_of(entry)
-        is_own = speaker is not None and speaker.account == speakers.tag_of(call.inbound.sender)
+        speaker = erasing.speaker_of(entry)
+        is_own = speaker is not None and speaker.account == erasing.tag_of(call.inbound.sender)
     return next(iter(store.veiled(tx, session.id, [entry])), None) if is_own else None
 
 
@@ -492,62 +491,11 @@ def _unnamed(apply: Apply) -> Apply:
     return lambda unit, session: replace(apply(unit, session), typed=UNNAMED)
 
 
-def whys(language: str, why: Why) -> str:
-    """Why a passage was found, in words."""
-    told = [
-        text(language, f"memory.found.{name}", words=", ".join(found))
-        for name, found in (("words", why.words), ("headings", why.headings))
-        if found
-    ]
-    reasons = (("meaning", why.by_meaning), ("date", why.by_date))
-    told += [text(language, f"memory.found.{name}") for name, is_so in reasons if is_so]
-    return text(language, "memory.found.why", reasons="; ".join(told))
-
-
-def mode_of(language: str, found: Findings) -> str:
-    """What a search had to do without; empty when it looked for words and for what they mean."""
-    name = {"keyword": "words", "vector": "meaning", "none": "neither"}.get(found.mode)
-    return text(language, f"memory.by.{name}") if name else ""
-
-
-def asked_lines(language: str, mine: Asked | None, others: Asked | None) -> list[str]:
-    """What came of asking memory in other words: whoever looks sees the places of their own."""
-    lines: list[str] = []
-    if mine is not None:
-        told = {"share": mine.share, "found": mine.found, "asked": mine.asked}
-        lines.append(text(language, "memory.asked", **told))
-        if mine.never:
-            where = ", ".join(f"{each.path}:{each.line}" for each in mine.never)
-            lines.append(text(language, "memory.never_found", where=where))
-    if others is not None:
-        lines.append(text(language, "memory.asked_others", share=others.share))
-    return lines
-
-
-def faded_lines(language: str, faded: Sequence[tuple[str, Claim]]) -> list[str]:
-    """How much of what a conversation begins with has faded."""
-    return [text(language, "memory.faded_count", count=len(faded))] if faded else []
-
-
-def how_far(language: str, building: Building) -> str:
-    """How far an index is that is being made, and how one searches until it is there."""
-    name = "beside" if building.beside else "first"
-    return text(language, f"memory.building.{name}", done=building.done, total=building.total)
-
-
 def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:
     lines = [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
     if len(spots) > MAX_SHOWN:
         lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
     return lines
-
-
-def _part(call: Call, name: str, off: str, **values: object) -> str:
-    """Whether one way of finding works, and why not."""
-    if not off:
-        return text(call.language, f"memory.{name}_on", **values)
-    why = text(call.language, f"memory.why.{off}") if off in WHY else off
-    return text(call.language, f"memory.{name}_off", why=why)
 
 
 def _in_index(call: Call, cleared: Cleared) -> str:
@@ -556,14 +504,8 @@ def _in_index(call: Call, cleared: Cleared) -> str:
     return text(call.language, "memory.forget_index", chunks=cleared.chunks, cached=cleared.cached)
 
 
-def _in_transcripts(call: Call, held: Sequence[forgetting.Mention]) -> list[str]:
-    said = sum(mention.says for mention in held)
-    return _counted(call, {"in_transcripts": said, "beside": len(held) - said})
-
-
-def _counted(call: Call, counts: Mapping[str, int]) -> list[str]:
-    """A line for each of what there is any."""
-    return [text(call.language, f"memory.{key}", count=n) for key, n in counts.items() if n]
+def _bullets(lines: Sequence[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
 
 
 def _today(call: Call) -> date:

@@ -4,61 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import get_args
 from zoneinfo import ZoneInfo
 
 from bot.channel import Channel
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, saying
+from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.commands.link import may_manage
 from bot.i18n import text
 from bot.sessions import due_time, reminders, repeats, zones
+from bot.sessions.agenda import Agenda, Change
 from bot.sessions.due_time import Every, Problem, When, shown
 from bot.sessions.recurrence import MIN_TASK_MINUTES, described
-from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, Reminder, ReplyTarget
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
 from bot.sessions.store import Session
-from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 
-MAX_SHOWN = 20  # reminders of one list
-MAX_QUOTE = 80  # characters of a reminder in a list
-
-_CANCEL = re.compile(
-    r"(?:cancel|delete|remove|取消|删除)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE
+_CHANGE = re.compile(
+    r"(?:(?P<cancel>cancel|delete|remove|取消|删除)|(?P<pause>pause|暂停)"
+    r"|(?P<resume>resume|continue|继续|恢复))\s*(?:#|第)?(?P<number>\d{1,3})(?:条|个)?",
+    re.IGNORECASE,
 )
-_RESUME = re.compile(r"(?:resume|continue|继续|恢复)\s*(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
 _LIST = re.compile(r"list|show|列表|清单|查看", re.IGNORECASE)
 _ONE = re.compile(r"(?:show\s+|查看\s*)?(?:#|第)?(\d{1,3})(?:条|个)?", re.IGNORECASE)
-
-
-class ReminderDesk(Protocol):
-    """What these commands may ask of the running program."""
-
-    def expect(self, due_at: int) -> None:
-        """Look for what is due at this time, in ms since the epoch."""
-        ...
 
 
 class RemindCommands:
     """`/remind`, `/reminders`."""
 
-    def __init__(self, desk: ReminderDesk, channels: Mapping[str, Channel]) -> None:
-        self._desk = desk
+    def __init__(self, expect: Callable[[int], None], channels: Mapping[str, Channel]) -> None:
+        self._expect = expect
         self._channels = channels
 
+    @command()
     async def remind(self, call: Call) -> Apply:
         """Remember to say something at a certain time, or again and again."""
         return await self._either(call, "text")
 
+    @command()
     async def task(self, call: Call) -> Apply:
         """Remember to carry out a task again and again."""
         return await self._either(call, "task")
 
     async def _either(self, call: Call, kind: Kind) -> Apply:
         """Work on what is kept, as `/reminders` does: "/remind list"; or keep one more."""
-        if any(words.fullmatch(call.rest) for words in (_LIST, _CANCEL, _RESUME)):
+        if any(words.fullmatch(call.rest) for words in (_LIST, _CHANGE)):
             return await self.reminders(call)
         return await self._kept(call, kind)
 
@@ -79,7 +71,7 @@ class RemindCommands:
         if not is_free and not await may_manage(self._channels, here):
             return saying(text(call.language, "repeat.not_admin"))
         due_at = int(first.timestamp() * 1000)
-        self._desk.expect(due_at)
+        self._expect(due_at)
         target = ReplyTarget(
             call.place.key, call.person, call.inbound.address, call.language, here.origin
         )
@@ -108,33 +100,24 @@ class RemindCommands:
 
         return apply
 
+    @command(is_private=True)
     async def reminders(self, call: Call) -> Apply:
-        """List what is to be said in this conversation, show one of it, or cancel one."""
+        """List what is to be said in this conversation; show, cancel, pause or resume one of it."""
         if not call.rest or _LIST.fullmatch(call.rest):
-            return lambda unit, _session: Answer(_list(unit, call))
+            return lambda unit, _session: Answer(_agenda(unit, call).list())
         if asked := _ONE.fullmatch(call.rest):
-            return lambda unit, _session: Answer(_one(unit, call, int(asked[1])))
-        if asked := _RESUME.fullmatch(call.rest):
-            return lambda unit, _session: Answer(_resumed(unit, call, int(asked[1])))
-        asked = _CANCEL.fullmatch(call.rest)
+            return lambda unit, _session: Answer(_agenda(unit, call).show(int(asked[1])))
+        asked = _CHANGE.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
-        number = int(asked[1])
+        number = int(asked["number"])
+        change = next(each for each in get_args(Change) if asked[each])
+        return lambda unit, _session: Answer(_agenda(unit, call).change(change, number))
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
-            gone = _numbered(unit, call, number)
-            if gone is None:
-                return Answer(text(call.language, "reminder.no_such", number=number))
-            if isinstance(gone, Repeat):
-                repeats.cancel(unit.tx, gone, call.now)
-            else:
-                reminders.mark(unit.tx, gone, "cancelled", call.now)
-            words = text(
-                call.language, "reminder.cancelled", when=_when(call, gone), text=_quote(gone.text)
-            )
-            return Answer(words)
 
-        return apply
+def _agenda(unit: UnitOfWork, call: Call) -> Agenda:
+    here = call.conversation
+    return Agenda(unit.tx, call.place.key, call.language, here.zone, call.now)
 
 
 def _refused(call: Call, found: When | Every) -> str:
@@ -146,87 +129,9 @@ def _refused(call: Call, found: When | Every) -> str:
     return ""
 
 
-def _resumed(unit: UnitOfWork, call: Call, number: int) -> str:
-    """Let a task go on that was paused."""
-    found = _numbered(unit, call, number)
-    if found is None:
-        return text(call.language, "reminder.no_such", number=number)
-    if not isinstance(found, Repeat) or found.state != "paused":
-        return text(call.language, "task.not_paused", number=number)
-    due_at = repeats.resume(unit.tx, found, call.conversation.zone, call.now)
-    when = _shown(call, due_at or found.due_at)
-    return text(call.language, "task.resumed", when=when, text=_quote(found.text))
-
-
-def _list(unit: UnitOfWork, call: Call) -> str:
-    waiting = repeats.of_key(unit.tx, call.place.key)
-    if not waiting:
-        return text(call.language, "reminder.none")
-    lines = [text(call.language, "reminder.list"), ""]
-    for number, each in enumerate(waiting[:MAX_SHOWN], start=1):
-        said = _quote(each.text)
-        when = _when(call, each)
-        lines.append(text(call.language, "reminder.item", number=number, when=when, text=said))
-        if isinstance(each, Repeat):
-            lines += [f"   {run}" for run in _runs(unit, call, each, 1)]
-    if len(waiting) > MAX_SHOWN:
-        lines += ["", text(call.language, "reminder.more", count=len(waiting) - MAX_SHOWN)]
-    return "\n".join((*lines, "", text(call.language, "reminder.how")))
-
-
-def _one(unit: UnitOfWork, call: Call, number: int) -> str:
-    """One with all of its words and, when it comes again, what came of its last times."""
-    found = _numbered(unit, call, number)
-    if found is None:
-        return text(call.language, "reminder.no_such", number=number)
-    when = _when(call, found)
-    lines = [text(call.language, "reminder.item", number=number, when=when, text=found.text)]
-    if isinstance(found, Repeat):
-        ran = _runs(unit, call, found, repeats.KEPT_RUNS)
-        lines += ["", *(ran or [text(call.language, "repeat.never")])]
-    return "\n".join(lines)
-
-
-def _numbered(unit: UnitOfWork, call: Call, number: int) -> Reminder | Repeat | None:
-    waiting = repeats.of_key(unit.tx, call.place.key)
-    return waiting[number - 1] if 1 <= number <= len(waiting) else None
-
-
-def _when(call: Call, each: Reminder | Repeat) -> str:
-    at = _shown(call, each.due_at)
-    if isinstance(each, Reminder):
-        return at
-    often = described(call.language, each.series)
-    key = "repeat.paused" if each.state == "paused" else "repeat.next"
-    words = text(call.language, key, often=often, when=at)
-    return text(call.language, "task.marked", when=words) if each.kind == "task" else words
-
-
-def _runs(unit: UnitOfWork, call: Call, repeat: Repeat, most: int) -> list[str]:
-    """What came of its last times, a line each."""
-    return [
-        text(
-            call.language,
-            f"repeat.run_{run.came}",
-            when=_shown(call, run.due_at),
-            why=run.error,
-            missed=text(call.language, "repeat.run_missed", count=run.missed) if run.missed else "",
-        )
-        for run in repeats.runs(unit.tx, repeat, most)
-    ]
-
-
-def _shown(call: Call, at: int) -> str:
-    return shown(call.language, moment(at, call.conversation.zone))
-
-
 def _explained(call: Call, problem: Problem) -> str:
     words = text(call.language, f"reminder.problem_{problem.value}")
     return f"{words}\n\n{text(call.language, 'reminder.examples')}"
-
-
-def _quote(words: str) -> str:
-    return one_line(words, MAX_QUOTE)
 
 
 _AUTO = frozenset({"auto", "default", "自动", "默认"})
@@ -235,6 +140,7 @@ _AUTO = frozenset({"auto", "default", "自动", "默认"})
 class TimezoneCommands:
     """`/timezone [CITY|auto]`."""
 
+    @command(is_private=True)
     async def timezone(self, call: Call) -> Apply:
         """Show where somebody lives, or choose it."""
         if not call.is_direct:

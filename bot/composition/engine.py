@@ -1,67 +1,72 @@
-"""The engine: what receives a message, answers it and does what is due afterwards."""
+"""The engine, built: memory, what a model is asked with, and what answers messages."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
+from bot.agent.limits import LimitsResolver
+from bot.agent.models.registry import Models
 from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
+from bot.agent.running import RunningTurns
 from bot.agent.session_cache import SessionCache
-from bot.agent.stopping import TurnStops
 from bot.agent.tools import Tool
-from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
-from bot.agent.tools.plugins import ToolPlugins
-from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
-from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import RunningTurns
-from bot.commands.commander import Commander
-from bot.commands.context import ContextCommands
+from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
+from bot.commands.commander import Commander, TurnStops
 from bot.commands.conversation import ConversationCommands, ModelChoices
-from bot.commands.info import InfoCommands, UsageCommands
+from bot.commands.info import (
+    ApprovalCommands,
+    ContextCommands,
+    InfoCommands,
+    ToolCommands,
+    UsageCommands,
+)
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
-from bot.commands.memory import MemoryCommands
-from bot.commands.menu import Services, handlers, menu
-from bot.commands.night import NightCommands
+from bot.commands.memory import MemoryCommands, NightCommands
+from bot.commands.menu import handlers, menu
 from bot.commands.remind import RemindCommands, TimezoneCommands
-from bot.commands.tools import ApprovalCommands, ToolCommands
-from bot.composition.ground import Ground
+from bot.composition.core import Core
+from bot.config import OFFLINE
+from bot.context import tokens
 from bot.delivery.live import LiveSigns
+from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
 from bot.files.opener import Opener
 from bot.files.reading import FileReader
-from bot.gateway.admission import Admission
-from bot.gateway.approvals import Approvals
-from bot.gateway.attempts import Attempts
+from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
-from bot.gateway.commits import TurnRecorder
+from bot.gateway.commits import Approvals, TurnRecorder
 from bot.gateway.gateway import Gateway
-from bot.gateway.lanes import Lanes, tell_waiting
-from bot.gateway.media import MediaReader
+from bot.gateway.lanes import Attempts, Lanes, tell_waiting
+from bot.gateway.media import Listener, MediaReader, VoiceReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
-from bot.gateway.voice import Listener, VoiceReader
+from bot.housekeeping import Monitor
 from bot.identity.routing import channels_of
-from bot.memory.forgetter import Forgetter
-from bot.memory.lookup import Lookup
-from bot.memory.memory import INDEX
-from bot.money.allowance import Allowance
-from bot.money.counts import measure
-from bot.money.prices import Prices
+from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
+from bot.memory.search import Searcher
+from bot.memory.versions import Versions
+from bot.money.counts import Prices, measure
+from bot.money.limits import RUNNING, Allowance
 from bot.push.pusher import Pusher
 from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
-from bot.speech import local
-from bot.speech.api import SpeechApi
-from bot.speech.local import LocalSpeech
+from bot.speech import api
+from bot.speech.api import LocalSpeech, SpeechApi
 from bot.speech.transcriber import Transcriber
-from bot.storage.meta import MetaStore
+from bot.storage import records
+from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
@@ -71,11 +76,14 @@ from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
 from bot.upkeep.upkeep import Upkeep
+from bot.views.usage import UsageViews
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """Tools that come from elsewhere: of a caller, of packages, of servers."""
+class ExtraTools:
+    """Tools beside the built-in ones: of a caller, of packages, of MCP servers."""
 
     tools: tuple[Tool, ...]
     plugins: ToolPlugins
@@ -83,124 +91,193 @@ class Brought:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineParts:
-    """What was made, as far as it is started, stopped or shown in the page."""
+class Agent:
+    """The models, and what they are given: limits, prompts, tools and memory."""
 
-    gateway: Gateway
-    lanes: Lanes
-    committer: Committer
-    reminders: Reminders
-    tasks: TaskRunner
-    sweeper: Sweeper
-    upkeep: Upkeep
-    notices: NoticeSweep
-    nights: Nights
-    context: ContextCommands
+    memory: Memory
+    models: Models
+    limits: LimitsResolver
+    prices: Prices
     allowance: Allowance
+    committer: Committer
+    sessions: ActiveSessions
+    prefixes: Prefixes
+    recaller: Recaller
+    toolbox: Toolbox
+    artifacts: ArtifactStore
+    files: FileReader
+    reminders: Reminders
+    servers: McpServers
     forgetter: Forgetter
     lookup: Lookup
 
 
-async def engine_of(
-    ground: Ground,
-    brought: Brought,
-    pusher: Pusher,
-    page_port: Callable[[], int],
-    joined: Callable[[], Awaitable[None]],
-) -> EngineParts:
-    """Make the engine; `page_port` is that of the page, 0 while it has none.
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What conversations and notes need beside replies."""
 
-    `joined` is called when somebody joined accounts, or parted them.
+    live: LiveSigns
+    running: RunningTurns
+    upkeep: Upkeep
+    sweeper: Sweeper
+    notices: NoticeSweep
+    nights: Nights
+    urgent: Urgent
+    health: Monitor
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What answers messages, and sends what is due."""
+
+    gateway: Gateway
+    lanes: Lanes
+    tasks: TaskRunner
+    reminders: Reminders
+    context: ContextCommands
+    maintenance: Maintenance
+    dismissals: Dismissals
+
+
+async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
+    """Open the notes and their index; tests may bring another `searcher`."""
+    memory = Memory.from_settings(
+        core.settings,
+        core.clock,
+        searcher,
+        core.backend.shared,
+        versions=Versions(core.database, core.clock),
+        database=core.database,
+    )
+    core.stack.push_async_callback(memory.close)
+    await memory.open()
+    return memory
+
+
+async def build_agent(
+    core: Core, memory: Memory, models: Models, extra: ExtraTools, kept: MetaStore
+) -> Agent:
+    """Build what a model is asked with. `kept` is where limits that were learned are stored."""
+    settings, database, clock = core.settings, core.database, core.clock
+    core.stack.push_async_callback(models.close)
+    limits = await _limits(core, models, kept)
+    prices = Prices.of_config(settings.now)
+    cache = SessionCache(database, limits.count, is_shared=core.coordination.is_shared)
+    spent = partial(measure, core.metrics, prices)
+    committer = Committer(database, core.delivery, core.backend.mirrored, cache, spent)
+    allowance = Allowance(database, core.resolver, prices, clock)
+    if not core.coordination.is_shared:  # nothing runs that was noted before
+        await database.write(lambda tx: records.drop_under(tx, RUNNING))
+    hiding = Hiding(database, core.resolver, core.channels, core.coordination)
+    await hiding.begin()
+    opener = Opener(kept, clock)
+    core.stack.push_async_callback(opener.close)
+    files, artifacts = FileReader(opener), ArtifactStore(database, clock)
+    reminders = Reminders(
+        resolver=core.resolver,
+        database=database,
+        committer=committer,
+        scheduler=core.scheduler,
+        clock=clock,
+    )
+    planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
+    built_in = (*planning, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    toolbox = Toolbox(
+        (*built_in, *_web_tools(core, files), *extra.tools),
+        more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
+        artifacts=artifacts,
+        metrics=core.metrics,
+    )
+    return Agent(
+        memory=memory,
+        models=models,
+        limits=limits,
+        prices=prices,
+        allowance=allowance,
+        committer=committer,
+        sessions=ActiveSessions(cache, database, limits, core.resolver, allowance),
+        prefixes=Prefixes(settings, memory.files, memory.uses),
+        recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
+        toolbox=toolbox,
+        artifacts=artifacts,
+        files=files,
+        reminders=reminders,
+        servers=extra.servers,
+        forgetter=Forgetter(memory, database, hiding.look),
+        lookup=Lookup(memory, database, settings),
+    )
+
+
+def build_maintenance(core: Core, agent: Agent) -> Maintenance:
+    """Build what saves memory, makes room, ends conversations, and tells of it."""
+    live = LiveSigns(core.database, core.channels, core.coordination)
+    core.stack.push_async_callback(live.stop)
+    running = RunningTurns()
+    upkeep = _upkeep(core, agent, live, running)
+    core.stack.push_async_callback(upkeep.stop)
+    health = Monitor(
+        *(core.database, core.connections, agent.memory, core.clock, core.backend.standing),
+        settings=core.settings,
+        speech=core.delivery.speech,
+    )
+    core.stack.push_async_callback(health.close)
+    return Maintenance(
+        live=live,
+        running=running,
+        upkeep=upkeep,
+        sweeper=Sweeper(core.resolver, core.database, agent.committer, upkeep.flush_closed),
+        notices=NoticeSweep(
+            sessions=agent.sessions,
+            database=core.database,
+            committer=agent.committer,
+            channels=core.channels,
+        ),
+        nights=Nights(
+            memory=agent.memory,
+            resolver=core.resolver,
+            database=core.database,
+            committer=agent.committer,
+            clock=core.clock,
+            owns=lambda: core.coordination.owns(INDEX),
+            model=NightModel(agent.sessions, agent.committer),
+        ),
+        urgent=Urgent(
+            resolver=core.resolver,
+            database=core.database,
+            committer=agent.committer,
+            connections=core.connections.all,
+            report=health.report,
+            clock=core.clock,
+        ),
+        health=health,
+    )
+
+
+async def build_engine(
+    core: Core,
+    agent: Agent,
+    maintenance: Maintenance,
+    pusher: Pusher,
+    joined: Callable[[], Awaitable[None]],
+) -> Engine:
+    """Build what answers. `joined` is called when somebody joined or parted accounts.
 
     Raises:
         ConfigError: voice messages are to be understood here, and cannot be.
     """
-    config, clock, database = ground.settings.now, ground.clock, ground.database
-    memory, resolver, metrics = ground.memory, ground.resolver, ground.metrics
-    channels, coordination, stack = ground.channels, ground.backend.coordination, ground.stack
-    prices = Prices.of_config(config)
-    live = LiveSigns(database, channels, coordination)
-    stack.push_async_callback(live.stop)
-    running = RunningTurns()
-    stops = TurnStops(running, coordination, clock)
-    cache = SessionCache(database, ground.limits.count, is_shared=coordination.is_shared)
-    measured = partial(measure, metrics, prices)
-    committer = Committer(database, ground.delivery, ground.backend.mirrored, cache, measured)
-    allowance = Allowance(database, resolver, prices, clock)
-    active = ActiveSessions(cache, database, ground.limits, resolver, allowance)
-    artifacts = ArtifactStore(database, clock)
-    opener = Opener(MetaStore(database, clock), clock)
-    stack.push_async_callback(opener.close)
-    reader = FileReader(opener)
-    reminders = Reminders(
-        resolver=resolver,
-        database=database,
-        committer=committer,
-        scheduler=ground.scheduler,
-        clock=clock,
-    )
-    elsewhere = Elsewhere(channels, channels_of(config.session))
-    transcripts = TranscriptIndex(database)
-    toolbox = Toolbox(
-        (
-            ScheduleMessage(reminders),
-            MemorySearch(memory.searcher, memory.files, transcripts, elsewhere),
-            MemoryGet(memory.files),
-            MemoryWrite(memory.notes, memory.files),
-            TranscriptSearch(transcripts, elsewhere),
-            ArtifactGet(artifacts),
-            *_web_tools(ground, reader),
-            *brought.tools,
-        ),
-        more=lambda: (*brought.plugins.tools(), *brought.servers.tools()),
-        artifacts=artifacts,
-        metrics=metrics,
-    )
-    prefixes = Prefixes(ground.settings, memory.files, memory.uses)
-    upkeep = _upkeep(ground, active, committer, live)
-    stack.push_async_callback(upkeep.stop)
-    sweeper = Sweeper(resolver, database, committer, upkeep.flush_closed)
-    notices = NoticeSweep(
-        sessions=active, database=database, committer=committer, channels=channels
-    )
-    nights = Nights(
-        memory=memory,
-        resolver=resolver,
-        database=database,
-        committer=committer,
-        clock=clock,
-        owns=lambda: coordination.owns(INDEX),
-        model=NightModel(active, committer, clock),
-    )
+    database, clock, committer = core.database, core.clock, agent.committer
+    upkeep, resolver = maintenance.upkeep, core.resolver
+    running = maintenance.running
     context = ContextCommands(
-        committer=committer, upkeep=upkeep, prefixes=prefixes, toolbox=toolbox, channels=channels
+        committer=committer,
+        upkeep=upkeep,
+        prefixes=agent.prefixes,
+        toolbox=agent.toolbox,
+        channels=core.channels,
     )
-    info = InfoCommands(
-        models=ground.models,
-        context=context,
-        resolver=resolver,
-        connections=ground.connections.all,
-        menu=menu,
-    )
-    choices = ModelChoices(ground.models, resolver, database)
-    lookup = Lookup(memory, database, ground.settings)
-    forgetter = await _forgetter(ground)
-    services = Services(
-        conversation=ConversationCommands(
-            stops, ground.models, choices, NightCommands(nights.keeper)
-        ),
-        context=context,
-        usage=UsageCommands(database, resolver, allowance),
-        info=info,
-        memory=MemoryCommands(memory, database, lookup, forgetter, NightCommands(nights.keeper)),
-        remind=RemindCommands(reminders, channels),
-        rooms=RoomCommands(channels),
-        link=LinkCommands(),
-        timezone=TimezoneCommands(),
-        tools=ToolCommands(toolbox, brought.servers),
-        approvals=ApprovalCommands(),
-        web=WebCommands(ground.settings, page_port),
-    )
+    choices = ModelChoices(agent.models, resolver, database)
+    stops = TurnStops(running, core.coordination, clock)
+    services = _commands(core, agent, maintenance, context, choices=choices, stops=stops)
     commander = Commander(
         handlers=handlers(services),
         committer=committer,
@@ -210,156 +287,208 @@ async def engine_of(
         clock=clock,
         joined=joined,
     )
-    attempts = Attempts(database=database, committer=committer, clock=clock, metrics=metrics)
-    if not coordination.is_shared:  # there, what a node was doing is seen to by others
+    attempts = Attempts(database=database, committer=committer, clock=clock, metrics=core.metrics)
+    if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
         await attempts.begin()
-    transcriber, listener = _transcriber(ground), None
-    if transcriber is not None:
-        listener = Listener(transcriber, config.speech.model, committer, clock)
-    recaller = Recaller(ground.settings, memory.files, database, memory.searcher, memory.uses)
-    requests = Requests(
-        toolbox=toolbox,
-        prefixes=prefixes,
-        recaller=recaller,
-        media=MediaReader(channels, artifacts, reader, listener),
-        upkeep=upkeep,
-        allowance=allowance,
-        clock=clock,
-    )
-    commits = TurnRecorder(committer, upkeep, channels, clock, prices)
-    turns = TurnRunner(
-        voice=VoiceReader(
-            channels=channels,
-            listener=listener,
-            database=database,
-            marks=MetaStore(database, clock),
-            allowance=allowance,
-            metrics=metrics,
-            answers_aloud=config.speech.reply == "voice",
-        ),
-        requests=requests,
-        commits=commits,
-        toolbox=toolbox,
-        channels=channels,
-        running=running,
-        live=live,
-        uses=memory.uses,
-        attempts=attempts,
-        approvals=Approvals(database, clock),
-        notes=memory.notes,
-        metrics=metrics,
-    )
-    tasks = TaskRunner(
-        resolver=resolver,
-        database=database,
-        committer=committer,
-        requests=requests,
-        commits=commits,
-        toolbox=toolbox,
-        notes=memory.notes,
-        metrics=metrics,
-        scheduler=ground.scheduler,
-        clock=clock,
-        is_alone=not coordination.is_shared,
-    )
+    turns, tasks = _turns(core, agent, maintenance, attempts)
     admission = Admission(
-        resolver=resolver, database=database, committer=committer, clock=clock, metrics=metrics
+        resolver=resolver, database=database, committer=committer, clock=clock, metrics=core.metrics
     )
     lanes = Lanes(
-        settings=ground.settings,
+        settings=core.settings,
         database=database,
         resolver=resolver,
         commander=commander,
         attempts=attempts,
         admit=admission.admit,
         run_turn=turns.run,
-        overflowed=partial(tell_waiting, committer, clock, config.session.queue.cap),
-        shared=ground.backend.turns,
+        running=running,
+        overflowed=partial(tell_waiting, committer, clock, core.settings.now.session.queue.cap),
+        shared=core.backend.turns,
     )
     gateway = Gateway(
         admission=admission,
+        resolver=resolver,
         commander=commander,
         lanes=lanes,
         upkeep=upkeep,
-        connections=ground.connections,
+        connections=core.connections,
         database=database,
         committer=committer,
         clock=clock,
         choices=choices,
         reach=pusher.reach,
     )
-    return EngineParts(
-        gateway=gateway,
-        lanes=lanes,
-        committer=committer,
-        reminders=reminders,
-        tasks=tasks,
-        sweeper=sweeper,
-        upkeep=upkeep,
-        notices=notices,
-        nights=nights,
+    dismissals = Dismissals(
+        resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock
+    )
+    return Engine(gateway, lanes, tasks, agent.reminders, context, maintenance, dismissals)
+
+
+def _commands(
+    core: Core,
+    agent: Agent,
+    maintenance: Maintenance,
+    context: ContextCommands,
+    *,
+    choices: ModelChoices,
+    stops: TurnStops,
+) -> tuple[object, ...]:
+    """What carries out commands."""
+    info = InfoCommands(
+        models=agent.models,
         context=context,
-        allowance=allowance,
-        forgetter=forgetter,
-        lookup=lookup,
+        resolver=core.resolver,
+        connections=core.connections.all,
+        menu=menu,
+    )
+    by_night = NightCommands(maintenance.nights.keeper)
+    return (
+        ConversationCommands(stops, agent.models, choices, by_night),
+        context,
+        UsageCommands(UsageViews(core.database, core.clock, agent.allowance)),
+        info,
+        MemoryCommands(agent.memory, core.database, agent.lookup, agent.forgetter, by_night),
+        RemindCommands(agent.reminders.expect, core.channels),
+        RoomCommands(core.channels),
+        LinkCommands(),
+        TimezoneCommands(),
+        ToolCommands(agent.toolbox, agent.servers),
+        ApprovalCommands(),
+        WebCommands(core.settings, lambda: core.page.port),
     )
 
 
-async def _forgetter(ground: Ground) -> Forgetter:
-    coordination = ground.backend.coordination
-    hiding = Hiding(ground.database, ground.resolver, ground.channels, coordination)
-    await hiding.begin()
-    return Forgetter(ground.memory, ground.database, hiding.look)
+def _turns(
+    core: Core,
+    agent: Agent,
+    maintenance: Maintenance,
+    attempts: Attempts,
+) -> tuple[TurnRunner, TaskRunner]:
+    """What runs the turns of messages, and those of tasks."""
+    config, database, clock = core.settings.now, core.database, core.clock
+    transcriber, listener = _transcriber(core), None
+    if transcriber is not None:
+        model = config.speech.model if config.speech.kind == "openai" else OFFLINE
+        listener = Listener(transcriber, model, agent.committer, agent.allowance)
+    requests = Requests(
+        toolbox=agent.toolbox,
+        prefixes=agent.prefixes,
+        recaller=agent.recaller,
+        media=MediaReader(core.channels, agent.artifacts, agent.files, listener),
+        upkeep=maintenance.upkeep,
+        allowance=agent.allowance,
+        clock=clock,
+    )
+    commits = TurnRecorder(agent.committer, maintenance.upkeep, core.channels, clock, agent.prices)
+    turns = TurnRunner(
+        voice=VoiceReader(
+            channels=core.channels,
+            listener=listener,
+            database=database,
+            marks=MetaStore(database, clock),
+            metrics=core.metrics,
+            speech=core.delivery.speech,
+            answers_aloud=config.speech.reply == "voice",
+        ),
+        requests=requests,
+        commits=commits,
+        toolbox=agent.toolbox,
+        channels=core.channels,
+        live=maintenance.live,
+        uses=agent.memory.uses,
+        attempts=attempts,
+        approvals=Approvals(database, clock),
+        notes=agent.memory.notes,
+        metrics=core.metrics,
+        replies=maintenance.health.replies,
+        clock=clock,
+    )
+    tasks = TaskRunner(
+        resolver=core.resolver,
+        database=database,
+        committer=agent.committer,
+        requests=requests,
+        commits=commits,
+        toolbox=agent.toolbox,
+        notes=agent.memory.notes,
+        running=maintenance.running,
+        metrics=core.metrics,
+        scheduler=core.scheduler,
+        clock=clock,
+        is_alone=not core.coordination.is_shared,
+    )
+    return turns, tasks
 
 
-def _web_tools(ground: Ground, reader: FileReader) -> Iterable[Tool]:
-    web = ground.settings.now.tools.web
+async def _limits(core: Core, models: Models, kept: MetaStore) -> LimitsResolver:
+    """How much models take at once, with what was learned before."""
+    tokenizer = core.settings.now.context.tokenizer
+    counter = await asyncio.to_thread(tokens.counter, tokenizer)
+    if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+        log.warning("tokens.no_ranks", counts=counter.name)
+    limits = LimitsResolver(core.settings, models, kept, counter)
+    await limits.load()
+    core.stack.push_async_callback(limits.save)
+    return limits
+
+
+def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
+    elsewhere = Elsewhere(core.channels, channels_of(core.settings.now.session))
+    transcripts = TranscriptIndex(core.database)
+    return (
+        MemorySearch(memory.searcher, memory.files, transcripts, elsewhere),
+        MemoryGet(memory.files),
+        MemoryWrite(memory.notes, memory.files),
+        TranscriptSearch(transcripts, elsewhere),
+    )
+
+
+def _web_tools(core: Core, files: FileReader) -> Iterable[Tool]:
+    web = core.settings.now.tools.web
     if web.search == "off" and not web.fetch:
         return ()
-    from bot.agent.tools.web import setup  # noqa: PLC0415 - only where it is configured
+    from bot.agent.tools.web import search  # noqa: PLC0415 - only where it is configured
 
-    return setup.tools_of(web, reader, ground.stack)
+    return search.tools_of(web, files, core.stack)
 
 
-def _transcriber(ground: Ground) -> Transcriber | None:
+def _transcriber(core: Core) -> Transcriber | None:
     """What understands voice messages, if anything does."""
-    config = ground.settings.now.speech
+    config = core.settings.now.speech
     if config.kind == "none":
         return None
-    if config.kind == "local" and (problem := local.missing(config)):
+    if config.kind == "local" and (problem := api.local_missing(config)):
         raise ConfigError(problem)
-    found = SpeechApi(config) if config.kind == "openai" else LocalSpeech(config, ground.clock)
-    ground.stack.push_async_callback(found.close)
+    found = SpeechApi(config) if config.kind == "openai" else LocalSpeech(config, core.clock)
+    core.stack.push_async_callback(found.close)
     return found
 
 
-def _upkeep(
-    ground: Ground, active: ActiveSessions, committer: Committer, live: LiveSigns
-) -> Upkeep:
-    notes = ground.memory.notes
+def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:
     flushes = FlushService(
-        sessions=active,
-        committer=committer,
-        notes=notes,
-        flusher=Flusher(notes, ground.memory.files, ground.memory.searcher),
+        sessions=agent.sessions,
+        committer=agent.committer,
+        notes=agent.memory.notes,
+        flusher=Flusher(agent.memory.notes, agent.memory.files, agent.memory.searcher),
         live=live,
-        clock=ground.clock,
-        metrics=ground.metrics,
+        clock=core.clock,
+        metrics=core.metrics,
     )
     compactions = CompactionService(
-        sessions=active,
-        committer=committer,
+        sessions=agent.sessions,
+        committer=agent.committer,
         summariser=Summariser(),
         live=live,
-        clock=ground.clock,
-        metrics=ground.metrics,
+        clock=core.clock,
+        metrics=core.metrics,
     )
-    coordination = ground.backend.coordination
     return Upkeep(
-        active,
+        agent.sessions,
         flushes,
         compactions,
-        clock=ground.clock,
-        owns=lambda: coordination.owns(INDEX),
-        is_alone=not coordination.is_shared,
+        running=running,
+        clock=core.clock,
+        owns=lambda: core.coordination.owns(INDEX),
+        is_alone=not core.coordination.is_shared,
     )

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot import housekeeping
-from bot.channel import HttpRoutes, reveal
-from bot.composition.engine import EngineParts
-from bot.composition.ground import Ground
-from bot.dashboard.api import MemoryPages, Readiness
+from bot.channel import reveal
+from bot.composition.core import Core
+from bot.composition.engine import Agent, Engine
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords
 from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
-from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting
-from bot.dashboard.memory.night import MemoryNight
+from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
 from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
-from bot.dashboard.server import DashboardServer
+from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.usage import UsagePages
-from bot.doctor.channels import examined
-from bot.memory.growth import MemoryGrowth
+from bot.doctor.services import examined
+from bot.memory.selftest import MemoryGrowth
 from bot.push.pusher import Endpoints, Pusher
 from bot.settings.fields import Key
-from bot.storage.meta import MetaStore
+from bot.storage.records import MetaStore
+from bot.upkeep.nights import Nights
+from bot.views.usage import UsageViews
 
 GROWTH_SECONDS = 3600.0
 FIRST_GROWTH_SECONDS = 60.0  # after a start
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class PageAccess:
     """The browsers that are let in, what tells them, and the page where they ask for that."""
 
     browsers: Browsers
@@ -46,105 +46,108 @@ class Reached:
     pages: PushPages
 
 
-def reached_of(ground: Ground, endpoints: Endpoints) -> Reached:
-    """Make what tells browsers; `endpoints` says where notes to them may go."""
-    settings, database, clock = ground.settings, ground.database, ground.clock
-    browsers = Browsers(database, ground.resolver, clock)
+def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
+    """Build what tells browsers; `endpoints` says where notes to them may go."""
+    settings, database, clock = core.settings, core.database, core.clock
+    browsers = Browsers(database, core.resolver, clock)
     logins = PushLogins(lambda: reveal(settings.now.dashboard.token), browsers.of)
     pusher = Pusher(database, clock, settings, logins.holding, endpoints=endpoints)
-    ground.stack.push_async_callback(pusher.stop)
-    return Reached(browsers, pusher, PushPages(pusher, logins, database, clock))
+    core.stack.push_async_callback(pusher.stop)
+    return PageAccess(browsers, pusher, PushPages(pusher, logins, database, clock))
 
 
-def server_of(
-    ground: Ground,
-    engine: EngineParts,
-    reached: Reached,
-    settings: ServedSettings,
-    read_books: Callable[[], Awaitable[None]],
+def build_pages(
+    core: Core, agent: Agent, engine: Engine, access: PageAccess, settings: ServedSettings
 ) -> DashboardServer:
-    """Make the server with every page; `read_books` has what people chose read again."""
-    clock, database, backups = ground.clock, ground.database, ground.settings.now.backup
-    memory, metrics, standing = ground.memory, ground.metrics, ground.backend.standing
+    """Build the server with every page."""
+    clock, database = core.clock, core.database
+    memory, metrics, standing = agent.memory, core.metrics, core.backend.standing
     if standing is not None:
         housekeeping.count_nodes(metrics, standing)
 
-    async def readiness() -> Readiness:
-        return await housekeeping.readiness(
-            *(database, ground.connections, memory, clock, standing), backups=backups
-        )
-
-    visits, passwords = Visits(ground.resolver), Passwords()
+    visits, passwords = Visits(core.resolver), Passwords()
+    report = engine.maintenance.health.report
     growth = MemoryGrowth(memory, database, clock)
-    ground.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    browsers = reached.browsers
-    ground.backend.coordination.on("books", browsers.heard)
-    ground.scheduler.every("logins", LOOK_SECONDS, browsers.look)
+    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
+    browsers = access.browsers
+    core.coordination.on("books", browsers.heard)
+    core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     server = DashboardServer(
-        ground.settings.now.dashboard,
-        readiness=readiness,
+        core.settings.now.dashboard,
+        readiness=report,
         registry=metrics.registry,
-        name=lambda: ground.settings.now.agent.name,
+        name=lambda: core.settings.now.agent.name,
         channels=(
-            WayPages(ground.settings),
-            ConversationPages(database, visits, clock),
-            MemoryPages(memory),
-            MemoryBrowser(visits, memory, database, clock),
-            MemorySearching(visits, engine.lookup, clock),
-            MemoryConfirming(visits, memory, clock),
-            MemoryEditor(visits, memory, database, clock),
-            MemoryEditor(visits, memory, database, clock, of_all=True),
-            MemoryNight(visits, engine.nights.keeper),
-            MemoryForgetting(visits, engine.forgetter, engine.committer, clock),
-            UsagePages(database, clock, engine.allowance, visits),
-            OverviewPages(database, growth, visits, clock, standing),
+            WayPages(core.settings),
+            ConversationPages(database, visits, engine.gateway.receive, clock),
+            *_memory_pages(core, agent, engine.maintenance.nights, visits),
+            UsagePages(UsageViews(database, clock, agent.allowance), visits),
+            OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
-            LoginPages(browsers, visits, ground.settings),
+            LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords),
-            *_people(ground, browsers, settings, read_books),
-            StartPages(settings, ground.connections.all, MetaStore(database, clock)),
+            *_people(core, browsers, settings),
+            StartPages(
+                settings,
+                core.connections.all,
+                MetaStore(database, clock),
+                lambda request: agent.committer.charging(
+                    agent.allowance.account(visits.of(request)), "", "trial"
+                ),
+            ),
             SettingsPages(settings),
-            reached.pages,
-            *(each for each in ground.channels.values() if isinstance(each, HttpRoutes)),
+            access.pages,
+            *core.channels.values(),
         ),
         browsers=browsers,
         passwords=passwords,
     )
-    ground.stack.push_async_callback(server.stop)
+    core.stack.push_async_callback(server.stop)
     return server
 
 
-def _people(
-    ground: Ground,
-    browsers: Browsers,
-    settings: ServedSettings,
-    read_books: Callable[[], Awaitable[None]],
-) -> tuple[HttpRoutes, ...]:
+def _memory_pages(
+    core: Core, agent: Agent, nights: Nights, visits: Visits
+) -> tuple[HasRoutes, ...]:
+    memory, database, clock = agent.memory, core.database, core.clock
+    return (
+        MemoryPages(memory),
+        MemoryBrowser(visits, memory, database, clock),
+        MemorySearching(visits, agent.lookup, clock),
+        MemoryConfirming(visits, memory, clock),
+        MemoryEditor(visits, memory, database, clock),
+        MemoryEditor(visits, memory, database, clock, of_all=True),
+        MemoryNight(visits, nights.keeper),
+        MemoryForgetting(visits, agent.forgetter, agent.committer, clock),
+    )
+
+
+def _people(core: Core, browsers: Browsers, settings: ServedSettings) -> tuple[HasRoutes, ...]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
         return settings.kept.origins
 
     async def changed() -> None:
-        await read_books()
+        await core.read_books()
         await browsers.look()  # whoever may not talk any more may not look on either
 
     people = PeoplePages(
-        database=ground.database,
-        resolver=ground.resolver,
+        database=core.database,
+        resolver=core.resolver,
         origins=origins,
         read_books=changed,
-        post=ground.delivery.post,
-        clock=ground.clock,
+        post=core.delivery.post,
+        clock=core.clock,
     )
     channels = ChannelPages(
-        database=ground.database,
-        resolver=ground.resolver,
-        connections=ground.connections.all,
-        plugins=ground.plugins,
+        database=core.database,
+        resolver=core.resolver,
+        connections=core.connections.all,
+        plugins=settings.plugins,
         examine=examined,
         origins=origins,
         read_books=changed,
-        clock=ground.clock,
+        clock=core.clock,
     )
     return people, channels

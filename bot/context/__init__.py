@@ -1,1 +1,1 @@
-"""What the model sees: the prompt, the window, and how much of it is used."""
+"""The model's input: the prompt, the window, and how much of it is used."""

@@ -7,14 +7,258 @@ they asked nobody to write down.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import pairwise
+from typing import Final, Literal, get_args
 
 from bot.context import wording
-from bot.context.phrases import folded, phrases
-from bot.context.secrets import holds_secret
 from bot.messages import Message
 from bot.storage import fulltext
+
+# The phrases by which people ask to have something kept or not, as patterns, from `phrases.toml`.
+#
+# They are compiled when they are first asked for, which takes half a second: not on the event
+# loop.
+
+OPENINGS: Final = 8  # words before a wish
+
+Kind = Literal["before", "asking", "remind"]
+
+_APART: Final = r"[\s,，、.;；:：!！。…¿¡،؟–—-]"
+CLAUSE: Final = re.compile(r"(?:^|[,，、.;；:：!！?？。…¿¡،؟\n–—])\s*+")  # where one begins
+_NO_SPACES: Final = ("zh", "ja", "ko")  # nothing tells where a word ends
+NAMED: Final = re.compile(r"\W*(?:@\S{1,40}\s|(?:(?![\u2e80-\uffff])\w){2,20},)")  # "Nova, …"
+_INSIDE: Final = r"(?!(?<=\w)\w)"  # no place inside a word
+_LATER: Final = "\u0700"  # scripts from here on compose letters of other things than accents
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """The openings of sentences by what they ask for, and what then makes them something else."""
+
+    heads: tuple[tuple[Kind, re.Pattern[str]], ...]
+    never: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """The phrases of all languages together, and what begins a sentence by language."""
+
+    languages: tuple[Language, ...]
+    opening: re.Pattern[str]
+    this: re.Pattern[str]
+    behind: re.Pattern[str]
+    ending: re.Pattern[str]
+    remind: re.Pattern[str]
+    reminding: re.Pattern[str]
+    unwanted: re.Pattern[str]
+    unwanted_anywhere: re.Pattern[str]  # where no space tells where a word begins
+    claims: re.Pattern[str]
+
+    def opened(self, text: str, start: int = 0) -> int:
+        """The end of what may stand before a wish, in a folded text."""
+        found = self.opening.match(text, start)
+        return found.end() if found else start
+
+    def points_back(self, text: str) -> bool:
+        """True for a folded text that names nothing but what was said before, or nothing at all."""
+        at = -1
+        end = self.opened(text)
+        while end > at:
+            found = self.this.match(text, end)
+            at, end = end, self.opened(text, found.end() if found else end)
+        return end == len(text)
+
+    def clause(self, pattern: re.Pattern[str], text: str, start: int = 0) -> tuple[int, int] | None:
+        """The span of the first clause of a folded text that a pattern matches."""
+        for clause in CLAUSE.finditer(text, start):
+            if found := pattern.match(text, self.opened(text, clause.end())):
+                return clause.start(), found.end()
+        return None
+
+
+def folded(sentence: str) -> str:
+    """A sentence in small letters, each in its place."""
+    return sentence.replace("İ", "i").lower()
+
+
+@cache
+def phrases() -> Phrases:
+    """The table, read once; every pattern is for what `folded` gives."""
+    raw = resources.files("bot.context").joinpath("phrases.toml").read_text("utf-8")
+    table: dict[str, dict[str, list[str]]] = tomllib.loads(raw)
+
+    def all_of(key: str, names: Iterable[str] = table) -> str:
+        return _any((name, phrase) for name in names for phrase in table[name][key])
+
+    return Phrases(
+        languages=tuple(
+            Language(
+                tuple((kind, re.compile(all_of(kind, (name,)))) for kind in get_args(Kind)),
+                re.compile(all_of("never", (name,))),
+            )
+            for name in table
+        ),
+        opening=re.compile(rf"{_APART}*(?:{all_of('opening')}{_APART}*){{0,{OPENINGS}}}+"),
+        this=re.compile(all_of("this")),
+        behind=re.compile(rf"{all_of('behind')}\W*$"),
+        ending=re.compile(rf"{all_of('ending')}\W*$"),
+        remind=re.compile(all_of("remind")),
+        reminding=re.compile(rf"{all_of('reminding')}\W*$"),
+        unwanted=re.compile(all_of("unwanted")),
+        unwanted_anywhere=re.compile(all_of("unwanted", _NO_SPACES)),
+        claims=re.compile(all_of("claims")),
+    )
+
+
+def _any(phrases: Iterable[tuple[str, str]]) -> str:
+    """Any of some phrases with their languages, those that say most first; of none, nothing."""
+    spaced: list[str] = []
+    others: list[str] = []
+    for language, whole in phrases:
+        for phrase in _alternatives(whole):
+            is_spaced = language not in _NO_SPACES
+            made = "".join(_pieces(phrase, spaced=is_spaced))
+            (spaced if is_spaced else others).append(made)
+    both = (
+        *([rf"(?<!\w)(?:{_first(spaced)}){_INSIDE}"] if spaced else ()),
+        *([_first(others)] if others else ()),
+    )
+    return f"(?:{'|'.join(both)})" if both else "(?!)"
+
+
+def _first(patterns: list[str]) -> str:
+    return "|".join(sorted(patterns, key=len, reverse=True))
+
+
+def _alternatives(phrase: str) -> list[str]:
+    """The phrases that one of nothing but alternatives stands for."""
+    inner = phrase[1:-1]
+    is_plain = phrase[0] == "{" and phrase[-1] == "}" and not set("{}[]") & set(inner)
+    return inner.split("|") if is_plain else [phrase]
+
+
+_SIGNS: Final = {
+    "{": "(?:",
+    "~{": "(?=",
+    "}": ")",
+    "|": "|",
+    "[": "(?:",
+    "]": ")?",
+    "]?": ")?",
+    "]*": "){0,4}",
+    "}?": ")?",
+    "}*": "){0,4}",
+    ":": r"(?:\s*[:：、]\s*|\s+[–—-]\s+|\s*$)",
+    "^": r"^\W*",
+    "'": "['’]",
+}
+
+
+def _pieces(phrase: str, *, spaced: bool) -> Iterator[str]:
+    """A phrase of the table as a regular expression, piece by piece."""
+    for sign in re.findall(r"~\{|[~…]\w+|[\]}][?*]|.", phrase):
+        if sign in _SIGNS:
+            yield _SIGNS[sign]
+        elif sign[0] == "…":
+            yield rf"\w*{sign[1:]}(?!\w)"
+        elif sign[0] == "~":
+            yield rf"(?=\w*{sign[1:]}(?!\w))"
+        elif sign == " ":
+            yield rf"(?:,?\s|{_INSIDE})" if spaced else r"\s?"
+        else:
+            yield _letter(sign)
+
+
+def _letter(sign: str) -> str:
+    """A letter, with and without its accent."""
+    plain = unicodedata.normalize("NFD", sign)[0] if sign < _LATER else sign
+    return re.escape(sign) if plain == sign else f"[{sign}{plain}]"
+
+
+# Telling what nobody should write down: passwords, keys, codes, numbers of cards. Pure.
+
+LONGEST_SECRET = 20_000  # characters that are looked at; no entry is longer
+
+_NAMED = re.compile(
+    r"\b(?:pass(?:word|phrase|code|wd)s?|pwd|pw|api[ _-]?keys?|(?:secret|private|access"
+    r"|signing)[ _-]?keys?"
+    r"|(?:access|auth|bearer|refresh)[ _-]?tokens?|client[ _-]?secret|cvv2?|cvc2?|(?:2fa|otp"
+    r"|one[ -]time)"
+    r"(?:\s+(?:code|password))?|(?:seed|recovery|mnemonic)\s+(?:phrase|words?|key|code)s?"
+    r"|(?:security|verification|login|confirmation|bank)\s+code|log-?in\s+data|root\s+access)\b"
+    r"|密码|口令|密钥|秘钥|私钥|助记词|验证码|动态码|校验码|安全码|取件码",
+    re.IGNORECASE,
+)
+# These words have other meanings too, so what follows must look like one.
+_PIN = re.compile(
+    r"\b(?:pin|code|combination)\b[^.\n\d]{0,60}(?<![\d.,])\d{4,8}(?![\d.,]*\d)"
+    r"|(?<!\d)\d{4,8}\s?(?:#|[加按]?井号)"
+    r"|\b(?:pin|safe|combination|lock)\b[^.\n\d]{0,30}\d\d-\d\d-\d\d\b"
+    r"|(?:码|暗号)\s*+(?:是|为|:|：)?\s*+\d{4,8}(?!\d)|锁[^，。\d]{0,8}\d{4,8}(?![\d年月元块])",
+    re.IGNORECASE,
+)
+_PREFIXED = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}KEY|\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abps]|hf|npm|pypi"
+    r"|whsec)[-_][\w-]{8,}"
+    r"|\b(?:AKIA|ASIA|AIza|eyJ)[\w-]{12,}|\bgithub_pat_\w+"
+)
+_LONG_RUN = re.compile(r"(?<![\w/.:-])[A-Za-z0-9+=_$%&#!*~^-]{20,200}(?![\w/.-])")
+# A user's name and what goes with it, as in "guest / BlueHeron-77".
+_PAIR = re.compile(
+    r"\b(?:log-?in|wifi|wi-fi|user(?:name)?|账号|帐号|用户名)[^.\n]{0,40}?\s[/|]\s*\S{6,}",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"(?<![\d.,+])\d(?:[ -]?\d){11,18}(?![\d]|[.,]\d)")
+# A Chinese citizen's number, or a key of digits: no other number has so many.
+_LONG_NUMBER = re.compile(r"(?<!\d)(?:\d{17}[\dXx](?!\w)|\d{20})")
+_SHORT_CODE = re.compile(
+    r"(?<![\d.,:/#€$£¥+-])\d{6}(?![\d.,]*\d|\s*(?:km|kg|miles|元|块|人|次|[€$£]))"
+)
+_SENT = re.compile(
+    r"\b(?:text|sms|message|bank|code)\b|短信|银行|动态|收到.{0,8}码|有效", re.IGNORECASE
+)
+_CARD_LENGTHS: Final = range(13, 20)
+
+
+def holds_secret(text: str) -> bool:
+    """True when a text names, or looks like, what gives access to something or to money."""
+    text = text[:LONGEST_SECRET]
+    if any(pattern.search(text) for pattern in (_NAMED, _PIN, _PREFIXED, _PAIR, _LONG_NUMBER)):
+        return True
+    if any(_is_card(found.group()) for found in _DIGITS.finditer(text)):
+        return True
+    if any(_is_random(found.group()) for found in _LONG_RUN.finditer(text)):
+        return True
+    return bool(_SHORT_CODE.search(text) and _SENT.search(text))
+
+
+def _is_card(digits: str) -> bool:
+    """True if digits are a card's: by their number and check digit, or their grouping."""
+    bare = [int(digit) for digit in digits if digit.isdigit()]
+    if len(bare) not in _CARD_LENGTHS:
+        return False
+    total = sum(bare[-1::-2]) + sum(sum(divmod(2 * digit, 10)) for digit in bare[-2::-2])
+    # Chinese bank cards begin with 62 and are often written with a digit wrong; so are typed ones.
+    return (
+        total % 10 == 0
+        or bare[:2] == [6, 2]
+        or re.fullmatch(r"(?:\d{4}[ -]){3}\d{1,7}", digits) is not None
+    )
+
+
+def _is_random(run: str) -> bool:
+    """True if a long run of characters mixes all kinds, as keys do and words do not."""
+    kinds = [(each.isdigit(), each.islower(), each.isupper()) for each in run]
+    # Between letters and digits, and between cases, a key changes all the time.
+    changes = sum(one != other for one, other in pairwise(kinds))
+    return all(map(any, zip(*kinds, strict=True))) and changes >= len(run) / 4
+
 
 LONGEST_MESSAGE: Final = 4_000  # characters; a longer one was pasted
 LONGEST_REQUEST: Final = 2  # words beside "don't write that down" in a message of just that
@@ -74,7 +318,7 @@ def is_unwanted(message: str) -> bool:
 
 
 def _request(message: str) -> tuple[int, int] | None:
-    """Where a message asks that something not be written down."""
+    """The span in which a message asks that something not be written down."""
     known, small = phrases(), folded(message)
     found = known.unwanted_anywhere.search(small)
     return found.span() if found else known.clause(known.unwanted, small)
@@ -91,8 +335,7 @@ def own(messages: Sequence[str]) -> list[str]:
         said = _without_pastes(message) if len(message) <= LONGEST_MESSAGE else ""
         if found := _request(said):
             rest = f"{said[: found[0]]} {said[found[1] :]}"
-            more = wording.stems(rest).union(map(str, wording.numbers(rest))) - wording.SUBJECTS
-            if kept and len(more) <= LONGEST_REQUEST:
+            if kept and len(wording.content(rest)) <= LONGEST_REQUEST:
                 kept[-1] = ""
             said = ""
         kept.append(said)
@@ -116,7 +359,7 @@ def _without_pastes(message: str) -> str:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    """What stays of a quotation: a word or two in quotation marks are the person's own."""
+    """The part of a quotation that stays: a word or two in quotation marks are the person's own."""
     words = found.group()
     longest = QUOTED_ZH if any(map(fulltext.is_cjk, words)) else QUOTED
     return words if words.lstrip()[0] != ">" and len(words) - 2 < longest else " "
@@ -129,7 +372,7 @@ LINES: Final = 3
 # A capital inside a sentence is how English marks a name; 叫 goes before one in Chinese.
 _EXACT = re.compile(
     r"\d|(?<=[a-zß-ÿ,;] )(?!I\b)[A-ZÀ-Þ][\w’'-]*\w|叫[\u4e00-\u9fff]{2,4}"
-    r"|[零一二三四五六七八九十两百千万]+[个月号日点岁年块元]|(?:周|星期|礼拜)[一二三四五六日天]"
+    r"|(?<![零一二三四五六七八九十两百千万])[零一二三四五六七八九十两百千万]++[个月号日点岁年块元]|(?:周|星期|礼拜)[一二三四五六日天]"
 )
 _WHOLLY_QUOTED = re.compile(r"[\"“”「」『』`>|{}<]")
 

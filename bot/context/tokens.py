@@ -19,10 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
+
+from bot.messages import Message
 
 CHARACTERS_PER_TOKEN = 4
 _WIDE = re.compile("[\u2e80-\U0010ffff]+")  # CJK and what comes after it
@@ -38,7 +40,7 @@ Encode = Callable[[str], Sequence[int]]
 """Turns a text into tokens."""
 
 Choice = Literal["auto", "tiktoken", "estimate"]
-"""Which counter is wanted; "auto" is tiktoken where it has ranks, else the estimate."""
+"""The counter to use; "auto" is tiktoken where it has ranks, else the estimate."""
 
 ESTIMATE = "estimate"  # the name of the counter that only estimates
 
@@ -87,7 +89,9 @@ class TokenCounter:
         try:
             if len(text) <= EXACT:
                 return max(1, len(self._encode(text)))
-            pieces = _samples(text)
+            step = (len(text) - SAMPLE) / (SAMPLES - 1)
+            starts = (round(number * step) for number in range(SAMPLES))
+            pieces = [text[start : start + SAMPLE] for start in starts]
             counted = sum(len(self._encode(piece)) for piece in pieces)
         except Exception:  # noqa: BLE001 - whatever an encoding stumbles over, a turn must go on
             return estimate(text)
@@ -128,14 +132,8 @@ def counter(
     return TokenCounter()
 
 
-def _samples(text: str) -> list[str]:
-    step = (len(text) - SAMPLE) / (SAMPLES - 1)
-    starts = [round(number * step) for number in range(SAMPLES)]
-    return [text[start : start + SAMPLE] for start in starts]
-
-
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Where tiktoken keeps ranks; None when it was told to keep none."""
+    """The folder where tiktoken keeps ranks; None when it was told to keep none."""
     for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if (folder := environment.get(name)) is not None:
             return Path(folder) if folder else None
@@ -143,7 +141,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def _load(name: str, define: Define, folder: Path) -> Encode | None:
-    """How texts are encoded with ranks, or None when they cannot be used.
+    """The encoder made from checked ranks, or None when they cannot be used.
 
     tiktoken is given the ranks that were checked here: left to find them, it would replace a
     damaged file by a download.
@@ -157,7 +155,8 @@ def _load(name: str, define: Define, folder: Path) -> Encode | None:
         raw = path.read_bytes()
         if hashlib.sha256(raw).hexdigest() != expected_hash:
             raise ValueError("the ranks are damaged")
-        return _parse(raw)
+        pairs = (line.split() for line in raw.splitlines() if line)
+        return {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
 
     try:
         defined = define(load)
@@ -172,11 +171,6 @@ def _load(name: str, define: Define, folder: Path) -> Encode | None:
         return None
     encode: Encode = encoding.encode_ordinary
     return encode
-
-
-def _parse(raw: bytes) -> dict[bytes, int]:
-    pairs = (line.split() for line in raw.splitlines() if line)
-    return {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
 
 
 LOW, HIGH = 0.5, 3.0  # times an estimate: what is reported beyond that was counted wrongly
@@ -209,7 +203,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What an estimate is multiplied by, for each model."""
+    """The factor of estimates for each model."""
 
     models: Mapping[str, Learned] = field(default_factory=dict[str, Learned])
 
@@ -238,7 +232,7 @@ class Calibration:
 
 
 def from_json(raw: str | None) -> Calibration:
-    """What was kept; nothing is known when that is not what `to_json` writes."""
+    """The calibration that `to_json` wrote; an empty one for anything else."""
     try:
         kept = _KEPT.validate_json(raw or "{}", strict=True)
     except ValidationError:
@@ -248,3 +242,41 @@ def from_json(raw: str | None) -> Calibration:
 
 def _learned(factor: float, seen: float) -> Learned:
     return Learned(min(max(float(factor), LOW), HIGH), min(float(seen), float(MEMORY_CAP)))
+
+
+# What is made of a conversation's messages again and again, made once of each message.
+
+V = TypeVar("V")
+
+
+class Folding:
+    """Keeps what was made of a conversation's messages, by name, for when more were added.
+
+    It belongs to one conversation and goes with it. Messages that are the same objects as before
+    are compared in no time, so a long conversation costs what was said since.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[Message, ...], Any]] = {}
+
+    def of(
+        self,
+        name: str,
+        messages: tuple[Message, ...],
+        begin: Callable[[], V],
+        add: Callable[[V, Message], V],
+    ) -> V:
+        """All messages, added one by one to what it begins with; `add` may change that itself.
+
+        Nobody else may.
+        """
+        # Taken out, so that what fails in the middle is not gone on with.
+        known, made = self._kept.pop(name, ((), None))
+        if made is None or messages[: len(known)] != known:
+            known, made = (), begin()
+        for message in messages[len(known) :]:
+            made = add(made, message)
+        self._kept[name] = messages, made
+        return made

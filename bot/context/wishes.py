@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bot.context import sentences, wording
-from bot.context.phrases import NAMED, Kind, folded, phrases
+from bot.context.sentences import NAMED, Kind, folded, phrases
 from bot.sessions import time_phrases
 
 MOST: Final = 5  # wishes of one message
@@ -24,7 +24,7 @@ _AROUND: Final = " ,，、:：;；–—-?？؟¿،.。!！…"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be kept, in the person's words, or what it `lacks`.
+    """A wish to keep something, in the person's words, or what it `lacks`.
 
     It points to what was said "before", has nothing but what is "quoted", or is too "long".
     """
@@ -35,7 +35,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a message asks to keep, at most `MOST` wishes, and what it asks to be reminded of.
+    """The wishes of a message, at most `MOST`, and what it asks to be reminded of.
 
     The latter says when, too, as far as the message does; None when it asks for no reminder.
     """
@@ -45,7 +45,7 @@ class Asked:
 
 
 def read(message: str) -> Asked:
-    """What a message asks for.
+    """The wishes and the reminder in a message.
 
     Nothing of a quotation, nor of what follows the first `sentences.LONGEST_MESSAGE` characters.
     """
@@ -61,7 +61,7 @@ def read(message: str) -> Asked:
 
 
 def _wishes(every: Sequence[_Sentence], *, is_whole: bool, is_cut: bool) -> list[Wish]:
-    """What sentences ask to keep; nothing but quotations is left out when they are `is_whole`."""
+    """The wishes in sentences; `is_whole` if no quotation was left out of them."""
     found: list[Wish] = []
     before = ""  # what was stated just before, which "remember that" is about
     goes_on = False  # after "remember the following:"
@@ -99,18 +99,18 @@ def claims(reply: str) -> bool:
 
 
 def stated(message: str) -> str:
-    """What a message states in its sender's own words, for keeping it: no question, no wish.
+    """The statements of a message in its sender's own words: no question, no wish.
 
     Empty when that is nothing, or more than `STATED` characters.
     """
     (own,) = sentences.own([message])
-    kept = " ".join(each for each in sentences.split(own) if _states(each))
+    every = (_Sentence(each) for each in sentences.split(own))
+    kept = " ".join(
+        each.text
+        for each in every
+        if not (each.asks or each.kept is not None or each.reminder is not None)
+    )
     return kept if len(kept) <= STATED and len(wording.stems(kept)) >= CONTENT else ""
-
-
-def _states(sentence: str) -> bool:
-    read = _Sentence(sentence)
-    return not (read.asks or read.kept is not None or read.reminder is not None)
 
 
 class _Sentence:
@@ -126,7 +126,7 @@ class _Sentence:
 
     @property
     def kept(self) -> str | None:
-        """What it asks to keep, empty when it points back; None when it asks for nothing."""
+        """The words it asks to keep, empty when it points back; None when it asks for nothing."""
         known, kind, asks = phrases(), self._kind, self.asks
         if kind == "remind" or self._reminds:
             return None
@@ -145,7 +145,7 @@ class _Sentence:
 
     @property
     def reminder(self) -> str | None:
-        """What it asks to be reminded of, and when; None when it asks for no reminder."""
+        """The words it asks to be reminded of, and when; None when it asks for no reminder."""
         if self._kind == "remind":
             return self._rest.strip(_AROUND)
         if phrases().remind.search(self._small):  # "tomorrow at 9, please remind me to …"
@@ -159,7 +159,7 @@ class _Sentence:
 
 
 def _head(sentence: str, small: str) -> tuple[Kind | None, str]:
-    """What the longest phrase at the beginning of a sentence asks for, and what follows it.
+    """The kind of the longest phrase at the beginning of a sentence, and what follows it.
 
     `small` is the sentence, `folded`.
     """

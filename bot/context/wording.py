@@ -7,6 +7,7 @@ import unicodedata
 from typing import Final
 
 from bot.storage import fulltext
+from bot.unicode import normal_form
 
 LONGEST_WORD = 30  # letters
 STEM = 5  # letters two words begin with to count as one: "allergic" and "allergy"
@@ -48,6 +49,17 @@ def words(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def terms(text: str) -> frozenset[str]:
+    """A text's words by how they begin, and its Chinese in pairs of characters."""
+    return frozenset(word if fulltext.is_cjk(word) else stem(word) for word in words(text))
+
+
+def shared(wanted: frozenset[str], text: str) -> int:
+    """How many of some `terms` a text has; one Chinese character may stand inside of a pair."""
+    there = terms(text)
+    return sum(term in there or (fulltext.is_cjk(term) and term in text) for term in wanted)
+
+
 def stems(text: str) -> frozenset[str]:
     """The content of a text, for telling whether it says in other words what another one says.
 
@@ -63,12 +75,15 @@ def stems(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def content(text: str) -> frozenset[str]:
+    """The stems of a text's words and its numbers, without those that say whom a note is about."""
+    return stems(text).union(map(str, numbers(text))) - SUBJECTS
+
+
 def stem(word: str) -> str:
-    """How a word begins, without accents: the same for most of its forms."""
+    """The beginning of a word, without accents: the same for most of its forms."""
     if not word.isascii():
-        word = "".join(
-            c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c)
-        )
+        word = "".join(c for c in normal_form("NFD", word) if not unicodedata.combining(c))
     return _SUFFIX.sub("", word[:LONGEST_WORD])[:STEM]
 
 

@@ -3,7 +3,7 @@
 `DashboardServer` is the only listener; who may ask it what is decided in `guard`.
 """
 
-from bot.dashboard.api import Check, CheckState, Readiness
 from bot.dashboard.server import DashboardServer, Listening
+from bot.health import Check, CheckState, Readiness
 
 __all__ = ["Check", "CheckState", "DashboardServer", "Listening", "Readiness"]

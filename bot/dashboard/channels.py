@@ -22,24 +22,26 @@ from bot.channel import (
 )
 from bot.clock import Clock, to_the_minute
 from bot.dashboard import pages
-from bot.dashboard.pages import Visits, address, part_of, sent
-from bot.dashboard.people import shortened
+from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
-from bot.findings import Told, told
 from bot.identity import AccessDecision, Activation, ConversationResolver
-from bot.identity.message import is_always
+from bot.identity.access import is_always
 from bot.sessions import inbox, rooms
 from bot.sessions.rooms import Room
 from bot.settings.fields import Key
-from bot.settings.show import toml_value
+from bot.settings.loader import toml_value
 from bot.storage import Database, Transaction
+from bot.views.findings import told
+from bot.views.people import place_of, shortened
 
 PATH: Final = "/channels"
 MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebody talks there
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
 TOLD: Final = frozenset({"checked", "room", "gone"})
+SHOWN: Final = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
+SHOWN_OF_ROOM: Final = ("allow_from", "mention_patterns", "notices", "language", "streaming")
 
 Connection = tuple[str, str, Health, str]
 """Channel, account, health and detail."""
@@ -64,7 +66,7 @@ class Account:
     name: str
     state: str
     detail: str
-    heard: str
+    heard: int
     backlog: Backlog
 
 
@@ -77,8 +79,7 @@ class ChannelCard:
     settings: Sequence[tuple[str, str]]
     off: str = ""
     needs: str = ""
-    checked_at: str = ""
-    findings: Sequence[Told] = ()
+    checked: Checked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class RoomCard:
     place: str
     chat: str
     kind: str
-    last: str
+    last: int
     answers: str
     chosen: Activation
     settings: Sequence[tuple[str, str]]
@@ -105,13 +106,7 @@ class GroupCard:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    heard: Mapping[tuple[str, str], int]
-    backlogs: Mapping[tuple[str, str], Backlog]
-    rooms: Sequence[Room]
-
-
+@in_menu("/channels", "people", is_owners=True)
 class ChannelPages:
     """Health, ids and settings; never a word of what was said."""
 
@@ -144,7 +139,7 @@ class ChannelPages:
         self._checking = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is, and what can be done there."""
+        """The route, and what can be done there."""
         return [
             web.get(PATH, self._page),
             web.post(f"{PATH}/check", self._check),
@@ -152,28 +147,28 @@ class ChannelPages:
         ]
 
     async def _page(self, request: web.Request) -> web.Response:
-        query, zone = request.query, self._visits.of(request).zone
-        looked = await self._database.read(_look)
-
-        def when(at: int | None) -> str:
-            return to_the_minute(at, zone) if at else ""
-
+        query = request.query
+        heard, backlogs, latest = await self._database.read(
+            lambda tx: (inbox.last_received(tx), outbox.backlogs(tx), rooms.latest(tx, MAX_ROOMS))
+        )
         wanted = query.get("q", "").strip()
         origins = self._origins()
-        found = [self._room(each, when) for each in looked.rooms]
+        found = [self._room(each) for each in latest]
         groups = [
             card for name in self._plugins for card in _groups(name, self._section(name), origins)
         ]
         done = query.get("told", "")
-        in_rooms = part_of([each for each in found if _has(each, wanted)], query.get("rooms", ""))
-        listed = part_of([each for each in groups if _has(each, wanted)], query.get("groups", ""))
+        in_rooms = part_of(matching(found, wanted, "place", "chat"), query.get("rooms", ""))
+        listed = part_of(matching(groups, wanted, "place", "chat"), query.get("groups", ""))
         return pages.page(
             request,
             "channels.html",
             told=done if done in TOLD else "",
             wanted=wanted,
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
-            channels=self._cards(looked, when, pages.language(request)),
+            channels=self._cards(heard, backlogs),
+            said=partial(told, language=pages.language(request)),
+            when=partial(to_the_minute, zone=self._visits.of(request).zone),
             rooms=in_rooms,
             groups=listed,
             wishes=tuple(WISHES),
@@ -186,7 +181,7 @@ class ChannelPages:
         """Have a channel look at its own set-up, as `confidant doctor` does."""
         name = (await sent(request)).get("channel", "")
         plugin = self._plugins.get(name)
-        if plugin is None or _off(plugin, self._section(name)):
+        if plugin is None or plugin.off(self._section(name)):
             return _back("gone")
         async with self._checking:
             before = self._checked.get(name)
@@ -220,98 +215,63 @@ class ChannelPages:
         return self._resolver.policy.config.channels.get(name)
 
     def _cards(
-        self, looked: _Looked, when: Callable[[int | None], str], language: str
+        self, heard: Mapping[tuple[str, str], int], backlogs: Mapping[tuple[str, str], Backlog]
     ) -> Sequence[ChannelCard]:
         """Those that run, then those that do not."""
         running: dict[str, list[Account]] = {}
         for channel, account, health, detail in self._connections():
             place = (channel, account)
-            found = Account(
-                account,
-                health.value,
-                detail,
-                when(looked.heard.get(place)),
-                looked.backlogs.get(place, Backlog()),
-            )
+            backlog = backlogs.get(place, Backlog())
+            found = Account(account, health.value, detail, heard.get(place, 0), backlog)
             running.setdefault(channel, []).append(found)
-        off = {name: _off(each, self._section(name)) for name, each in self._plugins.items()}
-        cards = [
-            self._card(name, accounts, when, language)
-            for name, accounts in running.items()
-            if not off.get(name)  # it may have been switched off meanwhile
-        ]
-        return cards + [
-            replace(self._card(name, (), when, language), off=why, needs=self._plugins[name].needs)
-            for name, why in off.items()
-            if why
+        off = {name: each.off(self._section(name)) for name, each in self._plugins.items()}
+        on = [name for name in running if not off.get(name)]  # one may be switched off meanwhile
+        return [
+            ChannelCard(
+                name,
+                running.get(name, ()),
+                _options(self._section(name), SHOWN),
+                off.get(name, ""),
+                self._plugins[name].needs if off.get(name) else "",
+                self._checked.get(name),
+            )
+            for name in (*on, *(name for name, why in off.items() if why))
         ]
 
-    def _card(
-        self,
-        name: str,
-        accounts: Sequence[Account],
-        when: Callable[[int | None], str],
-        language: str,
-    ) -> ChannelCard:
-        section, checked = self._section(name), self._checked.get(name)
-        shown = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
-        return ChannelCard(
-            name,
-            accounts,
-            [(each, shortened(toml_value(getattr(section, each)))) for each in shown],
-            checked_at=when(checked.at) if checked is not None else "",
-            findings=[
-                told(each, language) for each in (checked.findings if checked is not None else ())
-            ],
-        )
-
-    def _room(self, room: Room, when: Callable[[int | None], str]) -> RoomCard:
+    def _room(self, room: Room) -> RoomCard:
         here = self._resolver.of(replace(room.origin, sender=""))
         is_heard = here.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         always = is_always(here.settings, here.activation)
-        shown = ("allow_from", "mention_patterns", "notices", "language", "streaming")
         own = here.settings.listed(room.origin)
         said = own.model_fields_set if own is not None else frozenset[str]()
         return RoomCard(
             room.key,
-            _place(room.origin.channel, room.origin.account),
+            place_of(room.origin.channel, room.origin.account),
             "/".join(shortened(each) for each in (room.origin.chat, room.origin.thread) if each),
             room.origin.chat_type,
-            when(room.last_at),
+            room.last_at,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
             self._resolver.now.books.chosen.get(room.key, ""),
-            [(each, shortened(toml_value(getattr(own, each)))) for each in shown if each in said],
+            _options(own, [each for each in SHOWN_OF_ROOM if each in said]),
         )
-
-
-def _look(tx: Transaction) -> _Looked:
-    return _Looked(inbox.last_received(tx), outbox.backlogs(tx), rooms.latest(tx, MAX_ROOMS))
-
-
-def _off(plugin: ChannelPlugin, section: ChannelConfig) -> str:
-    """Why a channel does not run, as a key; empty when it does."""
-    if not section.enabled:
-        return "switched_off"
-    return "" if plugin.ready(section) else "not_set_up"
 
 
 def _groups(
     channel: str, section: ChannelConfig, origins: Mapping[Key, str]
 ) -> Sequence[GroupCard]:
     """The rooms that a channel's section lists, and those of its accounts."""
-    found = [
-        _group(_place(channel, DEFAULT_ACCOUNT), chat, group, ("channels", channel), origins)
-        for chat, group in section.groups.items()
-    ]
     accounts: Mapping[str, ChannelConfig] = getattr(section, "accounts", {})
-    for name, account in accounts.items():
-        if "groups" in account.model_fields_set:
-            above = ("channels", channel, "accounts", name)
-            found += [
-                _group(_place(channel, name), chat, group, above, origins)
-                for chat, group in account.groups.items()
-            ]
-    return found
+    found: list[tuple[str, Key, ChannelConfig]] = [(DEFAULT_ACCOUNT, (), section)]
+    found += [
+        (name, ("accounts", name), account)
+        for name, account in accounts.items()
+        if "groups" in account.model_fields_set
+    ]
+    return [
+        _group(place_of(channel, name), chat, group, ("channels", channel, *below), origins)
+        for name, below, each in found
+        for chat, group in each.groups.items()
+    ]
 
 
 def _group(
@@ -320,18 +280,12 @@ def _group(
     key = (*above, "groups", chat)
     where = (source for each, source in origins.items() if each[: len(key)] == key)
     said = [name for name in type(group).model_fields if name in group.model_fields_set]
-    settings = [(name, shortened(toml_value(getattr(group, name)))) for name in said]
-    return GroupCard(place, shortened(chat), settings, next(where, ""))
+    return GroupCard(place, shortened(chat), _options(group, said), next(where, ""))
 
 
-def _place(channel: str, account: str) -> str:
-    return channel if account == DEFAULT_ACCOUNT else f"{channel} ({account})"
-
-
-def _has(card: RoomCard | GroupCard, wanted: str) -> bool:
-    """True when a card's place or id has what is looked for."""
-    part = wanted.casefold()
-    return part in card.place.casefold() or part in card.chat.casefold()
+def _options(section: object, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Some options with their values, as the configuration would have them."""
+    return [(name, shortened(toml_value(getattr(section, name)))) for name in names]
 
 
 def _back(told: str, anchor: str = "") -> web.Response:

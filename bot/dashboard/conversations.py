@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
 from typing import Any, Final
+from uuid import uuid4
 
 import structlog
 from aiohttp import web
@@ -21,15 +22,15 @@ from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
-from bot.dashboard.pages import Visits, sent
+from bot.dashboard.pages import ONCE, Receive, Visits, in_menu, sent
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.sessions import browsing, entries, imported, store
-from bot.sessions.browsing import Cursor, Found, Lines, Listed
+from bot.messages import excerpt
+from bot.sessions import browsing, entries, store
+from bot.sessions.browsing import Cursor, Lines, Listed
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
-from bot.tool_results import excerpt
 from bot.unicode import well_formed
 
 LISTED: Final = 40  # conversations of a page
@@ -59,6 +60,11 @@ class Visit:
         return self.conversation.view.people
 
     @property
+    def key(self) -> str:
+        """The session key of their chat in the page."""
+        return self.conversation.place.key
+
+    @property
     def zone(self) -> tzinfo:
         """Where they live."""
         return self.conversation.zone
@@ -70,7 +76,7 @@ class Visit:
     def who(self, channel: str, *, is_own: bool) -> str:
         """Who said something: they, or whom they talked with."""
         bot = self.conversation.config.agent.name
-        return self.say("you") if is_own else imported.name_of(channel) or bot
+        return self.say("you") if is_own else entries.imported_name(channel) or bot
 
     def at(self, ms: int) -> datetime:
         """A time on their clock."""
@@ -78,6 +84,8 @@ class Visit:
 
     def day(self, ms: int) -> str:
         """The day of a time, in words."""
+        if not ms:
+            return self.say("undated")
         day = self.at(ms)
         if day.date() == self.now.date():
             return self.say("today")
@@ -86,9 +94,13 @@ class Visit:
         weekday = self.say("weekdays").split()[day.weekday()]
         return self.say("day", weekday=weekday, date=f"{day:%Y-%m-%d}")
 
+    def clock(self, ms: int) -> str:
+        """The time of day on their clock; empty for what has no date."""
+        return f"{self.at(ms):%H:%M}" if ms else ""
+
     def place(self, channel: str) -> str:
         """Where a conversation is, or was, in words."""
-        if name := imported.name_of(channel):
+        if name := entries.imported_name(channel):
             return self.say("imported", name=name)
         return self.say("page") if channel == "web" else channel.replace("_", " ").capitalize()
 
@@ -107,23 +119,29 @@ class Own:
     title: str
 
 
+@in_menu("/conversations")
 class ConversationPages:
     """Lists, searches, shows, names and hands out a visitor's conversations."""
 
-    def __init__(self, database: Database, visits: Visits, clock: Clock) -> None:
+    def __init__(self, database: Database, visits: Visits, receive: Receive, clock: Clock) -> None:
+        """`receive` takes what a visitor says: a button says what could be typed."""
         self._database = database
         self._visits = visits
+        self._receive = receive
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are; each shows a visitor what is theirs."""
+        """The routes; each shows a visitor what is theirs."""
         return shared(
             [
                 web.get("/conversations", self._list),
+                web.get("/api/conversations", self._api_list),
+                web.get("/api/conversations/{id}", self._api_open),
                 web.get("/conversations/{id}.md", self._markdown),
                 web.get("/conversations/{id}.jsonl", self._jsonl),
                 web.get("/conversations/{id}", self._open),
                 web.post("/conversations/{id}/title", self._rename),
+                web.post("/conversations/{id}/continue", self._resume),
             ]
         )
 
@@ -136,28 +154,25 @@ class ConversationPages:
 
     async def _list(self, request: web.Request) -> web.Response:
         visit = self._visit(request)
-        if query := request.query.get("q", "").strip()[:MAX_QUERY]:
+        if query := _query(request):
             return await self._search(request, visit, query)
-        after = request.query.get("after", "")
-        matched = _CURSOR.fullmatch(after)
-        if after and matched is None:
-            return pages.refuse_status(request, 400)
-        cursor = Cursor(int(matched[1]), matched[2]) if matched else None
-        found = await self._database.read(
-            lambda tx: browsing.listed(tx, visit.people, LISTED + 1, cursor)
+        cursor = _cursor(request)
+        shown, older = _part(
+            await self._database.read(
+                lambda tx: browsing.listed(tx, visit.people, LISTED + 1, cursor)
+            )
         )
-        shown = found[:LISTED]
-        last = shown[-1].cursor if len(found) > LISTED else None
         return pages.page(
             request,
             "conversations.html",
             query="",
+            visit=visit,
             days=[
-                {"name": day, "items": [_item(visit, each) for each in items]}
+                (day, list(items))
                 for day, items in groupby(shown, key=lambda each: visit.day(each.at))
             ],
             is_first=cursor is None,
-            older=f"{last.at}.{last.session_id}" if last is not None else "",
+            older=older,
         )
 
     async def _search(self, request: web.Request, visit: Visit, query: str) -> web.Response:
@@ -170,16 +185,64 @@ class ConversationPages:
             lambda tx: browsing.found(tx, view, query, first, RESULTS + 1)
         )
         results = await asyncio.to_thread(
-            lambda: [_result(visit, query, each) for each in found[:RESULTS]]
+            lambda: [(each, list(_marked(query, each.entry.text))) for each in found[:RESULTS]]
         )
         return pages.page(
             request,
             "conversations.html",
+            visit=visit,
             query=query,
             results=results,
+            number_of=entries.number_of,
             number=number,
             is_more=len(found) > RESULTS and number < browsing.MAX_FOUND // RESULTS,
         )
+
+    # --- beside the chat --------------------------------------------------------------------------
+
+    async def _api_list(self, request: web.Request) -> web.Response:
+        """A page of the list, or with `q` the conversations in which the words were said."""
+        visit, query, cursor = self._visit(request), _query(request), _cursor(request)
+
+        def look(tx: store.Transaction) -> tuple[list[Listed], Session | None]:
+            if query:
+                found = browsing.listed_with(tx, visit.conversation.view, query, LISTED)
+            else:
+                found = browsing.listed(tx, visit.people, LISTED + 1, cursor)
+            return found, store.current(tx, visit.key)
+
+        found, current = await self._database.read(look)
+        listed, older = _part(found)
+        items = [
+            {
+                "id": each.id,
+                "title": visit.title(each.title, each.opening),
+                "at": each.at,
+                "place": visit.place(each.channel),
+                "current": current is not None and each.id == current.id,
+            }
+            for each in listed
+        ]
+        return web.json_response({"items": items, "older": older}, headers=pages.NO_STORE)
+
+    async def _api_open(self, request: web.Request) -> web.Response:
+        """Lines of a conversation, as the chat shows them: the newest, or those `before` one."""
+        own = await self._own(request)
+        before = request.query.get("before", "")
+        if before and not _NUMBER.fullmatch(before):
+            raise web.HTTPBadRequest
+        number = int(before) if before else None
+        lines = await self._database.read(
+            lambda tx: browsing.before(tx, own.session, number, LINES)
+        )
+        body = {
+            "title": own.title,
+            "place": own.visit.place(own.session.channel),
+            "is_earlier": _is_earlier(own),
+            "items": await asyncio.to_thread(_items, lines),
+            "before": str(entries.number_of(lines.said[0].id)) if lines.older else "",
+        }
+        return web.json_response(body, headers=pages.NO_STORE)
 
     # --- one of them ------------------------------------------------------------------------------
 
@@ -216,17 +279,13 @@ class ConversationPages:
         return pages.page(
             request,
             "conversation.html",
-            id=session.id,
             title=own.title,
             named=own.named,
             longest=browsing.MAX_TITLE,
-            about=visit.say(
-                "about",
-                place=visit.place(session.channel),
-                day=visit.day(session.started_at),
-                count=session.entry_count,
-            ),
-            days=await asyncio.to_thread(_drawn, visit, session.channel, lines),
+            visit=visit,
+            session=session,
+            once=uuid4().hex if _is_earlier(own) else "",
+            days=await asyncio.to_thread(_drawn, visit, lines),
             older=min(numbers) if lines.older and numbers else 0,
             newer=max(numbers) if lines.newer and numbers else 0,
             at=number if way == "at" else 0,
@@ -241,6 +300,16 @@ class ConversationPages:
         await self._database.write(lambda tx: browsing.name(tx, session.id, words, now))
         log.info("conversation.named", session=session.id, is_named=bool(words.strip()))
         return pages.see(f"/conversations/{session.id}")
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        own = await self._own(request)
+        once = (await sent(request)).get("once", "")
+        if not ONCE.fullmatch(once) or own.session.key != own.visit.key:
+            return pages.refuse(request, 400, "bad_request")
+        if _is_earlier(own):  # else it was pressed twice
+            origin, said = own.visit.conversation.origin, f"/continue {own.session.id}"
+            await self._receive(pages.said(origin, said, once, self._clock()))
+        return pages.see("/")
 
     # --- to take along ----------------------------------------------------------------------------
 
@@ -261,10 +330,10 @@ class ConversationPages:
         async for lines in self._everything(session):
             said = [entry for entry in map(entries.parse, lines) if browsing.is_line(entry)]
             for entry in browsing.in_order(said):
-                before, at = day, visit.at(entry.said_or_at)
-                day = f"\n## {at:%Y-%m-%d}\n"
+                before, ms = day, entry.said_or_at
+                day = f"\n## {visit.at(ms):%Y-%m-%d}\n" if ms else f"\n## {visit.day(ms)}\n"
                 who = visit.who(session.channel, is_own=entry.role == "user")
-                words = f"\n**{who}**, {at:%H:%M}\n\n{entry.shown}\n"
+                words = f"\n**{who}**{', ' if ms else ''}{visit.clock(ms)}\n\n{entry.shown}\n"
                 words = words if day == before else f"{day}{words}"
                 await response.write(words.encode())
         return response
@@ -301,57 +370,66 @@ async def _download(request: web.Request, name: str, kind: str) -> web.StreamRes
     return response
 
 
+def _query(request: web.Request) -> str:
+    return request.query.get("q", "").strip()[:MAX_QUERY]
+
+
+def _cursor(request: web.Request) -> Cursor | None:
+    """Where the page of the list that is asked for begins; None for the first.
+
+    Raises:
+        web.HTTPBadRequest: it begins nowhere.
+    """
+    after = request.query.get("after", "")
+    matched = _CURSOR.fullmatch(after)
+    if after and matched is None:
+        raise web.HTTPBadRequest
+    return Cursor(int(matched[1]), matched[2]) if matched else None
+
+
+def _part(found: list[Listed]) -> tuple[list[Listed], str]:
+    """A page of the list, and where the next one begins, or nothing."""
+    shown = found[:LISTED]
+    last = shown[-1].cursor if len(found) > LISTED else None
+    return shown, f"{last.at}.{last.session_id}" if last is not None else ""
+
+
+def _is_earlier(own: Own) -> bool:
+    """True for a conversation of the page that is over, and could be continued in the page."""
+    session = own.session
+    return session.turns > 0 and bool(session.ended_by) and session.key == own.visit.key
+
+
 # --- as the templates take it ---------------------------------------------------------------------
 
 
-def _item(visit: Visit, listed: Listed) -> Mapping[str, Any]:
-    return {
-        "id": listed.id,
-        "title": visit.title(listed.title, listed.opening),
-        "place": visit.place(listed.channel),
-        "time": f"{visit.at(listed.at):%H:%M}",
-        "count": listed.entries,
-    }
-
-
-def _result(visit: Visit, query: str, found: Found) -> Mapping[str, Any]:
-    entry, terms = found.entry, _terms(query)
-    return {
-        "id": found.session_id,
-        "number": entries.number_of(entry.id),
-        "when": f"{visit.day(entry.at)} {visit.at(entry.at):%H:%M}",
-        "place": visit.place(found.channel),
-        "who": visit.who(found.channel, is_own=entry.role == "user"),
-        "parts": list(marked(excerpt(" ".join(entry.text.split()), terms, EXCERPT), terms)),
-    }
-
-
-def _drawn(visit: Visit, channel: str, lines: Lines) -> Sequence[Mapping[str, Any]]:
+def _drawn(visit: Visit, lines: Lines) -> list[tuple[str, list[Mapping[str, Any]]]]:
     """The lines by day; it takes a while, so it runs in a thread."""
+    by_day = groupby(browsing.in_order(lines.said), key=lambda entry: visit.day(entry.said_or_at))
+    return [(day, [_line(entry, entry.id in lines.gone) for entry in said]) for day, said in by_day]
+
+
+def _items(lines: Lines) -> list[Mapping[str, Any]]:
+    """The lines as the chat page takes them; rendering takes a while, so it runs in a thread."""
     return [
         {
-            "name": day,
-            "lines": [_line(visit, channel, entry, entry.id in lines.gone) for entry in said],
+            "id": entry.source or entry.id,
+            "role": "user" if line["mine"] else "bot",
+            "text": "" if line["is_gone"] else entry.shown[: browsing.LONGEST],
+            "html": "" if line["is_gone"] else line["html"],
+            "at": entry.said_or_at,
         }
-        for day, said in groupby(
-            browsing.in_order(lines.said), key=lambda entry: visit.day(entry.said_or_at)
-        )
+        for entry in browsing.in_order(lines.said)
+        for line in (_line(entry, entry.id in lines.gone),)
     ]
 
 
-def _line(
-    visit: Visit,
-    channel: str,
-    entry: Entry,
-    is_gone: bool,  # noqa: FBT001
-) -> Mapping[str, Any]:
+def _line(entry: Entry, is_gone: bool) -> Mapping[str, Any]:  # noqa: FBT001
     words, mine = entry.shown[: browsing.LONGEST], entry.role == "user"
     return {
         "number": entries.number_of(entry.id),
         "mine": mine,
-        "who": visit.who(channel, is_own=mine),
-        "time": f"{visit.at(entry.said_or_at):%H:%M}",
-        "moment": visit.at(entry.said_or_at).isoformat(timespec="seconds"),
+        "at": entry.said_or_at,
         "is_gone": is_gone,
         "text": words if mine else "",
         "html": "" if mine else render(words, rich=True),  # safe, whoever wrote it
@@ -359,9 +437,10 @@ def _line(
     }
 
 
-def _terms(query: str) -> list[str]:
-    """What is marked of a query: the words that are looked for, each as it may stand in a text."""
-    return [phrase.replace(" ", "") for phrase in fulltext.phrases(query)]
+def _marked(query: str, words: str) -> Iterator[tuple[str, bool]]:
+    """What is shown of a message that was found, with the words that were looked for."""
+    terms = [phrase.replace(" ", "") for phrase in fulltext.phrases(query)]
+    return marked(excerpt(" ".join(words.split()), terms, EXCERPT), terms)
 
 
 def marked(words: str, terms: Sequence[str]) -> Iterator[tuple[str, bool]]:

@@ -1,7 +1,7 @@
 """Who may ask for what: one middleware in front of every page, and the headers behind it.
 
 Whoever is let in is a `Visitor`: the owner, or somebody the owner let in, who may use what is
-shared (`bot.channel.visitor`) and nothing else.
+shared (`bot.channel.values`) and nothing else.
 
 Without a token only this machine may look, by a loopback name: a page elsewhere that points its own
 name at 127.0.0.1 (DNS rebinding) is refused. With a token everything but health and login needs it.
@@ -17,7 +17,8 @@ import secrets
 import time
 from array import array
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -27,16 +28,16 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import SecretStr
 
 from bot.channel import reveal
-from bot.channel.http import network_of
-from bot.channel.kit.assets import STYLE
+from bot.channel.http import STYLE, network_of
 from bot.channel.visitor import VISITOR, Visitor
-from bot.config import SHORTEST_TOKEN, DashboardConfig, is_loopback
+from bot.config import DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.dashboard.push import ICONS
-from bot.errors import ConfigError, StorageError
+from bot.errors import ConfigError, PoolFull
+from bot.shares import REQUESTS, WRONG, Pool
 
 if TYPE_CHECKING:
-    from bot.dashboard.browsers import OpenSockets
+    from bot.dashboard.browsers import Browsers
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 FAVICON = "/static/favicon.svg"  # which the login page has as well
@@ -45,7 +46,6 @@ ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
 # … and what else needs nobody to be known.
 OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-MOST_HELD = 32  # wrong tokens whose answer waits; those beyond get theirs at once
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
 COOKIE = "confidant_session"
@@ -68,12 +68,6 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Server": "Confidant",
 }
-
-
-# Whose the cookie of somebody is who was let in; None when it is nobody's.
-FindGuest = Callable[[str], Awaitable[Visitor | None]]
-# The same of a moment ago, as far as it is still known.
-GuestLately = Callable[[str], Visitor | None]
 
 
 def host_of(authority: str) -> str:
@@ -103,29 +97,24 @@ class Guard:
         self,
         config: DashboardConfig,
         refused: Callable[[str], None],
+        browsers: Browsers,
         *,
         shared: Collection[tuple[str, str]] = (),
-        guest: FindGuest | None = None,
-        sockets: OpenSockets | None = None,
         files: Collection[str] = (),
-        lately: GuestLately | None = None,
     ) -> None:
         """`shared` are the routes that every visitor may use, as method and path.
 
-        `files` are paths of what holds nothing of anybody: there `lately` may do for `guest`.
-
-        With `sockets` the owner's cookies are known by `guest` as well, so that each can be ended.
+        `files` are paths of what holds nothing of anybody: there it is enough to have known a
+        cookie a moment ago.
         """
         self._host = config.host
         self.tokens: Tokens | None = None
         self.renew(config.token)
         self._shared = frozenset(shared)
-        self._guest = guest
+        self._browsers = browsers
         self._files = frozenset(files)
-        self._lately = lately
-        self._sockets = sockets
         self._failures = Failures()
-        self._held = 0
+        self._wrong, self._requests = Pool(WRONG), Pool(REQUESTS)
         self._refused = refused
         self._origins = frozenset(origin.rstrip("/").lower() for origin in config.allowed_origins)
 
@@ -141,13 +130,6 @@ class Guard:
                 f"The dashboard would listen on {self._host!r}, which other machines can reach, "
                 "without a token. Set CONFIDANT_DASHBOARD__TOKEN to a long random text, or set "
                 '[dashboard] host = "127.0.0.1".'
-            )
-        if token and len(token) < SHORTEST_TOKEN and not is_loopback(self._host):
-            raise ConfigError(
-                f"The dashboard would listen on {self._host!r}, which other machines can reach, "
-                f"with a token of fewer than {SHORTEST_TOKEN} characters, which can be guessed. "
-                "Set CONFIDANT_DASHBOARD__TOKEN to a long random text, such as this prints: "
-                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         self.tokens = Tokens(token) if token else None
 
@@ -168,14 +150,28 @@ class Guard:
             if refusal is not None:
                 return refusal
             visitor = request.get(VISITOR)
-            if self._sockets is None or visitor is None or not _wants_websocket(request):
-                return await handler(request)
-            with self._sockets.holding(visitor.login, request.transport):
+            if visitor is None or not _wants_websocket(request):
+                return await self._answered(request, handler)
+            with self._browsers.sockets.holding(visitor.login, request.transport):
                 # Once more: their login may have ended before there was a connection to end.
                 refusal = await self._let_in(request)
                 return refusal if refusal is not None else await handler(request)
 
         return guard
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer when it is the visitor's turn; before anybody has logged in, their network's."""
+        if request.path in ANYBODYS or _wants_websocket(request):
+            return await handler(request)
+        visitor = request.get(VISITOR)
+        try:
+            async with self._requests.place(
+                visitor.name if visitor is not None else network_of(request.remote or "")
+            ):
+                return await handler(request)
+        except PoolFull:
+            self._refused("too_much")
+            return pages.refuse(request, 429, "too_much")
 
     async def prove(
         self, request: web.Request, candidate: str
@@ -192,24 +188,26 @@ class Guard:
     ) -> Literal["right", "wrong", "too_many"]:
         """Say whether a secret was right, as slowly as the last tries from there deserve.
 
-        With a `name` also as those for that name do, wherever they came from.
+        With a `name` also as those for that name do, wherever they came from. Of one network only
+        few wrong ones are held back; the others are refused, and do not slow the name down: nobody
+        can do that from one address.
         """
-        places = [request.remote or "", *([f"@{name}"] if name else [])]
-        seconds = max(map(self._failures.delay, places))
-        if not is_right:
-            for place in places:
-                self._failures.add(place)
-            if seconds and self._held >= MOST_HELD:
-                self._refused("too_many")
-                return "too_many"
-        self._held += 1
-        try:
+        remote, named = request.remote or "", f"@{name}" if name else ""
+        seconds = max(map(self._failures.delay, (remote, named) if named else (remote,)))
+        if is_right:
             await sleep(seconds)
-        finally:
-            self._held -= 1
-        if not is_right:
-            self._refused("token_wrong")
-        return "right" if is_right else "wrong"
+            return "right"
+        self._failures.add(remote)
+        try:
+            async with self._wrong.place(network_of(remote)) if seconds else nullcontext():
+                if named:
+                    self._failures.add(named)
+                await sleep(seconds)
+        except PoolFull:
+            self._refused("too_many")
+            return "too_many"
+        self._refused("token_wrong")
+        return "wrong"
 
     def _not_local(self, request: web.Request) -> web.Response | None:
         if self.tokens is not None:
@@ -248,10 +246,7 @@ class Guard:
         """Say who the visitor is; the answer for nobody, and for what is not theirs."""
         if request.path in ANYBODYS:
             return None
-        try:
-            visitor = await self._visitor(request)
-        except StorageError:
-            return pages.refuse(request, 503, "stopping")
+        visitor = await self._visitor(request)
         if visitor is None:
             return None if request.path in OPEN_PATHS else self._unknown(request)
         request[VISITOR] = visitor
@@ -276,20 +271,12 @@ class Guard:
         cookie = request.cookies.get(COOKIE, "")
         if self.tokens is not None and _bearer(request) is not None:
             return Visitor()
-        found = await self._found(cookie, is_file=request.path in self._files)
+        found = self._browsers.found_lately(cookie) if request.path in self._files else None
+        found = found or await self._browsers.find(cookie)
         if self.tokens is None:
             return found or Visitor()
-        if found is not None and not found.is_owner:
-            return found
-        if not self.tokens.remembers(cookie):
-            return None
-        return found if self._sockets is not None else Visitor()
-
-    async def _found(self, cookie: str, *, is_file: bool) -> Visitor | None:
-        if self._guest is None or not cookie:
-            return None
-        known = self._lately(cookie) if is_file and self._lately is not None else None
-        return known or await self._guest(cookie)
+        is_known = found is not None and (not found.is_owner or self.tokens.remembers(cookie))
+        return found if is_known else None
 
     def _is_ours(self, origin: str, host: str) -> bool:
         if origin in self._origins:
@@ -340,7 +327,7 @@ class Tokens:
         self._clock = clock
 
     def accepts(self, candidate: str) -> bool:
-        """Whether this is the token, in constant time."""
+        """True if this is the token, in constant time."""
         digest = hashlib.sha256(candidate.encode("utf-8", "surrogatepass")).digest()
         return hmac.compare_digest(digest, self._digest)
 
@@ -350,7 +337,7 @@ class Tokens:
         return f"{said}.{self._sign(said)}"
 
     def remembers(self, cookie: str) -> bool:
-        """Whether a cookie was issued for this token and still holds."""
+        """True if a cookie was issued for this token and still holds."""
         said, _, signature = cookie.partition(".")
         expected = self._sign(said).encode()
         genuine = hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), expected)
@@ -378,21 +365,23 @@ class Failures:
     def delay(self, address: str) -> float:
         """Seconds the next try from an address has to wait for its answer."""
         return max(
-            delay_of(math.ceil(self._count(level, bucket)), network.free)
-            for level, (network, bucket) in enumerate(self._buckets(address))
+            delay_of(math.ceil(self._count(level, bucket)), NETWORKS[level].free)
+            for level, bucket in self._buckets(address)
         )
 
     def add(self, address: str) -> None:
         """Remember one wrong token."""
-        for level, (_, bucket) in enumerate(self._buckets(address)):
+        for level, bucket in self._buckets(address):
             self._counts[level][bucket] = self._count(level, bucket) + 1
             self._at[level][bucket] = self._clock()
 
-    def _buckets(self, address: str) -> Iterator[tuple[Network, int]]:
-        for network in NETWORKS:
+    def _buckets(self, address: str) -> Iterator[tuple[int, int]]:
+        for level, network in enumerate(NETWORKS):
+            if address.startswith("@") and level < len(NETWORKS) - 1:
+                continue  # a name is tried from everywhere: it has what the widest network has
             name = network_of(address, v4=network.v4, v6=network.v6).encode()
             digest = hashlib.blake2b(name, key=self._secret, digest_size=8).digest()
-            yield network, int.from_bytes(digest) % BUCKETS
+            yield level, int.from_bytes(digest) % BUCKETS
 
     def _count(self, level: int, bucket: int) -> float:
         gone = (self._clock() - self._at[level][bucket]) / FAILURE_WINDOW * NETWORKS[level].free

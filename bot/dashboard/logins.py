@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
-from bot.channel.visitor import shared, visitor_of
+from bot.channel.http import network_of
+from bot.channel.visitor import VISITOR, shared, visitor_of
 from bot.clock import to_the_minute
 from bot.config import Settings
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard
-from bot.dashboard.pages import Visits, sent
+from bot.dashboard.pages import Visits, in_menu, sent
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins
+from bot.shares import PASSWORDS, Pool
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 HERE = "/logins"
 
 
+@in_menu("/logins", "people", is_owners=True)
 class LoginPages:
     """The owner's: names and times, never a word of what somebody said."""
 
@@ -35,35 +38,22 @@ class LoginPages:
         self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         return [
             web.get(HERE, self._page),
             web.post(HERE, self._invite),
             web.post(f"{HERE}/out", self._take_out),
         ]
 
-    async def _page(self, request: web.Request) -> web.Response:
-        return await self._drawn(request)
-
-    async def _drawn(
+    async def _page(
         self, request: web.Request, *, status: int = 200, problem: str = "", **made: str
     ) -> web.Response:
-        zone = self._visits.of(request).zone
-        people = [
-            {
-                "name": person.name,
-                "channel": person.seat[0],
-                "browsers": len(logins),
-                "seen": to_the_minute(logins[0].seen_at, zone) if logins else "",
-                "is_out": person.is_out,
-            }
-            for person, logins in await self._browsers.people()
-        ]
         return pages.page(
             request,
             "logins.html",
             status,
-            people=people,
+            people=await self._browsers.people(),
+            when=partial(to_the_minute, zone=self._visits.of(request).zone),
             problem=problem,
             invited=made.get("invited", ""),
             link=made.get("link", ""),
@@ -74,17 +64,19 @@ class LoginPages:
     async def _invite(self, request: web.Request) -> web.Response:
         name = (await sent(request)).get("name", "").strip().lower()
         if not self._settings.now.dashboard.has_token:
-            return await self._drawn(request, status=409, problem="no_token")
+            return await self._page(request, status=409, problem="no_token")
         if not page_logins.is_name(name):
-            return await self._drawn(request, status=400, problem="bad_name")
+            return await self._page(request, status=400, problem="bad_name")
         key = page_logins.new_key()
         made = await self._browsers.invite(name, key, pages.language(request))
         if made != "made":
-            return await self._drawn(request, status=409, problem=made)
+            return await self._page(request, status=409, problem=made)
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
-        link = f"{self._settings.now.dashboard.public_url or _own_url(request)}/enter?key={key}"
-        return await self._drawn(request, invited=name, link=link)
+        headers = request.headers
+        here = headers.get("Origin") or f"http://{headers.get('Host', '')}"  # where it is open
+        link = f"{self._settings.now.dashboard.public_url or here}/enter?key={key}"
+        return await self._page(request, invited=name, link=link)
 
     async def _take_out(self, request: web.Request) -> web.Response:
         name = (await sent(request)).get("name", "")
@@ -94,13 +86,7 @@ class LoginPages:
         return pages.see(HERE)
 
 
-def _own_url(request: web.Request) -> str:
-    """The address that the owner has the page open at."""
-    return request.headers.get("Origin") or f"http://{request.headers.get('Host', '')}"
-
-
 SHORTEST, LONGEST = 12, 256  # characters
-AT_ONCE = 2  # each takes MEMORY meanwhile
 MEMORY = 19_456  # KiB; with TIMES the least that OWASP's cheat sheet of passwords recommends
 TIMES: Final = 2
 # Of no password at all: what is typed for a name that has none takes the same time.
@@ -111,26 +97,22 @@ NOBODYS = (
 
 
 class Passwords:
-    """Hashes and compares; so many at a time, in threads."""
+    """Hashes and compares, in threads; `whose` is a person, or the network of who may be one."""
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(AT_ONCE)
+        self._pool = Pool(PASSWORDS)
 
-    async def hash(self, password: str) -> str:
+    async def hash(self, whose: str, password: str) -> str:
         """A hash to keep, with a salt and its parameters in it."""
-        async with self._free:
-            return await asyncio.to_thread(_hash, password)
+        async with self._pool.place(whose):
+            return await asyncio.to_thread(lambda: _hasher().hash(password))
 
-    async def matches(self, hashed: str, typed: str) -> bool:
-        """Whether this is the password; an empty hash is nobody's, and takes as long."""
+    async def matches(self, whose: str, hashed: str, typed: str) -> bool:
+        """True if this is the password; an empty hash is nobody's, and takes as long."""
         if len(typed) > LONGEST:
             typed = ""
-        async with self._free:
+        async with self._pool.place(whose):
             return await asyncio.to_thread(_matches, hashed or NOBODYS, typed) and bool(hashed)
-
-
-def _hash(password: str) -> str:
-    return _hasher().hash(password)
 
 
 def _matches(hashed: str, typed: str) -> bool:
@@ -159,25 +141,24 @@ class Entrance:
     press on the button of its page.
     """
 
-    def __init__(
-        self, guard: Guard, browsers: Browsers | None = None, passwords: Passwords | None = None
-    ) -> None:
-        """Without `browsers` there is but the owner, by a cookie that nothing is stored of."""
+    def __init__(self, guard: Guard, browsers: Browsers, passwords: Passwords) -> None:
         self._guard = guard
         self._browsers = browsers
-        self._passwords = passwords or Passwords()
+        self._passwords = passwords
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
-        login = [web.get("/login", self._login_page), web.post("/login", self._login)]
-        if self._browsers is None:
-            return login
-        return [*login, web.get("/enter", self._link_page), web.post("/enter", self._enter)]
+        """The route."""
+        return [
+            web.get("/login", self._login_page),
+            web.post("/login", self._login),
+            web.get("/enter", self._link_page),
+            web.post("/enter", self._enter),
+        ]
 
     # --- the token, or a name and a password ------------------------------------------------------
 
     async def _login_page(self, request: web.Request) -> web.Response:
-        if self._guard.tokens is None or pages.is_known(request):
+        if self._guard.tokens is None or VISITOR in request:
             return pages.see("/")
         return pages.login(request)
 
@@ -187,8 +168,8 @@ class Entrance:
             return pages.see("/")
         form = await sent(request)
         name = form.get("name", "").strip().lower()
-        if name and self._browsers is not None:
-            return await self._by_password(request, name, form.get("password", ""), self._browsers)
+        if name:
+            return await self._by_password(request, name, form.get("password", ""))
         verdict = await self._guard.prove(request, form.get("token", ""))
         if verdict == "too_many":
             return pages.refuse(request, 429, "too_many")
@@ -196,12 +177,10 @@ class Entrance:
             return pages.login(request, status=401, problem="token_wrong")
         return await self._let_in(request, PAGE_OWNER, tokens.issue())
 
-    async def _by_password(
-        self, request: web.Request, name: str, typed: str, browsers: Browsers
-    ) -> web.Response:
-        known = await browsers.person(name) if page_logins.is_name(name) else None
+    async def _by_password(self, request: web.Request, name: str, typed: str) -> web.Response:
+        known = await self._browsers.person(name) if page_logins.is_name(name) else None
         hashed = known.password if known is not None else ""
-        is_right = await self._passwords.matches(hashed, typed)
+        is_right = await self._passwords.matches(network_of(request.remote or ""), hashed, typed)
         match await self._guard.answer(request, is_right=is_right, name=name):
             case "too_many":
                 return pages.refuse(request, 429, "too_many_passwords")
@@ -215,16 +194,12 @@ class Entrance:
 
     async def _link_page(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
-        found = await self._browsers.offered(key) if self._browsers is not None else None
-        if found is None:
+        if await self._browsers.offered(key) is None:
             return pages.refuse(request, 410, "link_gone")
         return pages.page(request, "enter.html", key=key)
 
     async def _enter(self, request: web.Request) -> web.Response:
-        form = await sent(request)
-        if self._browsers is None:
-            return pages.refuse(request, 400, "bad_request")
-        entered = await self._browsers.enter(form.get("key", ""))
+        entered = await self._browsers.enter((await sent(request)).get("key", ""))
         # Nobody finds 256 bits; but whoever tries is as slow as with the token.
         verdict = await self._guard.answer(request, is_right=entered is not None)
         if entered is None:
@@ -243,10 +218,8 @@ class Entrance:
         cookie: str,
         origin: MessageOrigin | None = None,
     ) -> web.Response:
-        if self._browsers is not None:
-            await self._browsers.begin(
-                person, cookie, request.headers.get("User-Agent", ""), origin
-            )
+        agent = request.headers.get("User-Agent", "")
+        await self._browsers.begin(person, cookie, agent, origin)
         response = pages.see("/")
         response.set_cookie(
             COOKIE,
@@ -264,6 +237,7 @@ class Entrance:
 ACCOUNT = "/account"
 
 
+@in_menu("/account")
 class AccountPages:
     """Each visitor's own; the owner's log in with the token, everybody else may have a password."""
 
@@ -273,7 +247,7 @@ class AccountPages:
         self._passwords = passwords
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         return shared(
             [
                 web.get(ACCOUNT, self._page),
@@ -284,29 +258,17 @@ class AccountPages:
             ]
         )
 
-    async def _page(self, request: web.Request) -> web.Response:
-        return await self._drawn(request)
-
-    async def _drawn(
+    async def _page(
         self, request: web.Request, *, status: int = 200, problem: str = ""
     ) -> web.Response:
-        visitor, zone = visitor_of(request), self._visits.of(request).zone
+        visitor = visitor_of(request)
         known = None if visitor.is_owner else await self._browsers.person(visitor.name)
-        logins = [
-            {
-                "id": login.id,
-                "browser": login.browser,
-                "since": to_the_minute(login.made_at, zone),
-                "seen": to_the_minute(login.seen_at, zone),
-                "is_this": login.id == visitor.login,
-            }
-            for login in await self._browsers.of(visitor.name)
-        ]
         return pages.page(
             request,
             "account.html",
             status,
-            logins=logins,
+            logins=await self._browsers.of(visitor.name),
+            when=partial(to_the_minute, zone=self._visits.of(request).zone),
             has_password=known is not None and bool(known.password),
             shortest=SHORTEST,
             problem=problem,
@@ -340,10 +302,10 @@ class AccountPages:
         known = None if visitor.is_owner else await self._browsers.person(visitor.name)
         if known is None:
             return pages.refuse(request, 400, "bad_request")
-        if known.password and not await self._passwords.matches(known.password, old):
-            return await self._drawn(request, status=400, problem="old_wrong")
+        if known.password and not await self._passwords.matches(visitor.name, known.password, old):
+            return await self._page(request, status=400, problem="old_wrong")
         if not SHORTEST <= len(new) <= LONGEST:
-            return await self._drawn(request, status=400, problem="length")
-        hashed = await self._passwords.hash(new)
+            return await self._page(request, status=400, problem="length")
+        hashed = await self._passwords.hash(visitor.name, new)
         await self._browsers.set_password(visitor.name, hashed, besides=visitor.login)
         return pages.see(f"{ACCOUNT}?done")

@@ -6,8 +6,9 @@ whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` f
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
@@ -18,18 +19,20 @@ from zoneinfo import ZoneInfo
 
 from aiohttp import web
 
-from bot.channel import DEFAULT_ACCOUNT
+from bot.channel import DEFAULT_ACCOUNT, Inbound
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
 from bot.config import Settings
-from bot.i18n import language_of, text
+from bot.context.budget import grouped
+from bot.i18n import language_of, place_of, text
 from bot.identity import Conversation, ConversationResolver
-from bot.identity.values import MessageOrigin
+from bot.identity.routing import MessageOrigin
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 ASSETS = "/assets"
 STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
+Pages = TypeVar("Pages", bound=type)
 NO_STORE: Final = {"Cache-Control": "no-store"}
 
 _BY_STATUS = {404: "not_found", 500: "failed", 503: "stopping"}
@@ -43,9 +46,13 @@ class Way:
     """
 
     path: str
-    key: str
     group: str = ""
     is_owners: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its path without the slash; the first page is the chat."""
+        return self.path[1:] or "chat"
 
     def mark(self, path: str) -> str:
         """What `aria-current` says of it on the page of a path: it, one below it, or neither."""
@@ -54,20 +61,18 @@ class Way:
         return "true" if self.path != "/" and path.startswith(f"{self.path}/") else ""
 
 
-# In the order in which they are shown; what is the owner's is shown to nobody else.
-WAYS: Final = (
-    Way("/", "chat"),
-    Way("/conversations", "conversations"),
-    Way("/memory", "memory"),
-    Way("/context", "context"),
-    Way("/people", "people", "people", is_owners=True),
-    Way("/channels", "channels", "people", is_owners=True),
-    Way("/logins", "logins", "people", is_owners=True),
-    Way("/overview", "overview", "numbers", is_owners=True),
-    Way("/usage", "usage", "numbers"),
-    Way("/settings", "settings", is_owners=True),
-    Way("/account", "account"),
-)
+_WAYS = [Way("/")]
+
+
+def in_menu(path: str, group: str = "", *, is_owners: bool = False) -> Callable[[Pages], Pages]:
+    """Add the page of the class below to every menu; to the owner's alone if it `is_owners`."""
+    _WAYS.append(Way(path, group, is_owners))
+    return lambda pages: pages
+
+
+def menu() -> list[Way]:
+    """Every page of the menu, in the order of their labels in the catalog."""
+    return sorted(_WAYS, key=lambda way: place_of(f"nav.{way.key}"))
 
 
 class WayPages:
@@ -77,7 +82,7 @@ class WayPages:
         self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """The route."""
         return shared([web.get("/api/ways", self._ways)])
 
     async def _ways(self, request: web.Request) -> web.Response:
@@ -94,7 +99,7 @@ class WayPages:
 
 def ways(visitor: Visitor, spoken: str, path: str = "") -> list[dict[str, str]]:
     """Where a visitor may go: path, label, the words above its group, and the mark it has."""
-    seen = [way for way in WAYS if visitor.is_owner or not way.is_owners]
+    seen = [way for way in menu() if visitor.is_owner or not way.is_owners]
     # One alone needs no words above it.
     sizes = Counter(way.group for way in seen if way.group)
     groups = {group for group, many in sizes.items() if many > 1}
@@ -109,13 +114,8 @@ def ways(visitor: Visitor, spoken: str, path: str = "") -> list[dict[str, str]]:
     ]
 
 
-def is_known(request: web.Request) -> bool:
-    """True when the guard found out who asks, also where nobody needs to be known."""
-    return VISITOR in request
-
-
 def wants_html(request: web.Request) -> bool:
-    """Whether a person's browser is asking, rather than a program."""
+    """True if a person's browser is asking, rather than a program."""
     return "text/html" in request.headers.get("Accept", "")
 
 
@@ -124,13 +124,14 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
     spoken = language(request)
     visitor = request.get(VISITOR)
     drawn = _templates().get_template(template)
+    listed = ways(visitor, spoken, request.path) if visitor is not None else []
     body = drawn.render(
         values,
         t=partial(text, spoken),
         language="zh-CN" if spoken == "zh" else spoken,
         path=request.path,
         visitor=visitor,
-        ways=_grouped(ways(visitor, spoken, request.path) if visitor is not None else []),
+        ways=[(group, list(found)) for group, found in groupby(listed, key=itemgetter("group"))],
     )
     return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
 
@@ -164,21 +165,19 @@ def language(request: web.Request) -> str:
     return language_of(*(part.split(";")[0].strip() for part in wanted.split(",")))
 
 
-def _grouped(listed: list[dict[str, str]]) -> list[tuple[str, list[dict[str, str]]]]:
-    return [(group, list(found)) for group, found in groupby(listed, key=itemgetter("group"))]
-
-
 @cache
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - when needed
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("bot.dashboard"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["grouped"] = grouped
+    return environment
 
 
 SHOWN = 50  # of a list at once
@@ -200,6 +199,12 @@ async def sent(request: web.Request) -> Mapping[str, str]:
     return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
+def whole(words: str, otherwise: int, digits: int = 8) -> int:
+    """The whole number that a field or a query holds; `otherwise` for anything else."""
+    is_one = words.isascii() and words.isdigit() and len(words) <= digits
+    return int(words) if is_one else otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
     """A part of a list: its rows, which part it is of how many, and how long the list is."""
@@ -210,12 +215,17 @@ class Part(Generic[T]):
     total: int
 
 
-def part_of(rows: Sequence[T], wanted: str, size: int = SHOWN) -> Part[T]:
+def part_of(rows: Sequence[T], wanted: str) -> Part[T]:
     """The part of a list that a query asks for by its number from 1; the nearest there is."""
-    parts = max(1, -(-len(rows) // size))
-    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 8 else 1
-    number = min(max(number, 1), parts)
-    return Part(rows[(number - 1) * size : number * size], number, parts, len(rows))
+    parts = max(1, -(-len(rows) // SHOWN))
+    number = min(max(whole(wanted, 1), 1), parts)
+    return Part(rows[(number - 1) * SHOWN : number * SHOWN], number, parts, len(rows))
+
+
+def matching(rows: Sequence[T], wanted: str, *names: str) -> Sequence[T]:
+    """The rows that have what is looked for in one of these attributes; case does not count."""
+    part = wanted.casefold()
+    return [row for row in rows if any(part in getattr(row, name).casefold() for name in names)]
 
 
 def address(path: str, wanted: str, name: str, number: int) -> str:
@@ -250,3 +260,42 @@ class Visits:
 def origin_of(name: str, locale: str = "") -> MessageOrigin:
     """Where a visitor of this name writes from: their chat in the page."""
     return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)
+
+
+# A button says what could be typed; the same form sent twice is one message.
+
+Receive = Callable[[Inbound], Awaitable[None]]
+ONCE: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def said(origin: MessageOrigin, words: str, once: str, now: int) -> Inbound:
+    """What a visitor says by a form; `now` is in ms since the epoch."""
+    return Inbound(
+        channel=origin.channel,
+        account=origin.account,
+        chat=origin.chat,
+        chat_type="direct",
+        sender=origin.sender,
+        message_id=f"page-{once}",
+        text=words,
+        sent_at=now,
+        locale=origin.locale,
+    )
+
+
+# Forms that may hold a whole note: read with a bound on their size, before anything is read.
+
+BESIDE = 64 * 1024  # bytes of a form beside its text
+
+
+async def form_of(request: web.Request, most: int) -> Mapping[str, str]:
+    """The fields of a form that are text.
+
+    Raises:
+        HTTPRequestEntityTooLarge: it is larger than `most` bytes and a little.
+        HTTPBadRequest: it is no form.
+    """
+    length = request.content_length
+    if length is None or length > most + BESIDE:
+        raise web.HTTPRequestEntityTooLarge(most + BESIDE, length or 0)
+    return await sent(request.clone(client_max_size=most + BESIDE))

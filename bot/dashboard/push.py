@@ -9,20 +9,20 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from importlib import resources
-from typing import Any, Final, cast
+from typing import Final
 
 import orjson
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
+from bot.channel.kit.json_access import child, mapping, text
 from bot.channel.visitor import Visitor, shared, visitor_of
 from bot.clock import Clock
 from bot.dashboard import pages
 from bot.dashboard.pages import ASSETS, NO_STORE
-from bot.errors import AddressRefused, StorageError
-from bot.push import subscriptions
-from bot.push.pusher import Pusher
-from bot.push.subscriptions import Subscription
+from bot.errors import AddressRefused
+from bot.push import pusher
+from bot.push.pusher import Pusher, Subscription
 from bot.sessions.page_logins import Login
 from bot.storage import Database
 
@@ -71,7 +71,7 @@ class PushPages:
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """The route."""
         return shared(
             [
                 web.get("/api/push", self._devices),
@@ -84,11 +84,8 @@ class PushPages:
         """The bot's key, and the visitor's browsers by id."""
         visitor = visitor_of(request)
         login = self._logins.of(visitor)
-        try:
-            signature = await self._pusher.signature()
-            found = await self._database.read(lambda tx: subscriptions.of(tx, visitor.name))
-        except StorageError:
-            return pages.refuse(request, 503, "failed")
+        signature = await self._pusher.signature()
+        found = await self._database.read(lambda tx: pusher.subscriptions_of(tx, visitor.name))
         devices = [
             {"id": each.id, "words": each.words, "is_current": each.login == login}
             for each in found
@@ -103,21 +100,15 @@ class PushPages:
             self._pusher.endpoints.check(asked.endpoint)
         except (ValueError, AddressRefused):
             return pages.refuse(request, 400, "bad_request")
-        try:
-            if not await self._pusher.holds(asked):
-                return pages.refuse(request, 403, "not_told")
-            await self._database.write(lambda tx: subscriptions.put(tx, asked, self._clock()))
-        except StorageError:
-            return pages.refuse(request, 503, "failed")
+        if not await self._pusher.holds(asked):
+            return pages.refuse(request, 403, "not_told")
+        await self._database.write(lambda tx: pusher.put_subscription(tx, asked, self._clock()))
         return web.json_response({"id": asked.id}, headers=NO_STORE)
 
     async def _end(self, request: web.Request) -> web.Response:
         """Tell one of the visitor's browsers no more."""
         name, which = visitor_of(request).name, request.match_info["id"]
-        try:
-            await self._database.write(lambda tx: subscriptions.drop(tx, which, name))
-        except StorageError:
-            return pages.refuse(request, 503, "failed")
+        await self._database.write(lambda tx: pusher.drop_subscription(tx, which, name))
         return web.Response(status=204, headers=NO_STORE)
 
     def _asked(self, request: web.Request, body: bytes) -> Subscription:
@@ -129,14 +120,11 @@ class PushPages:
         from bot.push.encryption import BrowserKeys  # noqa: PLC0415 - when needed
 
         visitor = visitor_of(request)
-        asked: object = orjson.loads(body)
-        fields = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
-        keys: object = fields.get("keys")
-        given = cast("dict[str, Any]", keys) if isinstance(keys, dict) else {}
-        texts = [fields.get("endpoint"), given.get("p256dh"), given.get("auth")]
-        if not all(isinstance(each, str) for each in texts):
+        fields = mapping(orjson.loads(body))
+        keys, endpoint = child(fields, "keys"), text(fields, "endpoint")
+        p256dh, auth = text(keys, "p256dh"), text(keys, "auth")
+        if not (endpoint and p256dh and auth):
             raise ValueError("something is missing")
-        endpoint, p256dh, auth = cast("list[str]", texts)
         if max(len(p256dh), len(auth)) > LONGEST_KEY:
             raise ValueError("no keys")
         BrowserKeys.of(p256dh, auth)
@@ -170,7 +158,7 @@ class InstallPages:
         self._worker = _worker(files)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are: a worker has power over what lies below it, so it is at the top."""
+        """The routes: a worker has power over what lies below it, so it is at the top."""
         return shared(
             [web.get("/manifest.webmanifest", self._serve_manifest), web.get("/sw.js", self._serve)]
         )

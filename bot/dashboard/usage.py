@@ -2,239 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import tzinfo
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from itertools import accumulate, pairwise
+from typing import Any, Final, Literal
 
 from aiohttp import web
 
 from bot.channel.visitor import shared, visitor_of
-from bot.clock import Clock, to_the_minute
-from bot.context.report import grouped
-from bot.dashboard import charts, pages
-from bot.dashboard.charts import Chart, Picture, Series
-from bot.dashboard.pages import Visits
+from bot.clock import to_the_minute
+from bot.context.budget import grouped
+from bot.dashboard import pages
+from bot.dashboard.pages import Visits, in_menu
 from bot.i18n import text
 from bot.identity.routing import OWNER
-from bot.money import Heading, counts, days, prices
-from bot.money.allowance import Allowance
-from bot.money.counts import Line
-from bot.money.days import DayUsage, UsageDays, Used
-from bot.money.limits import Standing
-from bot.storage import Database
+from bot.money import counts, limits
+from bot.views.usage import DAYS, UsageReport, UsageViews
 
-DAYS: Final = 30
-HEADINGS: Final[tuple[Heading, ...]] = ("person", "model", "day", "purpose")
-OWN_HEADINGS: Final = HEADINGS[1:]
-MOST_PEOPLE: Final = 50  # of the table; the others are summed up in one row
-MOST_LIMITED: Final = 200  # people whose limits are looked at: those who used most
-_NUMBERS: Final = ("runs", "input", "cached", "written", "output", "cost")
+# Pictures of numbers: where everything is in them, for `charts.html` to draw as SVG. Pure.
+#
+# A picture needs no script. Its parts have classes (`s0`, `s1`, …) whose colours `charts.css`
+# gives, hovering over a place says the exact numbers there, and a table is below.
+
+WIDTH: Final = 400  # units of the picture, about a pixel each on a phone
+LEFT, TOP, RIGHT, BOTTOM = 60, 12, 392, 160  # of the plot
+MOST_SERIES: Final = 8  # of one picture, the last of which may stand for several
+MOST: Final = 1e15  # what is larger is drawn as this
+LEAST: Final = 1e-6  # what is smaller is drawn as nothing
+
+Kind = Literal["bars", "lines"]
+
+_DATE: Final = 74.0  # units that a date takes below the plot
+_SHORT: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Numbers that belong together, one for each place; None where there is none."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn: `labels` are the dates from left to right, `shown` says a number exactly."""
+
+    title: str
+    labels: tuple[str, ...]
+    series: tuple[Series, ...]
+    shown: Callable[[float], str]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to see."""
+        return not any(_sound(value) for each in self.series for value in each.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is at one place of a picture, in units.
+
+    `bars` are the tops and heights of a bar's parts from below, `dots` the heights of its points;
+    both have one for each series.
+    """
+
+    middle: float
+    said: str
+    bars: tuple[tuple[float, float], ...] = ()
+    dots: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart as `charts.html` draws it, in units from the upper left corner, and as a table."""
+
+    title: str
+    rules: tuple[tuple[float, str], ...]
+    ticks: tuple[tuple[float, str], ...]
+    slot: float
+    places: tuple[Place, ...]
+    paths: tuple[str, ...]
+    keys: tuple[str, ...]
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def largest(series: Sequence[Series], others: str) -> tuple[Series, ...]:
+    """At most so many series, the largest first; the rest become one, called `others`."""
+    sums = [sum(value or 0 for value in each.values) for each in series]
+    order = sorted(range(len(series)), key=lambda at: (-sums[at], series[at].name))
+    found = tuple(series[at] for at in order)
+    if len(found) <= MOST_SERIES:
+        return found
+    kept, rest = found[: MOST_SERIES - 1], found[MOST_SERIES - 1 :]
+    together = zip(*(each.values for each in rest), strict=True)
+    return (*kept, Series(others, tuple(sum(v or 0 for v in values) for values in together)))
+
+
+def ceiling(most: float) -> float:
+    """The round number that the plot goes up to."""
+    if most < LEAST:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next((step * power for step in (1, 2, 2.5, 5) if step * power >= most), 10 * power)
+
+
+def short(value: float) -> str:
+    """A round number in few characters."""
+    for size, letter in _SHORT:
+        if value >= size:
+            return f"{value / size:.3g}{letter}" if value < 1000 * size else f"{value:.0e}"
+    return f"{value:.3g}"
+
+
+def picture(chart: Chart, kind: Kind, heading: str) -> Picture:
+    """A chart as stacked bars or as lines; `heading` says what its places are."""
+    places = [tuple(each.values[at] for each in chart.series) for at in range(len(chart.labels))]
+    tops = [
+        sum(map(_sound, v)) if kind == "bars" else max(map(_sound, v), default=0) for v in places
+    ]
+    most = ceiling(max(tops, default=0))
+    slot = (RIGHT - LEFT) / max(1, len(places))
+    middles = [round(LEFT + (at + 0.5) * slot, 2) for at in range(len(places))]
+    step = math.ceil(_DATE / slot)
+
+    def height(value: float) -> float:
+        return round(BOTTOM - (BOTTOM - TOP) * value / most, 1)
+
+    drawn: list[Place] = []
+    for middle, label, values in zip(middles, chart.labels, places, strict=True):
+        named = zip(chart.series, values, strict=True)
+        told = (f"{each.name}: {chart.shown(v)}" for each, v in named if v is not None)
+        said = "\n".join((label, *told))
+        if kind == "bars":
+            # Rounding is done on the running sum, so a bar is as high as its numbers together.
+            ends = [height(total) for total in accumulate(map(_sound, values), initial=0.0)]
+            parts = tuple((upper, round(lower - upper, 1)) for lower, upper in pairwise(ends))
+            drawn.append(Place(middle, said, bars=parts))
+        else:
+            dots = tuple(None if value is None else height(_sound(value)) for value in values)
+            drawn.append(Place(middle, said, dots=dots))
+    return Picture(
+        title=chart.title,
+        rules=tuple((height(part * most), short(part * most)) for part in (0, 0.5, 1)),
+        ticks=tuple(
+            (middle, label)
+            for middle, label in list(zip(middles, chart.labels, strict=True))[::step]
+            if middle <= WIDTH - _DATE / 2
+        ),
+        slot=round(slot, 2),
+        places=tuple(drawn),
+        paths=tuple(
+            _path(middles, [place.dots[number] for place in drawn])
+            for number in range(len(chart.series))
+            if kind == "lines"
+        ),
+        keys=tuple(each.name for each in chart.series),
+        head=(heading, *(each.name for each in chart.series)),
+        rows=tuple(
+            (label, *("–" if value is None else chart.shown(value) for value in values))
+            for label, values in zip(chart.labels, places, strict=True)
+        ),
+    )
+
+
+def shares(
+    parts: Sequence[tuple[str, float]], limit: float, shown: Callable[[float], str]
+) -> list[tuple[float, float, str]]:
+    """The parts of one bar from left to right: where each begins, how wide it is, what it says.
+
+    The bar is `WIDTH` units wide and stands for the limit; what goes beyond that is cut off.
+    """
+    whole = max(1.0, _sound(limit))
+    sums = accumulate((_sound(size) for _, size in parts), initial=0.0)
+    ends = [round(WIDTH * min(1.0, total / whole), 1) for total in sums]
+    return [
+        (left, round(right - left, 1), f"{name}: {shown(size)}")
+        for (name, size), (left, right) in zip(parts, pairwise(ends), strict=True)
+    ]
+
+
+def _sound(value: float | None) -> float:
+    """A number as it can be drawn."""
+    return min(float(value), MOST) if value is not None and value > 0 else 0.0
+
+
+def _path(middles: Sequence[float], heights: Sequence[float | None]) -> str:
+    """A line through the points there are, with a gap where there is none."""
+    pieces = zip((None, *heights), middles, heights, strict=False)
+    return "".join(
+        f"{'M' if before is None else 'L'}{middle} {height}"
+        for before, middle, height in pieces
+        if height is not None
+    )
+
+
+MOST_PEOPLE: Final = 50  # of a table; the others are summed up in one row
+
+
+@in_menu("/usage", "numbers")
 class UsagePages:
     """Numbers and names of people, never a word of what they said.
 
     The owner sees what everybody used; whoever else looks what is theirs.
     """
 
-    def __init__(
-        self, database: Database, clock: Clock, allowance: Allowance, visits: Visits
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._allowance = allowance
-        self._prices = allowance.prices
+    def __init__(self, views: UsageViews, visits: Visits) -> None:
+        self._views = views
         self._visits = visits
-        self._days = UsageDays(visits.zone, allowance.prices)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         return [*shared([web.get("/usage", self._page)]), web.get("/api/usage", self._json)]
 
     async def _page(self, request: web.Request) -> web.Response:
-        if visitor_of(request).is_owner:
-            return await self._everybodys(request)
-        return await self._own(request)
-
-    async def _everybodys(self, request: web.Request) -> web.Response:
-        language, zone = pages.language(request), self._visits.of(request).zone
-        used = await self._look()
-        most = sorted(used.people, key=lambda line: -line.bill.usage.context_tokens)
-        limited = await self._allowance.of_people([line.name for line in most[:MOST_LIMITED]])
-        standings = [(person, each) for person, own in limited.items() for each in own]
-        standings.sort(key=lambda found: -found[1].used / found[1].limit.most)
-        used = _with_you(language, used)
-        people = _bounded(used.people, text(language, "usage.others"))
-        return self._drawn(
-            request,
-            used,
-            {"person": people, **self._lines(used.days)},
-            lead="lead",
-            limits=[_limit(language, zone, each) for each in await self._allowance.in_all()],
-            people=[
-                {"person": _name(language, person), **_limit(language, zone, each)}
-                for person, each in standings[:MOST_PEOPLE]
-            ],
-            others=max(0, len(standings) - MOST_PEOPLE),
-        )
-
-    async def _own(self, request: web.Request) -> web.Response:
         language, visit = pages.language(request), self._visits.of(request)
-        found = days.last_days(self._clock(), visit.zone, DAYS)
-        used = await self._database.read(lambda tx: days.days_of(tx, visit.person, found))
-        own = await self._allowance.of_people([visit.person])
-        limits = [each for standings in own.values() for each in standings]
-        return self._drawn(
-            request,
-            Used(tuple(used), (), ()),
-            self._lines(used),
-            lead="own_lead",
-            limits=[_limit(language, visit.zone, each) for each in limits],
-            people=[],
-            others=0,
-        )
-
-    def _drawn(
-        self,
-        request: web.Request,
-        used: Used,
-        lines: Mapping[Heading, Sequence[Line]],
-        **values: Any,
-    ) -> web.Response:
-        language, is_used = pages.language(request), any(lines.values())
+        if is_owner := visitor_of(request).is_owner:
+            report = await self._views.everybodys(self._visits.zone)
+        else:
+            report = await self._views.of(visit)
+        lines = dict(report.lines)
+        if len(people := lines.get("person", ())) > MOST_PEOPLE:
+            rest = replace(counts.total(people[MOST_PEOPLE:]), name=text(language, "usage.others"))
+            lines["person"] = [*people[:MOST_PEOPLE], rest]
+        is_used = any(lines.values())
         return pages.page(
             request,
             "usage.html",
             days=DAYS,
-            date=prices.LOOKED_UP,
-            pictures=self._pictures(language, used) if is_used else [],
-            tables=[_table(language, by, lines[by]) for by in lines] if is_used else [],
-            unpriced=counts.total(lines["model"]).bill.unpriced,
-            **values,
+            date=counts.PRICES_LOOKED_UP,
+            lead="lead" if is_owner else "own_lead",
+            pictures=_pictures(language, report) if is_used else [],
+            tables={by: (found, counts.total(found)) for by, found in lines.items() if is_used},
+            columns=counts.COLUMNS,
+            cost=partial(counts.cost_in_words, language),
+            limits=report.limits,
+            limited=report.limited[:MOST_PEOPLE],
+            others=len(report.limited[MOST_PEOPLE:]),
+            amounts=partial(limits.amounts, language),
+            until=partial(to_the_minute, zone=visit.zone),
+            named=partial(_name, language),
         )
 
     async def _json(self, _request: web.Request) -> web.Response:
-        used = await self._look()
-        lines = {"person": used.people, **self._lines(used.days)}
+        report = await self._views.everybodys(self._visits.zone)
         body: dict[str, Any] = {
             "days": DAYS,
-            "prices_of": str(prices.LOOKED_UP),
-            **{f"by_{name}": [counts.plain(line) for line in lines[name]] for name in HEADINGS},
+            "prices_of": str(counts.PRICES_LOOKED_UP),
+            **{f"by_{by}": list(map(counts.plain, lines)) for by, lines in report.lines.items()},
         }
-        return web.json_response(body, headers={"Cache-Control": "no-store"})
+        return web.json_response(body, headers=pages.NO_STORE)
 
-    async def _look(self) -> Used:
-        if self._days.zone != self._visits.zone:
-            self._days = UsageDays(self._visits.zone, self._prices)
-        most = charts.MOST_SERIES - 1
-        return await self._database.read(lambda tx: self._days.look(tx, self._clock(), DAYS, most))
 
-    def _lines(self, used: Sequence[DayUsage]) -> dict[Heading, Sequence[Line]]:
-        return {by: days.lines(used, by, self._prices) for by in OWN_HEADINGS}
-
-    def _pictures(self, language: str, found: Used) -> list[Picture]:
-        """Tokens and money, by model, and by person where there are several."""
-        labels = tuple(each.day.name for each in found.days)
-        others = text(language, "usage.others")
-        whole = [
-            (
-                sum(usage.context_tokens for usage in each.models.values()),
-                sum(self._prices.cost(model, usage) or 0 for model, usage in each.models.items()),
+def _pictures(language: str, report: UsageReport) -> list[Picture]:
+    """Tokens and money, by model, and by person where there are several."""
+    labels, others = tuple(each.day.name for each in report.days), text(language, "usage.others")
+    drawn: list[Picture] = []
+    for at, what in enumerate(("tokens", "dollars")):
+        by_model, by_person = (
+            [Series(_name(language, name), tuple(day[at] for day in days)) for name, days in found]
+            for found in (report.models, report.most)
+        )
+        if len(report.lines.get("person", ())) > len(by_person):
+            rest = (
+                sum(each.values[day] or 0 for each in by_model)
+                - sum(each.values[day] or 0 for each in by_person)
+                for day in range(len(labels))
             )
-            for each in found.days
-        ]
-        drawn: list[Picture] = []
-        for at, what in enumerate(("tokens", "dollars")):
-            shown = partial(_shown, what)
-            names = dict.fromkeys(model for each in found.days for model in each.models)
-            by_model = [
-                Series(name, tuple(self._amount(each, name, at) for each in found.days))
-                for name in names
-            ]
-            by_person = [Series(name, tuple(day[at] for day in used)) for name, used in found.most]
-            rest = tuple(
-                max(0.0, day[at] - sum(each.values[place] or 0 for each in by_person))
-                for place, day in enumerate(whole)
-            )
-            if len(found.people) > len(by_person):
-                by_person.append(Series(others, rest))
-            for by, series in (("model", charts.largest(by_model, others)), ("person", by_person)):
-                name = f"{what}_{by}"
-                title = text(language, f"usage.picture.{name}")
-                chart = Chart(title, labels, tuple(series), shown)
-                if not chart.is_empty:
-                    drawn.append(charts.picture(chart, "bars", text(language, "usage.day")))
-        return drawn
-
-    def _amount(self, each: DayUsage, model: str, at: int) -> float:
-        usage = each.models.get(model)
-        if usage is None:
-            return 0.0
-        return self._prices.cost(model, usage) or 0.0 if at else float(usage.context_tokens)
+            by_person.append(Series(others, tuple(max(0.0, each) for each in rest)))
+        for by, series in (("model", largest(by_model, others)), ("person", by_person)):
+            title = text(language, f"usage.picture.{what}_{by}")
+            shown = counts.shown_price if what == "dollars" else whole
+            chart = Chart(title, labels, tuple(series), shown)
+            if not chart.is_empty:
+                drawn.append(picture(chart, "bars", text(language, "usage.day")))
+    return drawn
 
 
-def _shown(what: str, value: float) -> str:
-    return prices.shown(value) if what == "dollars" else grouped(round(value))
-
-
-def _with_you(language: str, used: Used) -> Used:
-    """The same for the owner's eyes."""
-    return replace(
-        used,
-        people=[replace(line, name=_name(language, line.name)) for line in used.people],
-        most=[(_name(language, person), amounts) for person, amounts in used.most],
-    )
+def whole(value: float) -> str:
+    """A number without a fraction, as people read it."""
+    return grouped(round(value))
 
 
 def _name(language: str, person: str) -> str:
     return text(language, "usage.you") if person == OWNER else person
-
-
-def _bounded(people: Sequence[Line], others: str) -> Sequence[Line]:
-    if len(people) <= MOST_PEOPLE:
-        return people
-    rest = counts.total(people[MOST_PEOPLE:])
-    return [*people[:MOST_PEOPLE], Line(others, rest.runs, rest.bill)]
-
-
-def _limit(language: str, zone: tzinfo, standing: Standing) -> Mapping[str, Any]:
-    """A limit as the template takes it; `until` is a time of whoever looks."""
-    limit = standing.limit
-    what = f"{limit.whose}.{limit.span}"
-    shown = partial(_shown, "dollars" if limit.unit == "usd" else "tokens")
-    used, most = shown(standing.used), shown(limit.most)
-    if limit.unit == "tokens":
-        most = text(language, "limit.tokens", count=most)
-    return {
-        "name": text(language, f"limit.{what}"),
-        "span": text(language, f"usage.spans.{limit.span}"),
-        "used": used,
-        "most": most,
-        "amounts": text(language, "limit.amounts", used=used, most=most),
-        "percent": standing.percent,
-        "until": to_the_minute(standing.period.end, zone),
-    }
-
-
-def _table(language: str, by: Heading, lines: Sequence[Line]) -> Mapping[str, Any]:
-    """A table as the template takes it: rows of words, the first of which names the row."""
-    return {
-        "caption": text(language, f"usage.by.{by}"),
-        "head": [text(language, f"usage.{name}") for name in (by, *_NUMBERS)],
-        "rows": [_row(language, line, line.name) for line in lines],
-        "total": _row(language, counts.total(lines), text(language, "usage.total")),
-    }
-
-
-def _row(language: str, line: Line, name: str) -> Sequence[str]:
-    usage = line.bill.usage
-    numbers = (
-        line.runs,
-        usage.input_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.output_tokens,
-    )
-    return (name, *map(grouped, numbers), counts.cost_in_words(language, line))

@@ -1,1 +1,1 @@
-"""What goes out: a durable outbox, cut into pieces, sent in order for each chat."""
+"""Outgoing messages: a durable outbox, cut into pieces, sent in order for each chat."""

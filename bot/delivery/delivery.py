@@ -5,6 +5,7 @@ was in flight.
 
 A text that fails again and again although others get through is parked: the person is told, what
 follows goes out, and it is tried again later. While nothing gets through everything waits in order.
+What finds nobody, because the bot was blocked or taken out, is kept until they write again.
 """
 
 from __future__ import annotations
@@ -12,21 +13,98 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 import structlog
+from cachetools import LRUCache
 
 from bot import errors, fencing
-from bot.channel import Address, Channel, Piece
+from bot.backoff import keep
+from bot.channel import Address, Attachment, Channel, Piece
 from bot.clock import Clock
 from bot.coordination import Coordination, account_name
 from bot.delivery import outbox
-from bot.delivery.aloud import Aloud, Speaker, Unspoken
-from bot.delivery.outbox import Queue
+from bot.delivery.outbox import Extra, Letter, Queue
+from bot.health import Tries
 from bot.i18n import text
+from bot.logs import about_turn
 from bot.metrics import Metrics
 from bot.storage import Database, Transaction, insist
+from bot.storage.records import report_unreadable
 from bot.workers import Backlog, Workers
+
+# Replies that are said aloud: their words become sound when it is their turn to be sent.
+
+FORMAT = "audio/ogg"  # with Opus in it: what platforms show as a voice message
+NOT_OURS = frozenset({"off", "late", "here"})  # why nothing is said where speaking works
+REMEMBERED = 1024  # places where it was told that nothing could be said aloud
+
+log = structlog.get_logger(__name__)
+
+
+class Unspoken(Exception):
+    """A reply was not said aloud; `reason` is one of the words of `speech.why` in `bot.i18n`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Speaker(Protocol):
+    """Says words aloud."""
+
+    async def say(self, words: str) -> bytes:
+        """An Ogg file with Opus in it, always in bounded time.
+
+        Raises:
+            Unspoken: there is none; the reason says why.
+        """
+        ...
+
+
+class Aloud:
+    """Makes sound of the words that are to be said, and knows where it was told that none came."""
+
+    def __init__(self, speaker: Speaker | None, metrics: Metrics, tries: Tries) -> None:
+        self._speaker = speaker
+        self._metrics = metrics
+        self._tries = tries
+        self._told: LRUCache[Address, bool] = LRUCache(REMEMBERED)
+
+    async def voiced(self, letter: Letter) -> Letter:
+        """A text with the sound of the words that are to be said.
+
+        Raises:
+            Unspoken: they could not be said.
+        """
+        if self._speaker is None:  # it was switched off meanwhile
+            raise Unspoken("off")
+        sound = await self._speaker.say(letter.extra.aloud)
+        return replace(letter, extra=Extra(attachments=(Attachment("voice.ogg", FORMAT, sound),)))
+
+    def said(self, letter: Letter) -> None:
+        """Note that a voice message was sent."""
+        self._metrics.voice.labels("out", "sent").inc()
+        self._tries.note(None)
+        self._told.pop(letter.address, None)
+
+    def unsaid(self, letter: Letter, reason: str) -> bool:
+        """Note that none was sent; True when that is to be told.
+
+        That is once for each place, until one is sent there again or the program starts anew.
+        """
+        log.warning("delivery.unspoken", channel=letter.address.channel, reason=reason)
+        self._metrics.voice.labels("out", reason).inc()
+        if reason not in NOT_OURS:
+            self._tries.note(Unspoken(reason))
+        if reason == "off" or letter.address in self._told:
+            return False
+        self._told[letter.address] = True
+        return True
+
 
 WINDOW = 100  # texts of one address kept in memory
 FIRST_RETRY = 1.0  # seconds; doubles with each try
@@ -43,8 +121,6 @@ LOOK_SECONDS = 5.0  # between looks, where many nodes put something there
 WAITED_MS = 1_000  # what has waited so long may have been withdrawn
 SURE_SECONDS = 0.1  # between looks whether this node may send, when its sign of life is late
 
-log = structlog.get_logger(__name__)
-
 
 class Parked(Exception):
     """A text fails although what follows it gets through, or has failed for a day."""
@@ -52,6 +128,15 @@ class Parked(Exception):
 
 class Withdrawn(Exception):
     """A text is not to be sent any more: its person had what it says forgotten."""
+
+
+class Rests(Exception):
+    """A text goes on in so many seconds, while others are sent to the same address."""
+
+    def __init__(self, letter: Letter, seconds: float) -> None:
+        super().__init__(f"{seconds:g} s")
+        self.letter = letter
+        self.seconds = seconds
 
 
 class Delivery:
@@ -83,7 +168,8 @@ class Delivery:
         self._metrics = metrics
         self._coordination = coordination
         self._on_moved = on_moved
-        self._aloud = Aloud(speaker, metrics)
+        self.speech = Tries("speech", clock)  # voice messages, those that are heard as well
+        self._aloud = Aloud(speaker, metrics, self.speech)
         self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
         self._looking: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
@@ -93,7 +179,7 @@ class Delivery:
             self._send_next,
             self._load,
             WINDOW,
-            fence_of=lambda queue: coordination.fence(_account(queue.address)),
+            fence_of=lambda queue: coordination.fence(account_name(queue.address)),
         )
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:
@@ -128,7 +214,7 @@ class Delivery:
         """Begin sending: every channel has started."""
         self._open.set()
         if self._coordination.is_shared:
-            self._looking = asyncio.create_task(self._look_regularly())
+            self._looking = keep("delivery.look", self._look_regularly)
 
     async def stop(self, grace: float) -> None:
         """Send what can be sent within `grace` seconds; the rest waits in its table."""
@@ -140,9 +226,9 @@ class Delivery:
 
     def _claim(self, address: Address) -> bool:
         """Have this node send for an account whenever no other one does; True when it does so."""
-        name = _account(address)
+        name = account_name(address)
         if self._coordination.is_shared and name not in self._owners:
-            self._owners[name] = asyncio.create_task(self._own(name))
+            self._owners[name] = keep(f"delivery.{name}", lambda: self._own(name))
         return self._coordination.owns(name)
 
     async def _own(self, name: str) -> None:
@@ -154,7 +240,7 @@ class Delivery:
                 with suppress(errors.StorageError):  # it is looked for again soon
                     await self.look()
                 await lost.wait()
-                await self._workers.end(lambda queue: _account(queue.address) == name)
+                await self._workers.end(lambda queue: account_name(queue.address) == name)
 
     async def _look_regularly(self) -> None:
         """Look for what other nodes put there, also where nobody told of it."""
@@ -171,42 +257,70 @@ class Delivery:
 
     async def _send_next(self, queue: Queue, backlog: Backlog[outbox.Letter]) -> None:
         await self._open.wait()
-        async with self._turns.setdefault(queue.address, asyncio.Lock()):
-            for letter in backlog.take():
-                channel = self._channels.get(queue.address.channel)
-                if channel is None:
-                    await self._park(letter, "this channel is not running", again=True)
-                    continue
-                try:
-                    if self._clock() - letter.created_at >= WAITED_MS:
-                        await self._must_be_there(letter)
-                    await self._send(channel, letter)
-                except Withdrawn:
-                    log.info("delivery.withdrawn", channel=channel.name, letter=letter.id)
-                except Parked as exc:
-                    if letter.extra.aloud:  # nobody wants it later
-                        await self._unspoken(letter, "late")
-                        continue
-                    await self._park(letter, str(exc), again=letter.tries < LAST_TRIES)
-                except Unspoken as exc:
-                    await self._unspoken(letter, exc.reason)
-                except errors.SendRefused as exc:
-                    await self._refused(letter, str(exc))
-                except errors.ChatMoved as exc:
-                    await self._move(letter, exc.chat, backlog)
+        rest: list[Letter] = []
+        while True:
+            try:
+                async with self._turns.setdefault(queue.address, asyncio.Lock()):
+                    for letter in rest or backlog.take():
+                        await self._sent_or_told(letter, backlog)
+            except Rests as exc:
+                log.info("delivery.rest", channel=queue.address.channel, seconds=exc.seconds)
+                rest = [exc.letter]
+                await asyncio.sleep(exc.seconds)
+            else:
+                return
+
+    async def _sent_or_told(self, letter: Letter, backlog: Backlog[Letter]) -> None:
+        """Send a text, or say why it is not sent.
+
+        Raises:
+            Rests: others are sent to first.
+        """
+        about_turn(letter.extra.turn)
+        channel = self._channels.get(letter.address.channel)
+        if channel is None:
+            await self._park(letter, "this channel is not running", outbox.LATER)
+            return
+        try:
+            if self._clock() - letter.created_at >= WAITED_MS:
+                await self._must_be_there(letter)
+            await self._send(channel, letter)
+        except Withdrawn:
+            log.info("delivery.withdrawn", channel=channel.name, letter=letter.id)
+        except Parked as exc:
+            if letter.extra.aloud:  # nobody wants it later
+                await self._unspoken(letter, "late")
+            else:
+                is_tried = letter.tries < LAST_TRIES
+                await self._park(letter, str(exc), outbox.LATER if is_tried else outbox.NEVER)
+        except Unspoken as exc:
+            await self._unspoken(letter, exc.reason)
+        except errors.SendRefused as exc:
+            await self._refused(letter, exc)
+        except errors.ChatMoved as exc:
+            await self._move(letter, exc.chat, backlog)
 
     async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
-        pieces = await _rendered(channel, await self._aloud.voiced(letter))
+        if letter.extra == outbox.UNREADABLE:
+            report_unreadable("outbox", str(letter.id), "ValueError")
+            raise errors.SendRefused("what comes with it cannot be read")
+        spoken = await self._aloud.voiced(letter) if letter.extra.aloud else letter
+        pieces = await _rendered(channel, spoken)
         for index in range(letter.pieces_sent, len(pieces)):
             tries = letter.tries if index == letter.pieces_sent else 0
-            await self._try(channel, letter, pieces[index], tries)
+            try:
+                await self._try(channel, letter, pieces[index], tries)
+            except errors.SendLater as exc:
+                raise Rests(replace(letter, pieces_sent=index), exc.seconds) from None
             done = index + 1
-            if done < len(pieces):
-                await insist(self._database, lambda tx, n=done: outbox.progress(tx, letter.id, n))
+            if done < len(pieces) and not await insist(
+                self._database, lambda tx, n=done: outbox.progress(tx, letter.id, n)
+            ):
+                raise Withdrawn
         now = self._clock()
         seconds = max(0, now - letter.created_at) / 1000
         self._metrics.outbox_seconds.labels(letter.address.channel).observe(seconds)
-        await insist(self._database, lambda tx: outbox.sent(tx, letter.id, now))
+        await insist(self._database, partial(outbox.sent, letter=letter.id, now=now))
         if letter.extra.aloud:
             self._aloud.said(letter)
         if letter.parked:
@@ -219,12 +333,13 @@ class Delivery:
         Raises:
             Parked: it fails, and what comes after it need not wait for it.
             Withdrawn: it is not to be sent any more.
+            SendLater: what is for others goes first.
             SendRefused: it never will get through.
             ChatMoved: the chat has another id now.
         """
         bugs = 0
         while True:
-            error = await self._once(channel, piece)
+            error = await self._once(channel, piece, letter)
             if error is None:
                 return
             tries += 1
@@ -251,20 +366,28 @@ class Delivery:
             if not await self._database.read(lambda tx: outbox.is_there(tx, letter.id)):
                 raise Withdrawn
 
-    async def _once(self, channel: Channel, piece: Piece) -> Exception | None:
+    async def _once(
+        self, channel: Channel, piece: Piece, letter: outbox.Letter | None = None
+    ) -> Exception | None:
         """Send one piece, as late as the platform asks for; what it failed by.
 
         Raises:
+            Withdrawn: its `letter` is not to be sent any more.
+            SendLater: what is for others goes first.
             SendRefused: it never will get through.
             ChatMoved: the chat has another id now.
         """
         while True:
-            await self._until_sure(_account(piece.address))
+            await self._until_sure(account_name(piece.address))
             try:
                 await channel.send(piece)
             except errors.SendLater as exc:
+                if exc.is_own:
+                    raise
                 log.info("delivery.wait", channel=channel.name, seconds=exc.seconds)
                 await asyncio.sleep(exc.seconds)
+                if letter is not None:
+                    await self._must_be_there(letter)
             except (errors.SendRefused, errors.ChatMoved):
                 raise
             except errors.SendTransient as exc:
@@ -304,8 +427,11 @@ class Delivery:
             return True
         return False
 
-    async def _refused(self, letter: outbox.Letter, reason: str) -> None:
-        """Park a text the platform will never take, and say so there."""
+    async def _refused(self, letter: outbox.Letter, error: errors.SendRefused) -> None:
+        """Park a text the platform will never take, and say so there, if anybody is."""
+        if isinstance(error, errors.SendUnreachable):
+            await self._unreached(letter, str(error))
+            return
         now = self._clock()
         if letter.entry.startswith(UNSENT):  # it tells of another one, and nobody hears it
             await insist(self._database, lambda tx: outbox.drop(tx, letter.id, now))
@@ -316,12 +442,28 @@ class Delivery:
         words = text(letter.language, "delivery.refused")
 
         def tell(tx: Transaction) -> outbox.Letter:
-            outbox.park(tx, letter.id, reason, now, again=False)
+            outbox.park(tx, letter.id, str(error), now, outbox.NEVER)
             return _told_of(tx, letter, words, now)
 
         told = await insist(self._database, tell)
-        self._report_parked(letter, "refused")
+        self._report_parked(letter, "refused", type(error).__name__)
         self.post([told])
+        await self._count_unsent()
+
+    async def _unreached(self, letter: outbox.Letter, reason: str) -> None:
+        """Keep a text until somebody can be reached there; but no news of the moment."""
+        now = self._clock()
+        if letter.kind not in {"reply", "reminder"} or letter.extra.aloud:
+            await insist(self._database, lambda tx: outbox.drop(tx, letter.id, now))
+            return
+
+        def put_off(tx: Transaction) -> None:
+            outbox.park(tx, letter.id, reason, now, outbox.REACHED)
+            for old in outbox.unreached(tx, letter.address)[: -outbox.MAX_UNREACHED]:
+                outbox.park(tx, old.id, reason, now, outbox.NEVER)
+
+        await insist(self._database, put_off)
+        self._report_parked(letter, "unreached", errors.SendUnreachable.__name__)
         await self._count_unsent()
 
     async def _unspoken(self, letter: outbox.Letter, reason: str) -> None:
@@ -337,18 +479,18 @@ class Delivery:
 
         self.post(await insist(self._database, drop))
 
-    async def _park(self, letter: outbox.Letter, reason: str, *, again: bool) -> None:
+    async def _park(self, letter: outbox.Letter, reason: str, again: int) -> None:
         now = self._clock()
-        await insist(
-            self._database, lambda tx: outbox.park(tx, letter.id, reason, now, again=again)
-        )
+        await insist(self._database, lambda tx: outbox.park(tx, letter.id, reason, now, again))
         if not letter.parked:
-            self._report_parked(letter, "again")
+            self._report_parked(letter, "again", reason)
         await self._count_unsent()
 
-    def _report_parked(self, letter: outbox.Letter, result: str) -> None:
+    def _report_parked(self, letter: outbox.Letter, result: str, error: str) -> None:
         channel = letter.address.channel
-        log.warning("delivery.parked", channel=channel, letter=letter.id, result=result)
+        log.warning(
+            "delivery.parked", channel=channel, letter=letter.id, result=result, error=error
+        )
         self._metrics.parked.labels(channel, result).inc()
 
     async def _count_unsent(self) -> None:
@@ -384,11 +526,8 @@ def _told_of(tx: Transaction, letter: outbox.Letter, words: str, now: int) -> ou
         reply_to=letter.reply_to,
         asker=letter.asker,
         entry=f"{UNSENT}{letter.id}",
+        extra=Extra(turn=letter.extra.turn),
     )
-
-
-def _account(address: Address) -> str:
-    return account_name(address.channel, address.account)
 
 
 async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:

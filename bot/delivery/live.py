@@ -1,4 +1,4 @@
-"""What shows life while a reply is made: it goes out where its account is.
+"""Signs of life while a reply is made; they go out where their account is.
 
 A turn runs on any node, but one of them speaks for an account, so that pace and order are in one
 place. The others tell it what to show; what gets lost on the way nobody is owed.
@@ -15,7 +15,7 @@ import orjson
 import structlog
 from cachetools import LRUCache
 
-from bot.channel import Activities, Activity, Address, Channel, Drafts, HttpRoutes, Typing
+from bot.channel import Activity, Address, Channel
 from bot.coordination import Coordination, Event, account_name
 from bot.errors import StorageError
 from bot.sessions import inbox
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class LiveSigns:
-    """`Typing`, `Drafts` and `Activities` of every channel, on whichever node has its account."""
+    """Typing, drafts and activities of every channel, on whichever node has its account."""
 
     def __init__(
         self, database: Database, channels: Mapping[str, Channel], coordination: Coordination
@@ -51,9 +51,9 @@ class LiveSigns:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def typing(self, address: Address) -> None:
-        """See `bot.channel.Typing`."""
+        """See `Channel.typing`."""
         channel = self._channels.get(address.channel)
-        if not isinstance(channel, Typing):
+        if channel is None:
             return
         if self._is_here(channel, address):
             await channel.typing(address)
@@ -61,9 +61,9 @@ class LiveSigns:
             await self._tell(address, {})
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """See `bot.channel.Drafts`; takes a while where another node shows it."""
+        """See `Channel.draft`; takes a while where another node shows it."""
         channel = self._channels.get(address.channel)
-        if not isinstance(channel, Drafts):
+        if channel is None:
             return
         if self._is_here(channel, address):
             await channel.draft(address, draft_id, text)
@@ -80,10 +80,10 @@ class LiveSigns:
         return channel is not None and channel.capabilities.activities
 
     async def activity(self, address: Address, activity: Activity) -> None:
-        """See `bot.channel.Activities`; takes a while where another node shows what is thought."""
+        """See `Channel.activity`; takes a while where another node shows what is thought."""
         channel = self._channels.get(address.channel)
-        if not isinstance(channel, Activities):
-            raise TypeError("a channel declares activities and shows none")
+        if channel is None:
+            return
         if self._is_here(channel, address):
             await channel.activity(address, activity)
             return
@@ -96,16 +96,16 @@ class LiveSigns:
             await asyncio.sleep(DRAFT_SECONDS)
 
     def _is_here(self, channel: Channel, address: Address) -> bool:
-        name = account_name(address.channel, address.account)
+        name = account_name(address)
         # A page is open on any node: its channel tells all of them.
-        return self._coordination.owns(name) or isinstance(channel, HttpRoutes)
+        return self._coordination.owns(name) or channel.capabilities.pages
 
     # --- between nodes ---------------------------------------------------------------------------
 
     async def _tell(
         self, address: Address, sign: Mapping[str, object], *, stored: bool = True
     ) -> None:
-        name = account_name(address.channel, address.account)
+        name = account_name(address)
         body = orjson.dumps({"chat": address.chat, "thread": address.thread, **sign}).decode()
         tell = self._coordination.publish if stored else self._coordination.mention
         try:
@@ -115,23 +115,23 @@ class LiveSigns:
 
     async def _hear(self, event: Event) -> None:
         """Begin to show what another node says; nothing here waits for a platform."""
-        if not self._coordination.owns(event.name):
+        channel_name, _, account = event.name.partition("/")
+        channel = self._channels.get(channel_name)
+        if channel is None or not self._coordination.owns(event.name):
             return
         sign = orjson.loads(event.body)
-        channel_name, _, account = event.name.partition("/")
         address = Address(channel_name, account, sign["chat"], sign["thread"])
-        channel = self._channels.get(channel_name)
-        if "draft" in sign and isinstance(channel, Drafts):
+        if "draft" in sign:
             is_shown = address in self._told
             self._told[address] = sign["draft"], sign["text"]
             if not is_shown:
                 self._spawn(self._show(channel, address))
-        elif "activity" in sign and isinstance(channel, Activities):
+        elif "activity" in sign:
             self._spawn(channel.activity(address, Activity(**sign["activity"])))
-        elif "draft" not in sign and isinstance(channel, Typing):
+        else:
             self._spawn(channel.typing(address))
 
-    async def _show(self, channel: Drafts, address: Address) -> None:
+    async def _show(self, channel: Channel, address: Address) -> None:
         """Show the newest state of a draft, until there is no newer one."""
         shown: tuple[str, str] | None = None
         try:

@@ -12,15 +12,15 @@ import orjson
 from bot.channel import Address, Attachment, Button, Capabilities, Outbound, OutboundKind
 from bot.coordination import account_name
 from bot.storage import Transaction, fulltext, marks
-from bot.storage.records import HERE, Records, packed, place
+from bot.storage.records import HERE, Records, from_json, packed, place
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What comes with a text, to a channel that takes it.
+    """Everything that comes with a text, for channels that take it.
 
     `draft`, `begins` and `failed` are as in `Outbound`, `aloud` are words to say in a voice message
-    of its own, which has no text.
+    of its own, which has no text. `turn` is the one it comes from, for the log.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -29,14 +29,16 @@ class Extra:
     aloud: str = ""
     begins: str = ""
     failed: tuple[str, ...] = ()
+    turn: str = ""
 
 
 NOTHING = Extra()
+UNREADABLE = Extra(failed=("",))  # in the place of what was damaged, or is another version's
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What is sent in order: the texts for one person in a room, or all of a direct chat."""
+    """Texts that are sent in order: those for one person in a room, or all of a direct chat."""
 
     address: Address
     asker: str = ""
@@ -72,11 +74,11 @@ class Letter:
 
     @property
     def queue(self) -> Queue:
-        """Where it waits."""
+        """The queue it waits in."""
         return Queue(self.address, self.asker)
 
     def outbound(self, able: Capabilities) -> Outbound:
-        """What a channel is given of it: only what it can show."""
+        """The message for a channel, with only what that can show."""
         return Outbound(
             id=self.entry or f"letter-{self.id}",
             address=self.address,
@@ -89,16 +91,30 @@ class Letter:
             draft=self.extra.draft,
             begins=self.extra.begins,
             failed=self.extra.failed,
+            asker=self.asker,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many texts of an account wait, are parked and tried again later, or were refused."""
+    """Counts of an account's texts that wait, are parked to be tried again, or were refused."""
 
     waiting: int = 0
     again: int = 0
     refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An `Extra` as JSON has it."""
+
+    buttons: tuple[tuple[str, str], ...] = ()
+    attachments: tuple[tuple[str, str, str], ...] = ()
+    draft: str = ""
+    aloud: str = ""
+    begins: str = ""
+    failed: tuple[str, ...] = ()
+    turn: str = ""
 
 
 def _to_json(extra: Extra) -> str:
@@ -108,22 +124,27 @@ def _to_json(extra: Extra) -> str:
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
     found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
+    found["turn"] = extra.turn
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
 def _from_json(text: str) -> Extra:
-    if not text:
-        return NOTHING
-    raw = orjson.loads(text)
+    try:
+        return _extra(from_json(_Stored, text)) if text else NOTHING
+    except ValueError:
+        return UNREADABLE
+
+
+def _extra(stored: _Stored) -> Extra:
     return Extra(
-        tuple(Button(*each) for each in raw.get("buttons", ())),
-        tuple(Attachment(name, mime, b64decode(d)) for name, mime, d in raw.get("attachments", ())),
-        raw.get("draft", ""),
-        raw.get("aloud", ""),
-        raw.get("begins", ""),
-        tuple(raw.get("failed", ())),
+        tuple(Button(*each) for each in stored.buttons),
+        tuple(Attachment(name, mime, b64decode(data)) for name, mime, data in stored.attachments),
+        *(stored.draft, stored.aloud, stored.begins, stored.failed, stored.turn),
     )
 
+
+NEVER, LATER, REACHED = 0, 1, 2  # when what is parked is tried again
+_LATER: Final = f"state = 'parked' AND again = {LATER}"
 
 LETTERS: Final = Records(
     "outbox",
@@ -152,12 +173,12 @@ def add(
     letter = Letter(
         0, address, kind, text, reply_to, 0, entry, now, kept, language=language, asker=asker
     )
-    tx.publish("outbox", account_name(address.channel, address.account))
+    tx.publish("outbox", account_name(address))
     return LETTERS.add(tx, letter, "")
 
 
 def waiting(tx: Transaction, queue: Queue, limit: int) -> list[Letter]:
-    """What waits in a queue, in order."""
+    """The texts waiting in a queue, in order."""
     here = f"{HERE} AND asker = ? AND state = 'waiting'"
     return LETTERS.where(tx, here, *place(queue.address), queue.asker, limit, order="id LIMIT ?")
 
@@ -170,9 +191,21 @@ def queues(tx: Transaction) -> list[Queue]:
     return [Queue(Address(*place), asker) for *place, asker in rows]
 
 
-def progress(tx: Transaction, letter: int, pieces_sent: int) -> None:
-    """So many pieces have been sent."""
-    tx.execute("UPDATE outbox SET pieces_sent = ?, tries = 0 WHERE id = ?", (pieces_sent, letter))
+def unsent_addresses(tx: Transaction) -> list[Address]:
+    """Every address to which something is still to be sent."""
+    unsent = f"state = 'waiting' OR ({_LATER})"
+    rows = tx.execute(f"SELECT DISTINCT channel, account, chat, thread FROM outbox WHERE {unsent}")
+    return [Address(*row) for row in rows]
+
+
+def progress(tx: Transaction, letter: int, pieces_sent: int) -> bool:
+    """So many pieces have been sent; False when the rest is not to be sent any more."""
+    left = tx.execute(
+        "UPDATE outbox SET pieces_sent = ?, tries = 0 WHERE id = ? AND state <> 'sent' "
+        "RETURNING id",
+        (pieces_sent, letter),
+    )
+    return bool(left)
 
 
 def tried(tx: Transaction, letter: int, tries: int) -> None:
@@ -189,16 +222,37 @@ def sent(tx: Transaction, letter: int, now: int) -> None:
     )
 
 
-def park(tx: Transaction, letter: int, error: str, now: int, *, again: bool) -> None:
+MAX_UNREACHED = 100  # texts kept for an address that cannot be reached
+MAX_LATE = 10  # of them that are sent once it can be
+
+
+def park(tx: Transaction, letter: int, error: str, now: int, again: int) -> None:
     """Take it out of its place in the order; it is kept, and `/status` counts it.
 
-    With `again` it is tried again later, at leisure.
+    It is tried again never, `LATER` at leisure, or once somebody can be `REACHED` there.
     """
     tx.execute(
         "UPDATE outbox SET state = 'parked', again = ?, error = ?, done_at = ? "
         "WHERE id = ? AND state <> 'sent'",  # it may have been withdrawn meanwhile
-        (int(again), error, now, letter),
+        (again, error, now, letter),
     )
+
+
+def unreached(tx: Transaction, address: Address) -> list[Letter]:
+    """The texts kept until somebody can be reached at an address, in order."""
+    here = f"{HERE} AND state = 'parked' AND again = {REACHED}"
+    return LETTERS.where(tx, here, *place(address), order="id")
+
+
+def reached(tx: Transaction, address: Address) -> list[Letter]:
+    """Send the newest of what waited for that; the rest is kept as never to be sent."""
+    found = unreached(tx, address)
+    for letter in found:
+        tx.execute("UPDATE outbox SET again = ? WHERE id = ?", (NEVER, letter.id))
+    sent_now = found[-MAX_LATE:]
+    for letter in sent_now:
+        tx.execute("UPDATE outbox SET state = 'waiting', tries = 0 WHERE id = ?", (letter.id,))
+    return [replace(letter, state="waiting", tries=0) for letter in sent_now]
 
 
 def drop(tx: Transaction, letter: int, now: int) -> None:
@@ -225,12 +279,29 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     held = [
         letter
         for letter, text, extra in rows
-        if wanted
-        and any(wanted in fulltext.folded(each) for each in (text, _from_json(extra).aloud))
+        if wanted and any(wanted in fulltext.folded(each) for each in (text, _aloud(extra)))
     ]
     for letter in held:
         drop(tx, letter, now)
     return len(held)
+
+
+def withdraw_all(tx: Transaction, address: Address, now: int) -> int:
+    """Send nothing more of what was said to whoever is at an address; how many texts.
+
+    What is not noted in their conversation, such as a code for whoever asks to be let in, is sent.
+    """
+    noted = f"{HERE} AND state IN ('waiting', 'parked') AND (kind <> 'notice' OR entry <> '')"
+    found = LETTERS.where(tx, noted, *place(address))
+    for letter in found:
+        drop(tx, letter.id, now)
+    return len(found)
+
+
+def _aloud(extra: str) -> str:
+    """The words to say aloud; all of what cannot be read."""
+    found = _from_json(extra)
+    return extra if found == UNREADABLE else found.aloud
 
 
 def is_there(tx: Transaction, letter: int) -> bool:
@@ -240,34 +311,33 @@ def is_there(tx: Transaction, letter: int) -> bool:
 
 def to_try_again(tx: Transaction, limit: int) -> list[Letter]:
     """Parked texts that may still get through: those that were tried least, oldest first."""
-    return LETTERS.where(tx, "state = 'parked' AND again = 1", limit, order="tries, id LIMIT ?")
+    return LETTERS.where(tx, _LATER, limit, order="tries, id LIMIT ?")
 
 
 def waiting_again(tx: Transaction) -> int:
-    """How many parked texts are tried again later."""
-    return LETTERS.count(tx, "state = 'parked' AND again = 1")
+    """The number of parked texts that are tried again later."""
+    return LETTERS.count(tx, _LATER)
 
 
 def parked_by_channel(tx: Transaction) -> list[tuple[str, bool, int]]:
     """Parked texts, counted: their channel, whether they are tried again, and how many."""
     rows = tx.execute(
-        "SELECT channel, again, count(*) FROM outbox WHERE state = 'parked' "
-        "GROUP BY channel, again ORDER BY channel, again"
+        f"SELECT channel, again <> {NEVER} AS is_kept, count(*) FROM outbox "
+        "WHERE state = 'parked' GROUP BY channel, is_kept ORDER BY channel, is_kept"
     )
-    return [(channel, bool(again), count) for channel, again, count in rows]
+    return [(channel, bool(is_kept), count) for channel, is_kept, count in rows]
 
 
 def backlogs(tx: Transaction) -> dict[tuple[str, str], Backlog]:
-    """What is not sent, by channel and account."""
+    """The unsent texts, counted by channel and account."""
     rows = tx.execute(
-        "SELECT channel, account, 0, 0, count(*) FROM outbox WHERE state = 'waiting' "
+        "SELECT channel, account, 'waiting', count(*) FROM outbox WHERE state = 'waiting' "
         "GROUP BY channel, account UNION ALL "
-        "SELECT channel, account, 1, again, count(*) FROM outbox WHERE state = 'parked' "
-        "GROUP BY channel, account, again"
+        f"SELECT channel, account, CASE again WHEN {NEVER} THEN 'refused' ELSE 'again' END "
+        "AS name, count(*) FROM outbox WHERE state = 'parked' GROUP BY channel, account, name"
     )
     found: dict[tuple[str, str], Backlog] = {}
-    for channel, account, is_parked, again, count in rows:
-        name = "waiting" if not is_parked else "again" if again else "refused"
+    for channel, account, name, count in rows:
         found[channel, account] = replace(
             found.get((channel, account), Backlog()), **{name: int(count)}
         )
@@ -290,7 +360,7 @@ def move(tx: Transaction, address: Address, chat: str) -> int:
 
 
 def parked(tx: Transaction, address: Address) -> int:
-    """How many texts could never be sent to an address."""
+    """The number of texts that could never be sent to an address."""
     return LETTERS.count(tx, f"{HERE} AND state = 'parked'", *place(address))
 
 

@@ -1,4 +1,4 @@
-"""Whether everything can work as it is set up: what is looked at, what is mended, who is told.
+"""Checks of the set-up, repairs of what they find, and urgent messages to the owner.
 
 `checks` has the one list; each module beside it looks at one thing and gives `Finding`s.
 """

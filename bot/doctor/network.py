@@ -6,7 +6,7 @@ import asyncio
 import statistics
 from collections.abc import AsyncIterator, Iterator, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import aiohttp
 import tzlocal
@@ -14,18 +14,18 @@ from pydantic import SecretStr
 from yarl import URL
 
 from bot.agent.models.registry import address_of
-from bot.channel import Finding, reveal
+from bot.channel import Finding, Level, reveal
 from bot.clock import Clock
 from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
 from bot.doctor.setup import Setup
-from bot.errors import StorageError, StorageNotMade
+from bot.errors import StorageError
 from bot.identity.policy import local_zone
 from bot.net.connection import session
-from bot.storage import Transaction, files
+from bot.storage import files
+from bot.storage.records import BROKEN
 
 TIMEOUT: Final = 5.0  # seconds for one answer
-SHORT: Final = 16  # characters of a token that can be guessed
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask what listens there
 
@@ -34,7 +34,7 @@ Answer = Literal["alive", "other", "silent", "none"]
 
 
 async def check_page(setup: Setup) -> Sequence[Finding]:
-    """Whether the page can be opened, by whom, and through what."""
+    """Check whether the page can be opened, by whom, and through what."""
     page = setup.config.dashboard
     found = [*_token(page), *_origins(page), *await _nodes(setup)]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
@@ -51,11 +51,7 @@ async def check_page(setup: Setup) -> Sequence[Finding]:
 
 def _token(page: DashboardConfig) -> Iterator[Finding]:
     if page.has_token:
-        length = len(reveal(page.token))
-        if length < SHORT:
-            yield Finding.of("warning", "page.short_token", length=length, wanted=SHORT)
-        else:
-            yield Finding.of("ok", "page.token")
+        yield Finding.of("ok", "page.token")
     elif is_loopback(page.host):
         yield Finding.of("ok", "page.no_token_needed")
     else:
@@ -63,15 +59,14 @@ def _token(page: DashboardConfig) -> Iterator[Finding]:
 
 
 async def _nodes(setup: Setup) -> Sequence[Finding]:
-    """Whether all nodes let in whoever one of them does."""
+    """Check whether all nodes let in whoever one of them does."""
     if not setup.is_shared:
         return ()
     try:
-        async with setup.opened() as database:
-            found = await database.read(census.take)
-    except StorageError:  # said of the storage
+        found = await setup.read(census.take)
+    except StorageError:  # a finding of the storage
         return ()
-    differ = census.differing(found, setup.config.storage.node_timeout)
+    differ = census.differing(found, setup.config.storage.node_timeout) if found else ()
     return [Finding.of("warning", "page.tokens_differ", nodes=", ".join(differ))] if differ else ()
 
 
@@ -95,14 +90,11 @@ def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) 
 
 
 async def _proxies(session: aiohttp.ClientSession, page: DashboardConfig) -> AsyncIterator[Finding]:
-    """Whether the page is there at each address that a proxy has for it."""
+    """Check whether the page is there at each address that a proxy has for it."""
     for each in page.allowed_origins:
-        answer = await _asked(session, URL(each))
-        if answer == "alive":
-            yield Finding.of("ok", "page.proxy", origin=each)
-        else:
-            name = "other" if answer == "other" else "none"
-            yield Finding.of("warning", f"page.proxy_{name}", origin=each)
+        names: dict[Answer, str] = {"alive": "proxy", "other": "proxy_other"}
+        name = names.get(await _asked(session, URL(each)), "proxy_none")
+        yield Finding.of("ok" if name == "proxy" else "warning", f"page.{name}", origin=each)
 
 
 def _own(page: DashboardConfig) -> URL:
@@ -123,6 +115,29 @@ async def _asked(session: aiohttp.ClientSession, address: URL) -> Answer:
     return "alive" if response.status == 200 and b'"alive"' in said else "other"
 
 
+async def reported(setup: Setup) -> Sequence[Finding]:
+    """What a bot that runs here says itself of its parts; nothing where none answers."""
+    served = await asyncio.to_thread(files.served, setup.config.storage.folder)
+    address = _own(setup.config.dashboard) if setup.is_shared else URL(served.url if served else "")
+    if not address.port:
+        return ()
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
+            session.get(address.origin() / "readyz") as response,
+        ):
+            checks: dict[str, dict[str, Any]] = (await response.json())["checks"]
+        wrong: list[Finding] = []
+        for name, each in checks.items():
+            level: Level = "error" if each["state"] == "down" else "warning"
+            detail = "" if each["id"] else each["detail"]
+            if each["state"] != "ok":
+                wrong.append(Finding(level, detail, each["fix"], name, each["id"], each["values"]))
+    except (aiohttp.ClientError, OSError, *BROKEN):  # said of the page
+        return ()
+    return [Finding.of("ok", "health.reported", count=len(checks) - len(wrong)), *wrong]
+
+
 def _is_running(setup: Setup) -> bool | None:
     if setup.is_shared:
         return None
@@ -136,22 +151,17 @@ A_LITTLE: Final = 60  # seconds a clock may be wrong
 MUCH: Final = 300  # what platforms and logins do not take any more
 MOST: Final = 5  # servers that are asked
 
-_NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+_NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"  # the nodes' clock
+_LATEST = "SELECT coalesce(max(received_at), 0) FROM inbox"  # when something was last stored
 
 
 async def check_clock(setup: Setup) -> Sequence[Finding]:
-    """Whether the time that counts is right."""
+    """Check whether the time that counts is right."""
     found = [*_zone(setup.config)]
     found += await _by_servers(setup)
-    if setup.has_database:
-        try:
-            async with setup.opened() as database:
-                look = _of_server if setup.is_shared else _of_folder
-                now, latest = setup.clock(), await database.read(look)
-        except StorageNotMade:  # said of the storage
-            return found
-        found += _against_store(now, latest, is_shared=setup.is_shared)
-    return found
+    sql = _NOW if setup.is_shared else _LATEST
+    times = await setup.read(lambda tx: (setup.clock(), int(tx.execute(sql)[0][0])))
+    return found if times is None else [*found, *_against_store(*times, is_shared=setup.is_shared)]
 
 
 def _zone(config: Config) -> Iterator[Finding]:
@@ -165,17 +175,6 @@ def _zone(config: Config) -> Iterator[Finding]:
 
 
 # --- what is stored -------------------------------------------------------------------------------
-
-
-def _of_folder(tx: Transaction) -> int:
-    """When something was last stored."""
-    rows = tx.execute("SELECT coalesce(max(received_at), 0) FROM inbox")
-    return int(rows[0][0])
-
-
-def _of_server(tx: Transaction) -> int:
-    """The server's clock, which is the nodes'."""
-    return int(tx.execute(_NOW)[0][0])
 
 
 def _against_store(now: int, latest: int, *, is_shared: bool) -> Iterator[Finding]:
@@ -213,7 +212,7 @@ def _addresses(setup: Setup) -> Iterator[tuple[URL, str]]:
             yield from _origin(address, service.proxy)
     for name, plugin in setup.plugins.items():
         section = setup.config.channels.get(name)
-        if section.enabled and plugin.ready(section):
+        if not plugin.off(section):
             platform = getattr(section, "api_root", "") or getattr(section, "base_url", "")
             if isinstance(platform, str) and platform:
                 yield from _origin(platform, getattr(section, "proxy", None))

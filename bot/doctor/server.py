@@ -12,8 +12,8 @@ from bot.doctor.setup import Setup
 from bot.errors import ConfigError, StorageError, StorageNotMade
 from bot.portability import places
 from bot.storage import Transaction, months
-from bot.storage.meta import MOVED, MOVED_FROM, text_of
 from bot.storage.months import Month
+from bot.storage.records import MOVED, MOVED_FROM, text_of
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -21,7 +21,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
     config = setup.config
     try:
         with needing_extra():
-            from bot.storage.postgres_server import examine  # noqa: PLC0415 - its packages are one
+            from bot.storage.postgres_link import examine  # noqa: PLC0415 - its packages are one
     except ConfigError:
         return [Finding.of("error", "server.unusable", why=NO_EXTRA)]
     storage = config.storage

@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import io
 import wave
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from bot import i18n
-from bot.agent.models import Checked, Model, Window, trial
-from bot.agent.tools.mcp.listing import MAX_TOOLS, Listing, listing_of
-from bot.agent.tools.plugins import installed
-from bot.channel import Finding
+from bot.agent.models import Model, Window, trial
+from bot.agent.tools.mcp.servers import MAX_TOOLS, Listing, listing_of
+from bot.agent.tools.toolbox import installed
+from bot.channel import Channel, ChannelPlugin, Finding
+from bot.commands.menu import menus
 from bot.config import OFFLINE, OPENAI, Config, McpConfig, SpeechConfig
 from bot.context import tokens
 from bot.context.budget import TOO_SMALL, resolve
-from bot.delivery.aloud import Unspoken
+from bot.delivery.delivery import Unspoken
 from bot.doctor.setup import Setup
-from bot.errors import ModelError, ModelNotFound
+from bot.errors import ConfidantError, ModelError, ModelNotFound
 from bot.files.sandbox import Unreadable
-from bot.money.prices import Prices
+from bot.money.counts import Prices
 from bot.settings import key_name
-from bot.speech.api import SpeechApi
-from bot.speech.local import missing
+from bot.settings.checks import nearest
+from bot.speech.api import SpeechApi, local_missing
 from bot.speech.transcriber import Audio
-from bot.storage.meta import MetaStore
+from bot.storage.records import MetaStore
 
 if TYPE_CHECKING:
     from bot.agent.tools.web.search import SearchService
@@ -62,7 +64,7 @@ def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
 
 
 async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Finding]:
-    """Whether a service takes the key and knows a model; with no name, whether it answers."""
+    """Check whether a service takes the key and knows a model; with no name, whether it answers."""
     config, section = setup.config, setup.config.models.services[service]
     full = f"{service}/{name}" if name else service
     try:
@@ -92,14 +94,14 @@ async def _tried(setup: Setup, service: str, name: str) -> Sequence[Finding]:
 
 
 async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence[Finding]:
-    if not isinstance(model, Checked):
-        return [Finding.of("ok", "model.nothing", model=full)]
     has_key = config.models.services[full.partition("/")[0]].api_key is not None
     how = "key" if has_key else "no_key_needed"
-    if not name:
-        count = len(await model.fetch_names())
-        return [Finding.of("ok", f"model.lists_{how}", model=full, count=count)]
-    window = await model.check(name)
+    window = await model.check(name) if name else None
+    names = None if name else await model.fetch_names()
+    if names is not None:
+        return [Finding.of("ok", f"model.lists_{how}", model=full, count=len(names))]
+    if window is None:
+        return [Finding.of("ok", "model.nothing", model=full)]
     return [Finding.of("ok", f"model.answers_{how}", model=full), _window(config, full, window)]
 
 
@@ -143,8 +145,21 @@ async def check_tools(setup: Setup) -> Sequence[Finding]:
             found.append(listing)
             continue
         found += _told(name, listing)
-        found += _left_out(name, [spec.name for _, spec in listing.tools], taken)
+        names = [spec.name for _, spec in listing.tools]
+        found += _left_out(name, names, taken)
+        found += _unknown(config, f"{name}_", names)
     return found
+
+
+def _unknown(config: Config, begin: str, names: Sequence[str]) -> Sequence[Finding]:
+    """Tools of a server that rules name and it does not have: only the server knows its own."""
+    named = {each for rule in config.tools.rules for each in rule.tools}
+    return [
+        Finding.of("warning", "tools.unknown", tool=each, meant=nearest(each, names) or "–")
+        for each in sorted(named)
+        if each.lower().startswith(begin)
+        and not any(fnmatchcase(name.lower(), each.lower()) for name in names)
+    ]
 
 
 def _own_names(config: Config) -> set[str]:
@@ -195,11 +210,11 @@ PROBE = "weather"  # what every search service finds something for
 
 
 async def check_web(setup: Setup) -> Sequence[Finding]:
-    """Whether the web can be read and searched; nothing where it is not to be."""
+    """Check whether the web can be read and searched; nothing where it is not to be."""
     web = setup.config.tools.web
     if web.search == "off" and not web.fetch:
         return []
-    from bot.agent.tools.web import setup as tools  # noqa: PLC0415 - only where it is configured
+    from bot.agent.tools.web import search as tools  # noqa: PLC0415 - only where it is configured
 
     found: list[Finding] = []
     if web.fetch:
@@ -211,11 +226,11 @@ async def check_web(setup: Setup) -> Sequence[Finding]:
 
 
 async def _searching(service: SearchService) -> Finding:
-    """Whether a search service answers."""
-    from bot.agent.tools.web import ddgs, search  # noqa: PLC0415 - only where it is configured
+    """Check whether a search service answers."""
+    from bot.agent.tools.web import search  # noqa: PLC0415 - only where it is configured
 
-    if isinstance(service, ddgs.Ddgs) and not ddgs.is_installed():
-        return Finding.of("error", "web.no_ddgs", package=ddgs.EXTRA)
+    if isinstance(service, search.Ddgs) and not search.ddgs_is_installed():
+        return Finding.of("error", "web.no_ddgs", command=search.DDGS_INSTALL)
     try:
         hits = await service.search(PROBE, 1)
     except search.SearchFailed as error:
@@ -226,7 +241,7 @@ async def _searching(service: SearchService) -> Finding:
 
 
 async def check_speech(setup: Setup) -> Sequence[Finding]:
-    """Whether voice messages are understood and made; nothing where nobody asked for it."""
+    """Check whether voice messages are understood and made; nothing where nobody asked for it."""
     speech = setup.config.speech
     if speech.kind == "none":
         return []
@@ -246,7 +261,7 @@ async def _speaking(speech: SpeechConfig) -> Finding:
 
 async def _listening(speech: SpeechConfig) -> Finding:
     if speech.kind == "local":
-        if problem := missing(speech):
+        if problem := local_missing(speech):
             return Finding.of("error", "speech.missing", why=problem)
         return Finding.of("ok", "speech.local")
     try:
@@ -271,7 +286,7 @@ def _silence() -> bytes:
 
 
 async def check_tokens(setup: Setup) -> Sequence[Finding]:
-    """Whether tokens are counted or estimated."""
+    """Check whether tokens are counted or estimated."""
     choice = setup.config.context.tokenizer
     counter = await asyncio.to_thread(tokens.counter, choice)
     if counter.name != tokens.ESTIMATE:
@@ -279,3 +294,44 @@ async def check_tokens(setup: Setup) -> Sequence[Finding]:
     if choice != "tiktoken":
         return [Finding.of("ok", "tokens.estimated")]
     return [Finding.of("error", "tokens.no_ranks")]
+
+
+# The channels that are set up, each of which looks at itself.
+
+SECONDS: Final = 30.0  # that a channel may take
+NOTHING: Final = (Finding.of("ok", "channel.nothing"),)
+
+
+def named(wanted: str, plugins: Mapping[str, ChannelPlugin]) -> str:
+    """The channel that is meant.
+
+    Raises:
+        ConfidantError: none or several could be.
+    """
+    name = wanted.lower().replace("-", "_")
+    found = [name] if name in plugins else [each for each in plugins if each.startswith(name)]
+    if len(found) != 1:
+        raise ConfidantError(f'There is no channel "{wanted}": there are {", ".join(plugins)}.')
+    return found[0]
+
+
+async def examine_channel(setup: Setup, name: str) -> Sequence[Finding]:
+    """What a channel finds out about itself, or why it does not run."""
+    if off := setup.plugins[name].off(setup.config.channels.get(name)):
+        return [Finding.of("error", f"channel.{off}", name=name)]
+    return await examined(made(setup, name))
+
+
+async def examined(channel: Channel) -> Sequence[Finding]:
+    """What a channel that was not started finds out about itself."""
+    await channel.publish_commands(menus())  # what the platform's menu is compared with
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await channel.examine() or NOTHING
+    except TimeoutError:
+        return [Finding.of("error", "channel.slow", seconds=int(SECONDS))]
+
+
+def made(setup: Setup, name: str) -> Channel:
+    """A channel as it is configured, not started."""
+    return setup.plugins[name].create(setup.config.channels.get(name))

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bot.channel import ChannelPlugin
 from bot.clock import Clock
 from bot.config import Config
-from bot.storage import Database
+from bot.errors import StorageNotMade
+from bot.storage import Database, Transaction
 from bot.storage.files import DATABASE_NAME
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,17 @@ class Setup:
         """True when it may be opened; false before the bot was started for the first time."""
         path = self.config.storage.folder / DATABASE_NAME
         return self.is_usable and (self.is_shared or path.exists())
+
+    async def read(self, work: Callable[[Transaction], T]) -> T | None:
+        """What `work` finds in the database; None where there is none, or no tables yet.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if not self.has_database:
+            return None
+        try:
+            async with self.opened() as database:
+                return await database.read(work)
+        except StorageNotMade:  # a finding of the storage
+            return None

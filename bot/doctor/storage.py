@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import resource
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from bot import housekeeping
+from bot import housekeeping, recovery
 from bot.channel import Finding
-from bot.config import Config
+from bot.clock import to_the_minute
+from bot.config import BackupConfig, Config, StorageConfig
 from bot.doctor.setup import Setup
 from bot.errors import StorageError
-from bot.storage import backup, files, schema
+from bot.recovery import Restored
+from bot.storage import backup, backup_state, files, schema
+from bot.storage.backup_state import BackupState
 from bot.storage.files import DATABASE_NAME, ERASING, RESTORE_BEGUN, RESTORING
-from bot.storage.meta import MOVED, MOVED_FROM, text_of
+from bot.storage.records import MOVED, MOVED_FROM, text_of
 from bot.storage.sqlite import SqliteTransaction, mapped
 
 BLOCKING: Final = frozenset(
@@ -34,6 +39,7 @@ BLOCKING: Final = frozenset(
 
 NO_ROOM: Final = 200_000_000  # bytes; with less, or less than the database has, it is urgent
 LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
+MOUNTS: Final = Path("/proc/mounts")  # what is mounted where, on Linux
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
@@ -44,7 +50,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
         kept = await server.check(setup)
     else:
         kept = await asyncio.to_thread(_folder, setup)
-    return [*kept, *await asyncio.to_thread(_modes, setup)]
+    return [*kept, *await asyncio.to_thread(lambda: [*_modes(setup)])]
 
 
 def _folder(setup: Setup) -> list[Finding]:
@@ -59,26 +65,45 @@ def _folder(setup: Setup) -> list[Finding]:
         return [Finding.of("error", "storage.other_owner", path=str(database), owner=owner)]
     return [
         *_lock(folder),
+        *_place(folder),
         *_database(setup),
         *space(setup.config),
     ]
 
 
 def _lock(folder: Path) -> Iterator[Finding]:
-    held = files.holder(folder)
+    try:
+        held = files.holder(folder)
+    except OSError as error:
+        yield Finding.of("error", "storage.no_lock", folder=str(folder), why=error.strerror or "")
+        return
     if held.is_running:
         yield Finding.of("ok", "storage.runs", process=held.process)
     elif held.process:
         yield Finding.of("warning", "storage.stale_lock", repair="lock", process=held.process)
 
 
-def _modes(setup: Setup) -> list[Finding]:
-    opened = files.open_to_others(private_files(setup))
-    if not opened:
-        return []
-    names = ", ".join(path.name for path in opened[:3]) + (", …" if len(opened) > 3 else "")
-    count = len(opened)
-    return [Finding.of("warning", "storage.modes", repair="modes", count=count, names=names)]
+def _place(folder: Path) -> Iterator[Finding]:
+    """What there is to say of a folder that may be on another machine."""
+    try:
+        kind = files.network_kind(folder.resolve(), MOUNTS.read_text("utf-8", "replace"))
+        is_synced = files.sync_folder(folder)
+    except OSError:  # no Linux, or no folder of ours: said elsewhere
+        return
+    if kind:
+        yield Finding.of("ok", "storage.network", folder=str(folder), kind=kind)
+    if not is_synced:
+        yield Finding.of("warning", "storage.no_sync", folder=str(folder))
+
+
+def _modes(setup: Setup) -> Iterator[Finding]:
+    if opened := files.open_to_others(private_files(setup)):
+        names = ", ".join(path.name for path in opened[:3]) + (", …" if len(opened) > 3 else "")
+        count = len(opened)
+        yield Finding.of("warning", "storage.modes", repair="modes", count=count, names=names)
+    if folders := housekeeping.writable(setup.config):
+        names = ", ".join(map(str, folders))
+        yield Finding.of("warning", "storage.writable", repair="modes", names=names)
 
 
 def private_files(setup: Setup) -> list[Path]:
@@ -113,18 +138,12 @@ def _database(setup: Setup) -> Iterator[Finding]:
 
 def _damaged(setup: Setup, path: Path) -> Iterator[Finding]:
     """What takes the place of a damaged database, if anything does."""
-    spare = next((each for each in backup.newest_first(path, setup.clock()) if _ok(each)), None)
-    if spare is None:
-        yield Finding.of("error", "storage.damaged_alone", path=str(path))
-    else:
-        yield Finding.of("error", "storage.damaged", path=str(path), backup=spare.name)
-
-
-def _ok(path: Path) -> bool:
-    try:
-        return backup.is_sound(path)
-    except StorageError:
-        return False
+    for spare in backup.newest_first(path, setup.clock()):
+        with suppress(StorageError):  # it cannot be read either
+            if backup.is_sound(spare):
+                yield Finding.of("error", "storage.damaged", path=str(path), backup=spare.name)
+                return
+    yield Finding.of("error", "storage.damaged_alone", path=str(path))
 
 
 def _version(setup: Setup, path: Path) -> Iterator[Finding]:
@@ -144,16 +163,13 @@ def _version(setup: Setup, path: Path) -> Iterator[Finding]:
 
 def _read(path: Path) -> tuple[int, str | None]:
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             tx = SqliteTransaction(connection)
             tables = {row[0] for row in tx.execute("SELECT name FROM sqlite_schema")}
             if not {"schema_versions", "meta"} <= tables:
                 return 0, None
             version = int(tx.execute("SELECT max(version) FROM schema_versions")[0][0] or 0)
             return version, text_of(tx, MOVED_FROM)
-        finally:
-            connection.close()
     except apsw.Error as exc:
         raise mapped(exc) from exc
 
@@ -164,7 +180,9 @@ def _read(path: Path) -> tuple[int, str | None]:
 def space(config: Config) -> Iterator[Finding]:
     """How much room there is on each disk that things are kept on."""
     folder = config.storage.folder
-    size = _size(folder / DATABASE_NAME)
+    size = 0
+    with suppress(OSError):  # not there yet
+        size = (folder / DATABASE_NAME).stat().st_size
     seen: set[int] = set()
     for place in (folder, config.workspace):
         with suppress(OSError):  # said elsewhere
@@ -183,8 +201,137 @@ def _room(place: Path, size: int) -> Finding:
     return Finding.of("ok", "storage.room", folder=str(place), megabytes=megabytes)
 
 
-def _size(path: Path) -> int:
+# Backups: the daily copies of the database, and those of everything on another disk.
+
+HOUR_MS: Final = 3_600_000
+
+
+async def check_backups(setup: Setup) -> Sequence[Finding]:
+    """How young backups are, and whether one was restored for a test."""
+    if not setup.has_database:
+        return []
+    config, now = setup.config, setup.clock()
+    found: list[Finding] = []
+    if not setup.is_shared:
+        found += await asyncio.to_thread(lambda: [*backups_of_database(config.storage, now)])
+    read = await setup.read(lambda tx: (backup_state.read(tx), recovery.latest(tx)))
+    if read is None:
+        return found
+    state, restored = read
+    found += backups_of_everything(state, config.backup, now)
+    if config.backup.target is not None:
+        found += await asyncio.to_thread(list[Finding], _place(config.backup.target))
+    return found if restored is None else [*found, _restored(restored)]
+
+
+def backups_of_everything(state: BackupState, config: BackupConfig, now: int) -> Iterator[Finding]:
+    """How the backups of everything are doing. Pure."""
+    if config.folder is None:
+        yield Finding.of("warning", "backups.all_off")
+        return
+    folder = str(config.folder)
+    troubles = state.troubles(config, now)
+    made = to_the_minute(state.made.at, None) if state.made.at else ""
+    tested = to_the_minute(state.tested.at, None) if state.tested.at else ""
+    for each in troubles:
+        record = state.tested if each == "test_failed" else state.made
+        is_new = each in {"never_made", "never_tested"}
+        values = {"folder": folder, "at": made, "why": record.failure}
+        yield Finding("warning" if is_new else "error", id=f"backups.all_{each}", values=values)
+    if not troubles:
+        name = "all_tested" if tested else "all_made"
+        yield Finding.of("ok", f"backups.{name}", folder=folder, at=made, tested=tested)
+
+
+def _restored(restored: Restored) -> Finding:
+    """What became of a database that was lost once."""
+    how = "backup" if restored.backup else "by_hand" if restored.by_hand else "anew"
+    return Finding.of(
+        "ok",
+        f"backups.restored_{how}",
+        at=to_the_minute(restored.at, None),
+        name=restored.backup,
+        entries=restored.entries,
+        more=sum(restored.counts.values()),
+    )
+
+
+def backups_of_database(storage: StorageConfig, now: int) -> Iterator[Finding]:
+    """Check that the latest backup is young enough, by when something was last written."""
+    path = storage.folder / DATABASE_NAME
+    if backup.is_new(path):
+        return
+    if not storage.backup_hours:
+        yield Finding.of("warning", "backups.off")
+        return
+    times = [_written(each) for each in backup.newest_first(path, now)]
+    newest = max(times, default=0)
+    late = 2 * storage.backup_hours * HOUR_MS + HOUR_MS
+    written = max(_written(path), _written(path.with_name(f"{path.name}-wal")))
+    if not times:
+        is_late = written - _begun(path) > late
+        level, name = ("error", "none") if is_late else ("ok", "none_yet")
+        yield Finding.of(level, f"backups.{name}", hours=storage.backup_hours)
+        return
+    is_late = written - newest > late
+    level, name = ("error", "late") if is_late else ("ok", "made")
+    yield Finding.of(
+        level, f"backups.{name}", at=to_the_minute(newest, None), count=len(times),
+        hours=storage.backup_hours,
+    )  # fmt: skip
+
+
+def _begun(path: Path) -> int:
+    """When a database was made, in ms since the epoch, as it says itself."""
     try:
-        return path.stat().st_size
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+            sql = "SELECT CAST(strftime('%s', min(applied_at)) AS INTEGER) FROM schema_versions"
+            return int(SqliteTransaction(connection).execute(sql)[0][0] or 0) * 1000
+    except apsw.Error:  # said elsewhere
+        return _written(path)
+
+
+def _written(path: Path) -> int:
+    try:
+        return int(path.stat().st_mtime * 1000)
     except OSError:
         return 0
+
+
+# How many files and connections the program may have open at a time.
+
+TOO_FEW: Final = 256  # database, notes, channels and a few browsers
+FEW: Final = 1_024
+
+_SOFT = re.compile(r"^Max open files\s+(\d+|unlimited)", re.MULTILINE)
+
+
+async def check_limits(setup: Setup) -> Sequence[Finding]:
+    """The limit of the program that runs, or of whoever asks and would start it."""
+    process = 0
+    if not setup.is_shared:
+        try:
+            held = files.holder(setup.config.storage.folder)
+        except OSError:  # said of the storage
+            held = files.Holder(is_running=False)
+        process = held.process if held.is_running else 0
+    limit = _of_process(process) if process else None
+    if limit is None:
+        limit = _or_endless(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    level = "error" if limit < TOO_FEW else "warning" if limit < FEW else "ok"
+    return [Finding.of(level, f"limits.{'enough' if level == 'ok' else 'few'}", count=limit)]
+
+
+def _of_process(process: int) -> int | None:
+    """The limit of a running process; None where the system does not say."""
+    try:
+        found = _SOFT.search(Path(f"/proc/{process}/limits").read_text("ascii"))
+    except (OSError, UnicodeDecodeError):
+        return None
+    if found is None:
+        return None
+    return _or_endless(resource.RLIM_INFINITY if found[1] == "unlimited" else int(found[1]))
+
+
+def _or_endless(limit: int) -> int:
+    return 1 << 31 if limit == resource.RLIM_INFINITY else limit

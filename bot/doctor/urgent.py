@@ -7,30 +7,33 @@ was told: at most once a day, whatever is started anew meanwhile. Nothing that w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import tzinfo
 from functools import partial
 from typing import Final
 
 import orjson
 import structlog
 
-from bot.channel import Address, Finding, Health
-from bot.clock import DAY_MS, Clock
+from bot.channel import Finding, Health
+from bot.clock import DAY_MS, Clock, to_the_minute
 from bot.config import BackupConfig, Config
-from bot.doctor import backups, storage
-from bot.doctor.setup import Setup
-from bot.errors import StorageNotMade
-from bot.findings import told
+from bot.doctor import storage
+from bot.errors import StorageError
+from bot.health import Check, Outage, Readiness
 from bot.i18n import language_of, text
 from bot.identity import ConversationResolver
+from bot.identity.policy import local_zone
 from bot.identity.routing import OWNER, OWNER_SEATS
 from bot.sessions import repeats, store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, backup_state
 from bot.storage.backup_state import BackupState
-from bot.storage.meta import drop, keep, text_of, under
+from bot.storage.records import drop, from_json, keep, value_of, values_under
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.views.findings import named, told
 
 LOOK_SECONDS: Final = 60.0
 FIRST_SECONDS: Final = 300.0  # a start makes a backup first, and connects
@@ -43,6 +46,7 @@ _HERE: Final = frozenset(channel for channel, _ in OWNER_SEATS)  # seen only by 
 
 _TOLD: Final = "urgent.told"
 _DOWN: Final = "urgent.down:"  # and the account
+_OUTAGE: Final = "urgent.outage:"  # and the node that saw one
 
 Connections = Callable[[], Sequence[tuple[str, str, Health, str]]]
 
@@ -84,18 +88,6 @@ class Plan:
     told: Last
 
 
-async def check(setup: Setup) -> Sequence[Finding]:
-    """The accounts that have been down for long, as the running program sees them."""
-    if not setup.has_database:
-        return []
-    try:
-        async with setup.opened() as database:
-            found = await database.read(downs)
-    except StorageNotMade:  # said of the storage
-        return []
-    return _of_downs(found, setup.clock())
-
-
 class Urgent:
     """Looks every minute, and tells the owner at most once a day."""
 
@@ -106,12 +98,16 @@ class Urgent:
         database: Database,
         committer: Committer,
         connections: Connections,
+        report: Callable[[], Awaitable[Readiness]],
         clock: Clock,
     ) -> None:
+        """`report` says how all parts of this node are doing."""
         self._resolver = resolver
         self._database = database
         self._committer = committer
         self._connections = connections
+        self._report = report
+        self._outage: Outage | None = None  # not read yet
         self._clock = clock
         self._begun = clock()
 
@@ -122,6 +118,7 @@ class Urgent:
             StorageError: it was not stored; the next look tries again.
         """
         now = self._clock()
+        is_told = await self._tell_of_outage(now)  # first: what follows needs the database
         gone = [
             f"{channel}/{account}"
             for channel, account, health, _ in self._connections()
@@ -130,15 +127,57 @@ class Urgent:
         if gone or await self._database.read(downs):
             await self._database.write(partial(_note_downs, gone=gone, now=now))
         if (await self._database.read(_last)).is_recent(now):
-            return False
+            return is_told
         # A backup that was due long before is made after the start, which may take a while.
         looked = partial(
             _here, self._resolver.policy.config, now, is_new=now - self._begun < LATELY_MS
         )
         plan = partial(self._plan, here=await asyncio.to_thread(looked), now=now)
         if await self._database.read(plan) is None:
+            return is_told
+        return (await self._committer.commit(now, partial(_tell, plan=plan))).result or is_told
+
+    async def _tell_of_outage(self, now: int) -> bool:
+        """Tell once that the bot cannot do its work, and once that it can again; True if told now.
+
+        What cannot be told, as the database is away or there is no chat, is told once that is over.
+
+        Raises:
+            StorageError: it was not stored; the next look tries again.
+        """
+        report = await self._report()
+        if self._outage is None:
+            self._outage = Outage()
+            with suppress(StorageError):  # it is away: what was told before the start is not known
+                self._outage = await self._database.read(_outage) or self._outage
+        down = report.of("down")
+        outage = self._outage = self._outage.after(tuple(each.name for each in down), now)
+        if not outage.is_due(now):
             return False
-        return (await self._committer.commit(now, partial(_tell, plan=plan))).result
+
+        def tell(unit: UnitOfWork) -> bool:
+            chat, place = self._chat(unit.tx, ()), f"{_OUTAGE}{unit.tx.node}"
+            after = outage if chat is None else outage.told()
+            if after.is_told or chat is None:
+                keep(unit.tx, place, orjson.dumps(asdict(after)).decode(), now)
+            else:
+                drop(unit.tx, place)
+            if chat is None:
+                return False
+            language = self._language(chat)
+            said = of_outage(outage, down, language, local_zone(self._resolver.policy.config))
+            unit.say(chat.address, said, "notice", language=language)
+            return True
+
+        if not (await self._committer.commit(now, tell)).result:
+            return False
+        self._outage = outage.told()
+        log.info("urgent.outage", is_down=outage.is_down, parts=outage.parts)
+        return True
+
+    def _language(self, chat: Session) -> str:
+        wanted = self._resolver.policy.config.agent.language
+        return language_of(chat.locale if wanted == "auto" else wanted)
 
     def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
         """What is to be told where; None for nothing."""
@@ -153,9 +192,7 @@ class Urgent:
         chat = self._chat(tx, {each.account for each in long}) if found else None
         if chat is None:
             return None
-        wanted = config.agent.language
-        language = language_of(chat.locale if wanted == "auto" else wanted)
-        return Plan(chat, language, tuple(found), Last(now, tasks))
+        return Plan(chat, self._language(chat), tuple(found), Last(now, tasks))
 
     def _chat(self, tx: Transaction, down: Collection[str]) -> Session | None:
         """The owner's direct chat: on a platform rather than the page, one that can be reached."""
@@ -177,7 +214,7 @@ def _here(config: Config, now: int, *, is_new: bool) -> list[Finding]:
     """What is wrong with this machine's own folder, where that is what is used."""
     if config.storage.url is not None:
         return []
-    copies = () if is_new else tuple(backups.of_database(config.storage, now))
+    copies = () if is_new else tuple(storage.backups_of_database(config.storage, now))
     return [each for each in (*storage.space(config), *copies) if each.level == "error"]
 
 
@@ -186,7 +223,7 @@ def _copies(state: BackupState, config: BackupConfig, now: int) -> list[Finding]
     is_short = now - state.made.failing_since < LATELY_MS
     return [
         each
-        for each in backups.of_everything(state, config, now)
+        for each in storage.backups_of_everything(state, config, now)
         if each.level == "error" and not (is_short and each.id == "backups.all_failing")
     ]
 
@@ -195,9 +232,8 @@ def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
     found = plan(unit.tx)
     if found is None:
         return False
-    chat = found.chat
-    address = Address(chat.channel, chat.account, chat.chat, chat.thread)
-    unit.say(address, words(found.findings, found.language), "notice", language=found.language)
+    said = words(found.findings, found.language)
+    unit.say(found.chat.address, said, "notice", language=found.language)
     keep(unit.tx, _TOLD, orjson.dumps(asdict(found.told)).decode(), found.told.at)
     log.info("urgent.told", findings=[each.id for each in found.findings])
     return True
@@ -212,9 +248,33 @@ def words(findings: Sequence[Finding], language: str) -> str:
     return "\n".join([*lines, text(language, "urgent.more")])
 
 
+def of_outage(outage: Outage, down: Sequence[Check], language: str, zone: tzinfo) -> str:
+    """What the owner is told of an outage: that it is there, or is over. Pure."""
+    if not outage.is_down and not outage.is_told:
+        begin, end = (to_the_minute(at, zone) for at in (outage.began, outage.since))
+        parts = ", ".join(named(language, each) for each in outage.parts)
+        return text(language, "urgent.could_not", begin=begin, end=end, parts=parts)
+    lines: list[str] = []
+    for each in down:
+        said = told(each.finding, language)
+        lines += [f"• {named(language, each.name)}: {said.text}", f"  → {said.fix}"]
+    key = "urgent.cannot" if outage.is_down else "urgent.can_again"
+    return text(language, key, parts="\n".join(lines))
+
+
+def _outage(tx: Transaction) -> Outage | None:
+    return value_of(tx, f"{_OUTAGE}{tx.node}", partial(from_json, Outage))
+
+
 def downs(tx: Transaction) -> list[Down]:
     """Every account that was last seen down."""
-    return [Down(name, *map(int, said.split())) for name, said in under(tx, _DOWN).items()]
+    found = values_under(tx, _DOWN, _times)
+    return [Down(name, since, seen) for name, (since, seen) in found.items()]
+
+
+def _times(text: str) -> tuple[int, int]:
+    since, seen = map(int, text.split())
+    return since, seen
 
 
 def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
@@ -244,8 +304,4 @@ def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:
 
 
 def _last(tx: Transaction) -> Last:
-    said = text_of(tx, _TOLD)
-    if said is None:
-        return Last()
-    value = orjson.loads(said)
-    return Last(int(value["at"]), tuple(map(int, value["tasks"])))
+    return value_of(tx, _TOLD, partial(from_json, Last)) or Last()

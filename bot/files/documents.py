@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from bot.files.encoding import charset_of, decoded, is_binary
 from bot.files.opener import Mark
+from bot.files.reading import charset_of, is_binary
 from bot.files.sandbox import Unreadable
+from bot.unicode import decoded
 
 MOST_CHARACTERS = 1_000_000
 SECONDS = 8.0  # of a processor, however busy the machine is; then it ends with what was found
@@ -102,16 +103,16 @@ def _reader(data: bytes, content_type: str, name: str, url: str) -> Iterator[str
     if data.startswith(_OLE):
         if _ENCRYPTED in data:
             raise Unreadable("encrypted")
-        from bot.files import sheets  # noqa: PLC0415
+        from bot.files import office  # noqa: PLC0415
 
-        return sheets.read(data)
+        return office.read_sheets(data)
     if is_binary(data):
         raise Unreadable("type")
     plain = content_type.partition(";")[0].strip().lower()
     says_html = plain in _HTML_TYPES or PurePath(name).suffix.lower() in _HTML_SUFFIXES
     if says_html or data[:1024].lstrip().lower().startswith(_HTML_STARTS):
-        from bot.files import html, webpage  # noqa: PLC0415
+        from bot.files import html  # noqa: PLC0415
 
         page = decoded(data, charset_of(data, content_type))
-        return webpage.read(page, url) if url else html.read(page)
+        return html.read_webpage(page, url) if url else html.read(page)
     return iter((decoded(data, charset_of(b"", content_type)),))

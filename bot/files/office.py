@@ -13,12 +13,59 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
-from bot.files import sheets
+from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum
+
 from bot.files.opener import Mark
 from bot.files.sandbox import Unreadable
+
+# Workbooks of Excel and LibreOffice: the cells of each sheet, a row a line, as last shown.
+#
+# Formulas are not computed: what is read is what the program that saved the file came to.
+
+WIDEST_GAP = 20  # empty cells between two of a row that are shown as such
+_GAP = re.compile(rf"(?:\|  ){{{WIDEST_GAP},}}")
+
+
+def read_sheets(data: bytes) -> Iterator[str | Mark]:
+    """The text of a workbook (xlsx, xlsm, xlsb, xls or ods), sheet by sheet.
+
+    Raises:
+        Unreadable: it needs a password, is damaged, or is another file of Office before 2007.
+    """
+    try:
+        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+    except PasswordError:
+        raise Unreadable("encrypted") from None
+    except CalamineError:  # what is no workbook may be a file of Word or PowerPoint before 2007
+        raise Unreadable("damaged" if data.startswith(b"PK") else "old") from None
+    sheets = book.sheets_metadata
+    for number, about in enumerate(sheets, 1):
+        yield Mark("sheet", number, len(sheets), about.name)
+        if about.typ == SheetTypeEnum.WorkSheet:
+            sheet = book.get_sheet_by_name(about.name)
+            before = [""] * (sheet.start or (0, 0))[1]  # columns without any cell
+            for row in sheet.iter_rows():
+                cells = [*before, *map(_shown, row)]
+                while cells and not cells[-1]:
+                    cells.pop()
+                line = _GAP.sub("|  " * WIDEST_GAP, f"| {' | '.join(cells)} |")
+                yield f"{line}\n" if cells else ""
+
+
+def _shown(value: object) -> str:
+    """A cell's value as a person reads it, on one line."""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    return " ".join(str(value).split()).replace("|", "\\|")
+
 
 MOST_UNPACKED = 200_000_000  # bytes
 MOST_PARTS = 50_000
@@ -75,11 +122,11 @@ class _Parts:
         """The text of the whole, by what it is."""
         main = self._related("", "officeDocument")
         if main.endswith("workbook.bin"):
-            return sheets.read(data)
+            return read_sheets(data)
         if "mimetype" in self._names and self._archive.read("mimetype") == _ODS:
             if b"encryption-data" in self._archive.read("META-INF/manifest.xml"):
                 raise Unreadable("encrypted")
-            return sheets.read(data)
+            return read_sheets(data)
         if main not in self._names:
             # A program, a book, a folder of files: many things are zip archives.
             raise Unreadable("damaged" if "[Content_Types].xml" in self._names else "type")
@@ -89,7 +136,7 @@ class _Parts:
             case "presentation":
                 return self._presentation(main)
             case "workbook":
-                return sheets.read(data)
+                return read_sheets(data)
             case _:
                 raise Unreadable("type")
 

@@ -1,7 +1,7 @@
-"""Has the files people send opened, one at a time, in a process of its own (a `sandbox` program).
+"""Has the files people send opened, each in a process apart (a `sandbox` program).
 
-The process is started for the first file, ends when none come, and is killed by one that takes too
-long. People take turns, and nobody gets more than a share of its time.
+A process is started for the first file, ends when none come, and is killed by one that takes too
+long. Nobody has more than one at once, and nobody gets more than a share of their time.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
 from bot.clock import Clock
+from bot.errors import PoolFull
 from bot.files import sandbox
 from bot.files.sandbox import Head, Unreadable
-from bot.storage.meta import MetaStore
+from bot.shares import OPENERS, Budget, Pool, Share
+from bot.storage.records import MetaStore, read_alone
 
 PROGRAM = Path(__file__).with_name("program.py")
 MARK = "opening:"  # in `meta`, with a task and the SHA-256 of a file: that is being done with it
@@ -35,6 +37,8 @@ _REASONS = {  # by the signal that ends a process
     int(getattr(signal, "SIGXCPU", 0)): "slow",  # it used up its seconds
     int(signal.SIGABRT): "memory",  # a compiled library got no more of it
 }
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -51,43 +55,9 @@ class Limits:
     refill: float = 0.1  # … and that come back every second
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Job:
-    person: str
-    head: Head
-    data: bytes
-    done: asyncio.Future[tuple[Head, bytes]]
-
-    @property
-    def mark(self) -> str:
-        return mark_of(self.head["task"], self.data)
-
-
 def mark_of(task: str, data: bytes) -> str:
     """Under what it is noted that something is being done with a file."""
     return f"{MARK}{task}:{hashlib.sha256(data).hexdigest()}"
-
-
-class Shares:
-    """How much of the process's time each person has used lately: a bucket that empties slowly."""
-
-    def __init__(self, most: float, refill: float, now: Callable[[], float]) -> None:
-        self._most, self._refill, self._now = most, refill, now
-        self._used: dict[str, tuple[float, float]] = {}  # seconds, and when that was so
-
-    def is_used_up(self, person: str) -> bool:
-        """True when a person has to wait until others had their turn."""
-        return self._left(person) >= self._most
-
-    def add(self, person: str, seconds: float) -> None:
-        """Count time a person's file took."""
-        self._used[person] = (self._left(person) + seconds, self._now())
-        for other in [other for other in self._used if self._left(other) <= 0]:
-            del self._used[other]
-
-    def _left(self, person: str) -> float:
-        used, at = self._used.get(person, (0.0, 0.0))
-        return max(0.0, used - (self._now() - at) * self._refill)
 
 
 class Opener:
@@ -102,114 +72,97 @@ class Opener:
         marks: MetaStore | None,
         clock: Clock,
         limits: Limits | None = None,
+        *,
         now: Callable[[], float] = time.monotonic,
         program: Path = PROGRAM,
+        share: Share = OPENERS,
     ) -> None:
         self._marks = marks
         self._clock = clock
         self._limits = limits or Limits()
         self._now = now
         self._program = program
-        self._shares = Shares(self._limits.share, self._limits.refill, now)
-        self._waiting: dict[str, deque[_Job]] = {}
-        self._wake = asyncio.Event()
-        self._worker: asyncio.Task[None] | None = None
+        self._used = Budget(self._limits.share, self._limits.refill, now)
+        self._pool = Pool(share)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._idle: dict[_Program, asyncio.Task[None]] = {}  # each with what ends it in a while
         self._deadly: set[str] | None = None  # the marks of what ended a process
 
     async def ask(self, person: str, head: Head, data: bytes) -> tuple[Head, bytes]:
-        """What the program answers for a person's file, once those before it are done.
+        """What the program answers for a person's file, once it is its turn.
 
         Raises:
             Unreadable: it cannot be opened; the reason says why.
             StorageError: that it is being opened could not be noted.
         """
-        if self._shares.is_used_up(person):
+        if self._used.is_used_up(person):
             raise Unreadable("share")
-        job = _Job(person, head, data, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(person, deque()).append(job)
-        self._wake.set()
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
         try:
-            return await job.done
-        finally:
-            jobs = self._waiting.get(person, ())
-            if job in jobs:  # whoever asked does not wait any more
-                self._waiting[person].remove(job)
+            async with self._pool.place(person):
+                # A task of its own: closing ends what is being opened, and whoever waits for it.
+                return await self._spawn(self._open(person, head, data))
+        except PoolFull:
+            raise Unreadable("share") from None
 
     async def close(self) -> None:
-        """End the process, whatever it is doing."""
-        worker = self._worker
-        if worker is not None:
-            worker.cancel()
-            await asyncio.wait([worker])
+        """End the processes, whatever they are doing."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        idle, self._idle = self._idle, {}
+        for program, ending in idle.items():
+            ending.cancel()
+            await program.end()
 
-    async def _work(self) -> None:
-        process = _Program(self._program, self._limits)
+    async def _open(self, person: str, head: Head, data: bytes) -> tuple[Head, bytes]:
+        program = _Program(self._program, self._limits)
+        if self._idle:
+            program, ending = self._idle.popitem()
+            ending.cancel()
         try:
-            while (job := await self._next()) is not None:
-                try:
-                    answer = await self._open(process, job)
-                except Exception as error:  # noqa: BLE001 - whoever waits is told what it was
-                    if not job.done.done():
-                        job.done.set_exception(error)
-                except asyncio.CancelledError:
-                    job.done.cancel()
-                    raise
-                else:
-                    if not job.done.done():
-                        job.done.set_result(answer)
+            return await self._opened(program, person, head, data)
         finally:
-            self._worker = None
-            for jobs in self._waiting.values():
-                for job in jobs:
-                    job.done.cancel()
-            self._waiting.clear()
-            await process.end()
+            self._idle[program] = self._spawn(self._rest(program))
 
-    async def _next(self) -> _Job | None:
-        """The next file, of the person who waits longest for a turn; None when none come."""
-        while True:
-            for person in list(self._waiting):
-                jobs = self._waiting.pop(person)
-                if jobs:
-                    job = jobs.popleft()
-                    self._waiting[person] = jobs  # at the end: others come first
-                    return job
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(self._limits.idle):
-                    await self._wake.wait()
-            except TimeoutError:
-                if not self._waiting:
-                    return None
+    async def _rest(self, program: _Program) -> None:
+        """End a process that has had nothing to do for a while."""
+        await asyncio.sleep(self._limits.idle)
+        del self._idle[program]
+        await program.end()
 
-    async def _open(self, program: _Program, job: _Job) -> tuple[Head, bytes]:
-        mark, deadly = job.mark, await self._known_deadly()
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _opened(
+        self, program: _Program, person: str, head: Head, data: bytes
+    ) -> tuple[Head, bytes]:
+        mark, deadly = mark_of(head["task"], data), await self._known_deadly()
         if mark in deadly:
             raise Unreadable("deadly")
-        if self._shares.is_used_up(job.person):
-            raise Unreadable("share")
         began = self._now()
         try:
             # Noted first: what ends the whole program is not opened a second time after its start.
             if self._marks is not None:
                 await self._marks.set(mark, str(self._clock()))
             began = self._now()
-            head, body = await program.ask(job.head, job.data)
+            answer, body = await program.ask(head, data)
         except Unreadable as error:
-            log.warning("file.deadly", task=job.head["task"], reason=error.reason)
+            log.warning("file.deadly", task=head["task"], reason=error.reason)
             deadly.add(mark)
             raise
         except BaseException:
             await self._forget(mark)
             raise
         finally:
-            self._shares.add(job.person, self._now() - began)
+            self._used.add(person, self._now() - began)
         await self._forget(mark)
-        if reason := head.get("reason"):
+        if reason := answer.get("reason"):
             raise Unreadable(reason)
-        return head, body
+        return answer, body
 
     async def _forget(self, mark: str) -> None:
         if self._marks is not None:
@@ -219,10 +172,14 @@ class Opener:
         if self._deadly is None:
             found = await self._marks.under(MARK) if self._marks is not None else {}
             oldest = self._clock() - MARKED_MS
-            for name, at in found.items():
-                if int(at) < oldest:
+            times = {
+                name: read_alone("meta", f"{MARK}{name}", int, at) or 0
+                for name, at in found.items()
+            }
+            for name, at in times.items():
+                if at < oldest:
                     await self._forget(f"{MARK}{name}")
-            self._deadly = {f"{MARK}{name}" for name, at in found.items() if int(at) >= oldest}
+            self._deadly = {f"{MARK}{name}" for name, at in times.items() if at >= oldest}
         return self._deadly
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bot.files.opener import Opener
+from bot.unicode import BYTE_ORDER_MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +57,21 @@ class FileReader:
         asked = {"task": "document", "content_type": content_type, "name": name, "url": url}
         head, body = await self._opener.ask(person, asked, data)
         return Document(body.decode(), head["unit"], head["read"], head["of"], head["is_cut"])
+
+
+_CHARSET = re.compile(
+    rb"""(?:charset|encoding)\s*+=\s*+["']?\s*+([a-z0-9_.:-]{1,40})""", re.IGNORECASE
+)
+
+
+def charset_of(data: bytes, content_type: str) -> str:
+    """How a text says that it is written: beside it, or in its head as HTML and XML do."""
+    found = _CHARSET.search(content_type.encode()) or _CHARSET.search(data[:1024])
+    return found[1].decode() if found is not None else ""
+
+
+def is_binary(data: bytes) -> bool:
+    """True when these bytes are no text of any kind."""
+    if data.startswith(tuple(mark for mark, _ in BYTE_ORDER_MARKS)):
+        return False
+    return b"\0" in data[:8192]

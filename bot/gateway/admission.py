@@ -1,4 +1,4 @@
-"""Who is let in: what comes in from chats and rooms, and what may go on to the model.
+"""Admission: which messages from chats and rooms are taken, and which may go on to the model.
 
 Most of what is said in a room is not for the bot. It costs a look into memory, and one into the
 database where a word in it could be a code. It is kept for a while, and goes along with the next
@@ -7,6 +7,7 @@ message that is.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,25 +16,29 @@ from zoneinfo import ZoneInfo
 import structlog
 from cachetools import LRUCache
 
-from bot import codes
+from bot.agent.running import RunningTurns
 from bot.channel import Address, Heard, Inbound
 from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
+from bot.delivery import outbox
+from bot.errors import StorageError
 from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
-from bot.identity.message import pointed
-from bot.identity.values import MAX_CHOSEN
+from bot.identity.access import pointed
+from bot.identity.routing import MAX_CHOSEN
 from bot.metrics import Metrics
-from bot.sessions import inbox, links, pairing, rooms, zones
+from bot.sessions import approvals, inbox, links, pairing, rooms, store, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep.upkeep import Upkeep
 
 MAX_TOLD = 10_000  # rooms remembered as told; the database knows the others
 MAX_HEARD = 30  # messages of one room
 MAX_CHARS = 8_000  # of them together
 MAX_TEXT = 2_000  # characters of one of them
 MAX_NAME = 100  # characters of a name
+MOST_WAITING = 1_000  # messages of one conversation that are looked at together
 MAX_ROOMS = 2_000  # in which something was overheard
 
 log = structlog.get_logger(__name__)
@@ -114,44 +119,24 @@ class Admission:
             self._overheard.give_back(conversation.key, inbound.heard)
 
     def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
-        """Where whoever writes is now, if that is news."""
-        if not conversation.is_direct or conversation.verdict is not AccessDecision.ALLOW:
+        """The time zone a message reports, if it is another one than before."""
+        is_let_in = conversation.is_direct and conversation.verdict is AccessDecision.ALLOW
+        if not inbound.zone or not is_let_in:
             return None
-        zone, known = zones.named(inbound.zone), self._resolver.now.books.told
-        return None if zone == known.get(conversation.person) else zone
-
-    def moved_to(self, conversation: Conversation, zone: ZoneInfo) -> None:
-        """Whoever writes is in this time zone from now on."""
-        self._resolver.told_zone(conversation.person, zone)
-
-    def paired(self, inbound: Inbound) -> None:
-        """Another process has just let them in; the books are read again only now and then."""
-        self._resolver.admitted(inbound.channel, inbound.account, inbound.sender)
-
-    async def chat_moved(self, address: Address, chat: str) -> None:
-        """A chat has another id now: its conversation and its memory go along.
-
-        Raises:
-            StorageError: it could not be noted: offer it again later.
-        """
-        await chat_moved(self._database, self._resolver, self._clock(), address, chat)
+        zone = zones.named(inbound.zone)
+        return None if zone == self._resolver.now.books.told.get(conversation.person) else zone
 
     # --- before its turn --------------------------------------------------------------------------
 
-    def renewed(self, row: QueuedMessage) -> QueuedMessage:
-        """A message whose conversation is that by what counts now."""
-        conversation = self._resolver.renewed(row.conversation)
-        return row if conversation is row.conversation else replace(row, conversation=conversation)
-
     async def admit(self, key: str, rows: Sequence[QueuedMessage]) -> Admitted:
-        """What of these messages, all of one session, is to be answered here and elsewhere."""
+        """Sort messages of one session into those to answer here and those to answer elsewhere."""
         kept: list[QueuedMessage] = []
         elsewhere: list[QueuedMessage] = []
         for row in rows:
-            now = self.renewed(row)
+            now = replace(row, conversation=self._resolver.renewed(row.conversation))
             if now.conversation.key != key:
                 elsewhere += await self._rehomed(now)
-            elif not (now.conversation.is_admitted and now.conversation.is_answered):
+            elif not now.conversation.is_served:
                 await self._refuse(now)
             else:
                 kept.append(now)
@@ -161,7 +146,7 @@ class Admission:
 
     async def _void_codes(self, inbound: Inbound, conversation: Conversation) -> None:
         """Let no code be of use that everybody in the room has read."""
-        typed, now = codes.typed_in(inbound.shown), self._clock()
+        typed, now = pairing.typed_code(inbound.shown), self._clock()
         if not typed:
             return
 
@@ -213,7 +198,7 @@ class Admission:
     async def _refuse(self, row: QueuedMessage) -> None:
         now = self._clock()
         await self._committer.commit(
-            now, lambda d: inbox.refuse(d.tx, row.id, now), until_stored=True
+            now, lambda unit: inbox.dismiss(unit.tx, row, now), until_stored=True
         )
         self._metrics.turns.labels("refused").inc()
 
@@ -227,7 +212,7 @@ def void_codes(
     line. Whose codes they were is told, and with `answers` whoever typed them; those who had asked
     for pairing are returned.
     """
-    typed = codes.typed_in(inbound.shown)
+    typed = pairing.typed_code(inbound.shown)
     if not typed:
         return ()
     is_room = inbound.chat_type != "direct"
@@ -254,11 +239,90 @@ def _whole_room(origin: MessageOrigin) -> MessageOrigin:
     return replace(origin, thread="")
 
 
+class Dismissals:
+    """Ends what is under way for whoever may not talk any more, however that came about.
+
+    What runs ends at once; what waits for an answer or to be sent is dropped for good, so that
+    nothing old comes when they are let in again.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolver: ConversationResolver,
+        database: Database,
+        running: RunningTurns,
+        upkeep: Upkeep,
+        clock: Clock,
+    ) -> None:
+        self._resolver = resolver
+        self._database = database
+        self._running = running
+        self._upkeep = upkeep
+        self._clock = clock
+        self._changed = asyncio.Event()
+        resolver.on_change(self._look)
+
+    def _look(self) -> None:
+        self._running.review(self._resolver.is_served)
+        self._upkeep.review()
+        self._changed.set()
+
+    async def keep(self) -> None:
+        """Drop what waits, whenever others are served than before."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.sweep()
+            except StorageError as error:  # each message is looked at again when its turn comes
+                log.warning("dismissals.failed", error=type(error).__name__)
+
+    async def sweep(self) -> None:
+        """Drop what waits for whoever is not served.
+
+        Raises:
+            StorageError: it could not be.
+        """
+        rows = await self._database.read(self._refused)
+        chats = await self._database.read(self._left)
+        if not rows and not chats:
+            return
+        now = self._clock()
+
+        def drop(tx: Transaction) -> int:
+            for row in rows:
+                inbox.dismiss(tx, row, now)
+            approvals.tidy_started(tx)
+            return sum(outbox.withdraw_all(tx, address, now) for address in chats)
+
+        unsent = await self._database.write(drop)
+        log.info("dismissals.dropped", messages=len(rows), unsent=unsent)
+
+    def _refused(self, tx: Transaction) -> list[QueuedMessage]:
+        """The messages that wait and whose people are not served."""
+        found = [
+            row
+            for key in inbox.waiting_keys(tx)
+            for row in inbox.waiting(tx, key, MOST_WAITING, self._resolver.resolve)
+        ]
+        return [row for row in found if row.is_readable and not row.conversation.is_served]
+
+    def _left(self, tx: Transaction) -> list[Address]:
+        """The direct chats to which something is to be sent and whose people are not served."""
+        sessions = ((each, store.direct_at(tx, each)) for each in outbox.unsent_addresses(tx))
+        return [
+            address
+            for address, session in sessions
+            if session and not self._resolver.serves(session.person, session.origin)
+        ]
+
+
 # --- what is overheard ----------------------------------------------------------------------------
 
 
 class Overheard:
-    """What was said lately in each room, and not to the bot. In memory only, and bounded."""
+    """Recent messages in each room that were not for the bot. In memory only, and bounded."""
 
     def __init__(self) -> None:
         self._rooms: LRUCache[str, deque[tuple[str, Heard]]] = LRUCache(MAX_ROOMS)
@@ -270,12 +334,12 @@ class Overheard:
         """Keep what was said in the room of a session key; an edit takes the place of its text."""
         text = _cut(inbound.shown or described(inbound.media), MAX_TEXT)
         name = _cut(inbound.sender_name or inbound.sender, MAX_NAME)
-        said = Heard(name, text, inbound.sent_at)
+        said = Heard(name, text, inbound.sent_at, inbound.media)
         lines = self._rooms.setdefault(key, deque())
         ids = (inbound.message_id, inbound.edit_of)
         for index, (id_, before) in enumerate(lines):
             if id_ and id_ in ids:  # a second copy, or another text for it
-                lines[index] = (id_, Heard(before.sender_name, text, before.at))
+                lines[index] = (id_, replace(before, text=text, media=inbound.media))
                 break
         else:
             lines.append((inbound.message_id, said))

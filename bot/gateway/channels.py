@@ -12,11 +12,8 @@ from bot.channel import (
     Address,
     Channel,
     ChannelPlugin,
-    CommandMenu,
     Engine,
     Health,
-    HttpRoutes,
-    ShowsHistory,
 )
 from bot.commands.menu import menus
 from bot.config import ChannelsConfig
@@ -26,6 +23,8 @@ from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, MessageOrigin
 from bot.memory import versions
 from bot.storage import Database
+
+START_SECONDS = 30.0  # that a channel may take, which is to connect after it has started
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +53,15 @@ class RunningChannels:
     async def start(self, engine: Engine, *, pages: bool) -> None:
         """Start those that serve pages, or the others."""
         self._engine = engine
-        for channel in tuple(self._channels.values()):
-            if isinstance(channel, HttpRoutes) is pages:
+        for name, channel in tuple(self._channels.items()):
+            if channel.capabilities.pages is not pages:
+                continue
+            try:
                 await self._start(channel, engine)
+            except TimeoutError:
+                log.error("channel.start.failed", channel=name, seconds=START_SECONDS)  # noqa: TRY400
+                detail = f"It did not start within {START_SECONDS:g} s."
+                self._connections.report(name, DEFAULT_ACCOUNT, Health.DOWN, detail)
 
     async def adopt(
         self, plugins: Mapping[str, ChannelPlugin], before: ChannelsConfig, config: ChannelsConfig
@@ -68,7 +73,8 @@ class RunningChannels:
         for name, plugin in plugins.items():
             section = config.get(name)
             running = self._channels.get(name)
-            if section == before.get(name) or isinstance(running, HttpRoutes):
+            serves_pages = running is not None and running.capabilities.pages
+            if section == before.get(name) or serves_pages:
                 continue
             if running is not None:
                 del self._channels[name]
@@ -81,7 +87,7 @@ class RunningChannels:
     async def reopen_pages(self) -> None:
         """End every connection of those that serve pages; whoever may comes back by itself."""
         for channel in tuple(self._channels.values()):
-            if isinstance(channel, HttpRoutes) and self._engine is not None:
+            if channel.capabilities.pages and self._engine is not None:
                 await channel.stop()
                 await channel.start(self._engine)
 
@@ -107,8 +113,9 @@ class RunningChannels:
             log.info("channel.started", channel=name)
 
     async def _start(self, channel: Channel, engine: Engine) -> None:
-        await channel.start(engine)
-        if channel.capabilities.command_menu and isinstance(channel, CommandMenu):
+        async with asyncio.timeout(START_SECONDS):
+            await channel.start(engine)
+        if channel.capabilities.command_menu:
             task = asyncio.create_task(_publish(channel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -121,7 +128,7 @@ async def _stop(channel: Channel) -> None:
         log.exception("channel.stop.failed", channel=channel.name)
 
 
-async def _publish(channel: CommandMenu) -> None:
+async def _publish(channel: Channel) -> None:
     try:
         await channel.publish_commands(menus())
     except Exception:
@@ -160,8 +167,7 @@ class Hiding:
             if not changed:
                 return
             for channel in tuple(self._channels.values()):
-                if isinstance(channel, ShowsHistory):
-                    await channel.forgotten(lambda address: self._space_of(address) in changed)
+                await channel.forgotten(lambda address: self._space_of(address) in changed)
             self._known = numbers
         except StorageError as error:
             log.warning("forgotten.not_hidden", error=type(error).__name__)

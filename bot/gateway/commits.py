@@ -1,51 +1,161 @@
-"""What a finished turn tells the person, and the one transaction that stores it."""
+"""The reply of a finished turn, and the one transaction that stores it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import orjson
+
 from bot.agent import turn
-from bot.agent.models import Usage
 from bot.agent.prefix import name_of
 from bot.agent.prefix import save as save_prefixes
-from bot.agent.tools import ToolContext, provenance
+from bot.agent.tools import DecidedCall, provenance, shown_call
 from bot.agent.transcript import new_entry
-from bot.agent.turn import Meter, TurnResult, spoken
+from bot.agent.turn import TurnResult, call_of, spoken
 from bot.channel import Button, Channel, Inbound
 from bot.channel.kit.text import closed
 from bot.clock import Clock
 from bot.context.history import Line, size_of
 from bot.delivery.outbox import Extra
-from bot.errors import LimitReached, ModelError
-from bot.gateway import approvals
+from bot.errors import ModelError
+from bot.gateway.lanes import TurnWithdrawn
+from bot.gateway.media import NOTHING_HEARD, Understood
 from bot.gateway.requests import PreparedRequest
-from bot.gateway.voice import NOTHING_HEARD, Understood
 from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
-from bot.memory import forgettings
-from bot.messages import Message, Text, ToolUse, without_thoughts
-from bot.money import allowance
+from bot.memory import note_store
+from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
+from bot.money import limits
 from bot.money import limits as limit_words
-from bot.money.counts import Spent
-from bot.money.limits import Standing
-from bot.money.prices import Prices
-from bot.sessions import artifacts, forgetting, inbox, store
+from bot.money.counts import Prices
+from bot.money.limits import LimitReached, Standing
+from bot.sessions import approvals, artifacts, forgetting, inbox, store
+from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
-from bot.speech.speakable import speakable
-from bot.tool_results import Canned
-from bot.unit_of_work import Commit, Committer, UnitOfWork
+from bot.speech.transcriber import speakable
+from bot.storage import Database, Transaction, fulltext
+from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.active_session import Fill
+from bot.upkeep.notices import footer, report_of
 from bot.upkeep.upkeep import Upkeep
-from bot.upkeep.usage import footer, report_of
+
+# What a person has to allow first: asking them, and beginning what they allowed.
+
+MINUTE_MS = 60_000
+
+
+class Approvals:
+    """Begins calls that must not be made twice, whatever happens to the program then.
+
+    They are what was allowed, and what no one has to allow and is not `repeatable`.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def begin(self, rows: Sequence[QueuedMessage]) -> tuple[DecidedCall, ...]:
+        """The calls that these messages decide about, marked as begun before any of them is run.
+
+        Those that an earlier turn of these messages began are behind them.
+
+        Raises:
+            StorageError: that could not be noted, or another node answers these messages now.
+            TurnWithdrawn: some of the messages were forgotten, and nothing was decided yet.
+        """
+        answers = [row for row in rows if row.inbound.answers]
+        asked, now = {row.id for row in rows} - {0}, self._clock()  # a task is no message
+
+        def work(tx: Transaction) -> list[DecidedCall]:
+            found = [_decided(tx, row, now) for row in answers]
+            return [each for each in found if each is not None]
+
+        def look(tx: Transaction) -> tuple[list[DecidedCall], set[int]]:
+            return _begun(tx, rows), asked - inbox.still_waiting(tx, [*asked])
+
+        decided = await self._database.write(work) if answers else []
+        begun, withdrawn = await self._database.read(look)
+        if withdrawn and not decided:
+            raise TurnWithdrawn
+        return (*decided, *begun)
+
+    async def start(self, row: QueuedMessage, use: ToolUse) -> None:
+        """Note that a call of a message's turn begins.
+
+        Raises:
+            StorageError: that could not be noted.
+        """
+        call = orjson.dumps({"name": use.name, "input": dict(use.input)}).decode()
+        now = self._clock()
+        await self._database.write(lambda tx: approvals.start(tx, row.id, call, now))
+
+
+def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
+    """The calls that an earlier turn of these messages began, and of which nothing is known."""
+    return [
+        DecidedCall(
+            ToolUse(f"begun_{row.id}_{number}", call["name"], call["input"]),
+            "begun",
+            (row.conversation.rights,),
+        )
+        for row in rows
+        for number, call in enumerate(map(orjson.loads, approvals.started(tx, row.id)))
+    ]
+
+
+def _decided(tx: Transaction, row: QueuedMessage, now: int) -> DecidedCall | None:
+    found = approvals.begin(tx, row.inbound.answers, now)
+    if found is None or found[0].session_id != row.session_id:
+        return None
+    question, verdict = found
+    use = call_of(tx, question)
+    if use is None:  # forgotten meanwhile
+        return None
+    return DecidedCall(
+        replace(use, id=f"approved_{question.id}"), verdict, (row.conversation.rights,)
+    )
+
+
+def put_approval(
+    unit: UnitOfWork, inbound: Inbound, use: ToolUse, *, session_id: str, entry: str, language: str
+) -> None:
+    """Ask whoever wrote a message whether a call may be made; part of the turn's transaction."""
+    asker = (inbound.channel, inbound.account, inbound.sender)
+    question = approvals.ask(
+        unit.tx, asker, unit.now, session_id=session_id, entry=entry, call=use.id
+    )
+    words = text(
+        language,
+        "approval.question",
+        tool=use.name,
+        arguments=shown_call(use.input),
+        id=question.id,
+        minutes=VALID_MS // MINUTE_MS,
+    )
+    buttons = tuple(
+        Button(text(language, f"approval.{command}"), f"/{command} {question.id}")
+        for command in ("allow", "deny")
+    )
+    unit.say(
+        inbound.address,
+        words,
+        "notice",
+        language=language,
+        noted_in=session_id,
+        asker=inbound.asker,
+        reply_to=inbound.to_answer,
+        extra=Extra(buttons=buttons),
+    )
+
 
 T = TypeVar("T")
 
@@ -55,11 +165,12 @@ _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a finished turn tells the person.
+    """The reply of a finished turn.
 
     `stored` confirms, as a part of the reply, what is in memory now; `notice` is noted beside the
     model's own words. `aloud` are the words to say in a voice message after it. `failed` are the
-    ids of the messages that were not answered, if asking the same again may help.
+    ids of the messages that were not answered, if asking the same again may help. `stand_in` is the
+    model that stands in for the conversation's own from now on, empty for none; None: as before.
     """
 
     letter: str
@@ -67,6 +178,7 @@ class Answer:
     notice: str = ""
     aloud: str = ""
     failed: tuple[str, ...] = ()
+    stand_in: str | None = None
 
 
 Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
@@ -90,13 +202,9 @@ class TurnRecorder:
         self._clock = clock
         self._prices = prices
 
-    @asynccontextmanager
-    async def counting(self, prepared: PreparedRequest) -> AsyncGenerator[Meter]:
-        """For turns: what they use counts, also if they fail or are cancelled within this."""
-        meter = Meter()
-        active, purpose = prepared.active, prepared.request.purpose
-        async with self._committer.counting(self._clock, lambda: active.spent(purpose, meter.used)):
-            yield meter
+    def counting(self, prepared: PreparedRequest) -> AbstractAsyncContextManager[None]:
+        """Count what a turn uses, also if it fails or is cancelled within this."""
+        return self._committer.counting(self._clock, prepared.spent)
 
     async def commit(
         self,
@@ -112,6 +220,10 @@ class TurnRecorder:
 
         Of a turn that nobody waits for, `deliver` sees to what is said, and where. When it is not
         stored, such as by a node whose lane another one has, what it used is counted all the same.
+
+        Raises:
+            TurnWithdrawn: some of its messages were forgotten, or whoever wrote them is not served
+                any more; nothing of it is stored.
         """
         now = self._clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
@@ -140,34 +252,40 @@ class TurnRecorder:
             )
             for message, row in zip(spoken, rows, strict=False)
         ]
-        stand_in = standing_in(result, prepared)
-        level = self._upkeep.due(prepared.active, used).notice
-        notice = self._notice(prepared, level, used, spoken) if level else None
+        notice = self._notice(prepared, used, spoken)
         language = prepared.request.language
-        spent = prepared.active.spent(prepared.request.purpose, result.used)
-        bill = self._prices.bill(result.used)
-        usd = None if bill.unpriced else bill.usd
-        near = self._near(prepared, result.used)
-        below = footer(language, result.usage, used, limits, usd) if cached.session.usage else ""
+        spent = prepared.spent()
+        near = (
+            prepared.balance.after(result.used, self._prices).near
+            if not isinstance(result.error, LimitReached)  # which has told of its own
+            else ()
+        )
+        below = (
+            footer(language, result.usage, used, limits, self._prices.bill(result.used))
+            if cached.session.usage
+            else ""
+        )
         news += _replies(spoken[len(rows) :], answer, below)
 
         def work(unit: UnitOfWork) -> tuple[tuple[str, ...], Session, bool]:
+            self._must_be_wanted(unit.tx, rows)
             is_whole = self._upkeep.sessions.cache.is_up_to_date(unit.tx, cached)
             ids = unit.append(cached.session.id, news, counted)
             unit.count(spent)
-            _forget_again(unit, cached.session, prepared.request.context, ids)
+            said = _unforgotten(unit, prepared, ids, answer, is_awaited=deliver is None)
             if deliver is not None:
                 deliver(unit, spoken)
-            elif answer.letter:
-                extra = Extra(_offered(spoken, ids, language), draft=shown_as, failed=answer.failed)
-                _say(unit, inbound, answer, below, extra, language=language, entry=ids[-1])
+            elif said.letter:
+                extra = Extra(_offered(spoken, ids, language), draft=shown_as, failed=said.failed)
+                _say(unit, inbound, said, below, extra, language=language, entry=ids[-1])
             if result.asked is not None:
-                approvals.put(
+                put_approval(
                     unit,
                     inbound,
                     result.asked,
                     session_id=cached.session.id,
-                    entry=ids[_place_of(result.asked, spoken)],
+                    # The last one with that call: ids may come again.
+                    entry=ids[max(n for n, m in enumerate(spoken) if result.asked in m.blocks)],
                     language=language,
                 )
             for each in near:
@@ -185,7 +303,7 @@ class TurnRecorder:
                 )
             unit.change(
                 cached.session.id,
-                stand_in=cached.session.stand_in if stand_in is None else stand_in,
+                stand_in=cached.session.stand_in if answer.stand_in is None else answer.stand_in,
                 sender=prepared.active.sender,
                 locale=inbound.locale,
                 parent=inbound.parent,
@@ -195,10 +313,14 @@ class TurnRecorder:
             # Else it may begin with what was forgotten meanwhile.
             if self._upkeep.sessions.cache.holds(cached):
                 save_prefixes(unit.tx, cached, now)
-            inbox.done(unit.tx, [row.id for row in rows], now)
+            _done(unit.tx, rows, now, result)
             return ids, unit.sessions[cached.session.id], is_whole
 
-        commit = await self._stored(now, work, spent)
+        try:
+            commit = await self._committer.commit(now, work, until_stored=True)
+        except Exception:  # what is not stored, `work` itself has not counted
+            await self._committer.count(now, spent)
+            raise
         ids, cached.session, is_whole = commit.result
         cached.unsaved.clear()
         cached.called_at = now
@@ -209,26 +331,31 @@ class TurnRecorder:
         # By the row as it is now: what was taken back meanwhile must not be done again.
         self._upkeep.begin_due(prepared.active, self._upkeep.due(prepared.active, used))
 
-    async def _stored(
-        self, now: int, work: Callable[[UnitOfWork], T], spent: Sequence[Spent]
-    ) -> Commit[T]:
-        """Commit a turn; what is not stored, `work` itself has not counted."""
-        try:
-            return await self._committer.commit(now, work, until_stored=True)
-        except Exception:
-            await self._committer.count(now, spent)
-            raise
+    async def must_be_served(
+        self, rows: Sequence[QueuedMessage], prepared: PreparedRequest
+    ) -> None:
+        """Look before anything is written for a turn; what it used is counted in any case.
 
-    def _near(self, prepared: PreparedRequest, used: Mapping[str, Usage]) -> tuple[Standing, ...]:
-        """The limits of which most is used after a turn; a refusal has told of its own."""
-        if prepared.balance.refused is not None:
-            return ()
-        return prepared.balance.after(used, self._prices).near
+        Raises:
+            TurnWithdrawn: whoever wrote these messages is not served any more.
+        """
+        if not self._serves(rows):
+            await self._committer.count(self._clock(), prepared.spent())
+            raise TurnWithdrawn
+
+    def _must_be_wanted(self, tx: Transaction, rows: Sequence[QueuedMessage]) -> None:
+        asked = {row.id for row in rows} - {0}  # a task is no message
+        if asked - inbox.still_waiting(tx, [*asked]) or not self._serves(rows):
+            raise TurnWithdrawn
+
+    def _serves(self, rows: Sequence[QueuedMessage]) -> bool:
+        resolver = self._upkeep.sessions.resolver
+        return all(resolver.is_served(row.conversation) for row in rows)
 
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
         whom = OWNER if limit.limit.whose == "all" else here.person
-        if not allowance.is_first(unit.tx, whom, limit, unit.now):
+        if not limits.is_first(unit.tx, whom, limit, unit.now):
             return
         zone = here.snapshot.zone_of(whom)
         if here.is_direct and here.person == whom:
@@ -240,9 +367,12 @@ class TurnRecorder:
             unit.say(there.address, words, "notice", language=there.language)
 
     def _notice(
-        self, prepared: PreparedRequest, level: int, used: int, said: Sequence[Message]
-    ) -> notices.Notice:
-        """What is told about how full the conversation is, once for each level."""
+        self, prepared: PreparedRequest, used: int, said: Sequence[Message]
+    ) -> notices.Notice | None:
+        """The notice of how full the conversation is, once for each level."""
+        level = self._upkeep.due(prepared.active, used).notice
+        if not level:
+            return None
         channel = self._channels.get(prepared.active.conversation.address.channel)
         view = name_of(prepared.request.context.view)
         return notices.notice(
@@ -256,7 +386,7 @@ class TurnRecorder:
     def _used(
         self, prepared: PreparedRequest, spoken: Sequence[Message], reported: int, *, by: str
     ) -> int:
-        """How many tokens the window holds after a turn.
+        """The number of tokens the window holds after a turn.
 
         What the service reports is learned, if it was `by` the conversation's own model.
         """
@@ -268,6 +398,13 @@ class TurnRecorder:
         if by in {"", limits.name}:
             self._upkeep.sessions.limits.learn(limits.name, estimated, reported)
         return reported
+
+
+def _done(tx: Transaction, rows: Sequence[QueuedMessage], now: int, result: TurnResult) -> None:
+    failed = type(result.error).__name__ if result.error else ""
+    inbox.done(tx, [row.id for row in rows], now, "stopped" if result.stopped else failed)
+    for row in rows:
+        approvals.forget_started(tx, row.id)
 
 
 def _say(
@@ -298,13 +435,12 @@ def _say(
 
 
 def _offered(said: Sequence[Message], ids: Sequence[str], language: str) -> tuple[Button, ...]:
-    """What keeps a sentence of a turn's message that the offline model offers to keep."""
-    values = (b.value for each in said for b in each.blocks if isinstance(b, Text))
-    return tuple(
-        Button(text(language, "button.remember"), f"/memory keep {ids[each.offers]}")
-        for each in values
-        if isinstance(each, Canned) and each.offers is not None
-    )
+    """Buttons that keep or forget the words that the offline model offers to keep or forget."""
+    values = [b.value for each in said for b in each.blocks if isinstance(b, Text)]
+    canned = [each for each in values if isinstance(each, Canned)]
+    kept = [("remember", f"keep {ids[x.offers]}") for x in canned if x.offers is not None]
+    gone = [("forgetting", f"forget {x.forgets}") for x in canned if x.forgets]
+    return tuple(Button(text(language, f"button.{k}"), f"/memory {c}") for k, c in (*kept, *gone))
 
 
 def answer_of(
@@ -313,7 +449,7 @@ def answer_of(
     heard: Understood = NOTHING_HEARD,
     unkept: str = "",
 ) -> Answer:
-    """What a turn's result tells, after what was understood of its voice messages.
+    """The reply for a turn's result, after what was understood of its voice messages.
 
     `unkept` is what there is to say of what was to be kept, and was not.
     """
@@ -322,11 +458,10 @@ def answer_of(
     unseen = "\n".join(words for came in prepared.came if (words := came.told(language)))
     reply = turn.without_confirmations(result.reply)
     notice, is_failure = "", False
-    if isinstance(result.error, LimitReached) and prepared.balance.refused is not None:
-        notice = _refusal(prepared, prepared.balance.refused)
+    if isinstance(result.error, LimitReached):
+        notice = _refusal(prepared, result.error.limit)
     elif result.error is not None:
-        notice = _failure(prepared, result.error, model)
-        is_failure = not isinstance(result.error, LimitReached)
+        notice, is_failure = _failure(prepared, result.error, model), True
     elif result.stopped:
         notice = text(language, "turn.stopped") if reply else ""
     elif result.exhausted:
@@ -336,7 +471,10 @@ def answer_of(
         is_failure = True
     elif result.stop == "max_tokens":
         notice = text(language, "turn.cut")
-    stood_in = _stood_in(language, result, prepared)
+    stand_in, stood_in = standing_in(result, prepared), ""
+    if stand_in is not None:
+        key = "turn.stand_in" if stand_in else "turn.back"
+        stood_in = text(language, key, model=model, other=stand_in)
     lacks = (
         text(language, f"turn.left_out.{each}", model=result.model or model)
         for each in result.left_out
@@ -348,7 +486,8 @@ def answer_of(
     letter = "\n\n".join((*heard.told, *parts)) if parts else ""
     is_whole = result.error is None and not result.stopped
     aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
-    return Answer(letter, stored, notice, aloud, _asked(heard.rows) if is_failure else ())
+    failed = _asked(heard.rows) if is_failure else ()
+    return Answer(letter, stored, notice, aloud, failed, stand_in)
 
 
 def _asked(rows: Sequence[QueuedMessage]) -> tuple[str, ...]:
@@ -369,15 +508,6 @@ def standing_in(result: TurnResult, prepared: PreparedRequest) -> str | None:
     return None if now == prepared.active.cached.session.stand_in else now
 
 
-def _stood_in(language: str, result: TurnResult, prepared: PreparedRequest) -> str:
-    model, now = prepared.active.limits.name, standing_in(result, prepared)
-    if now is None:
-        return ""
-    if now:
-        return text(language, "turn.stand_in", model=model, other=now)
-    return text(language, "turn.back", model=model)
-
-
 def display_text(message: Message) -> str:
     """A message as a person reads it."""
     if message.role == "user":
@@ -385,22 +515,33 @@ def display_text(message: Message) -> str:
     return turn.without_confirmations(spoken(message.text))
 
 
-def _place_of(use: ToolUse, said: Sequence[Message]) -> int:
-    """Which message asks for a tool: the last one with that call, as ids may come again."""
-    return max(n for n, each in enumerate(said) if use in each.blocks)
+def _unforgotten(
+    unit: UnitOfWork,
+    prepared: PreparedRequest,
+    ids: Sequence[str],
+    answer: Answer,
+    *,
+    is_awaited: bool,
+) -> Answer:
+    """Hide what was forgotten while a turn ran in its entries; what it may still say.
 
-
-def _forget_again(
-    unit: UnitOfWork, session: Session, context: ToolContext, ids: Sequence[str]
-) -> None:
-    """Hide what was forgotten while a turn ran in what the turn says too."""
-    for words in forgettings.heard(unit.tx, context.watch):
+    Raises:
+        TurnWithdrawn: its words were forgotten, and nobody waits for them.
+    """
+    session, context = prepared.active.cached.session, prepared.request.context
+    forgotten = note_store.heard_forgetting(unit.tx, context.watch)
+    for words in forgotten:
         if words:
             forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
             artifacts.drop(unit.tx, (session.key,), words)
         else:  # another node forgot something so long ago that nobody knows what it was
             forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)
+    if not answer.letter or not fulltext.holds_any(answer.letter, forgotten):
+        return answer
+    if not is_awaited:
+        raise TurnWithdrawn
+    return Answer(text(prepared.request.language, "memory.forget_withheld"))
 
 
 def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEntry]:
@@ -435,7 +576,7 @@ def _refusal(prepared: PreparedRequest, limit: Standing) -> str:
 
 
 def _failure(prepared: PreparedRequest, error: ModelError, model: str) -> str:
-    """What is told of a failure, with when to try again if the service said so.
+    """The message for a failure, with when to try again if the service said so.
 
     What the service itself said is the owner's to read, where nobody else does.
     """

@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import structlog
 
-from bot import codes, fencing
+from bot import fencing
 from bot.channel import (
     Address,
-    Broadcasts,
     Channel,
     Command,
     Health,
@@ -33,20 +33,21 @@ from bot.commands.commander import Commander
 from bot.commands.conversation import ModelChoices
 from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
+from bot.delivery import outbox
 from bot.errors import FenceLost, StorageError
 from bot.fencing import Fence
-from bot.gateway.admission import Admission, void_codes
+from bot.gateway.admission import Admission, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import AccessDecision, Conversation, Parsed
+from bot.identity import AccessDecision, Conversation, ConversationResolver, Parsed
 from bot.metrics import Metrics
 from bot.sessions import inbox, pairing, repeats, reset, store, uploads, zones
-from bot.sessions.history import history_of
+from bot.sessions.browsing import history_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
-from bot.storage.meta import MetaStore
+from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.compaction import undo_button
@@ -71,9 +72,8 @@ class Connections:
         self._channels = channels
         coordination.on("show", lambda event: self._heard(event.name, event.body))
         self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
-        self._reasons: dict[
-            str, set[str]
-        ] = {}  # of each channel; a metric keeps every one for good
+        # The reasons of each channel: a metric keeps every one for good.
+        self._reasons: dict[str, set[str]] = {}
 
     def report(self, channel: str, account: str, health: Health, detail: str) -> None:
         """Keep the latest word of a connection, and log when its health changed."""
@@ -109,10 +109,10 @@ class Connections:
 
     def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """Be the only program that listens for an account; see `bot.channel.Engine.owning`."""
-        return self._coordination.owning(account_name(channel, account))
+        return self._coordination.owning(account_name(Address(channel, account, "")))
 
     def own_fence(self) -> Fence | None:
-        """What this node does by itself is written behind this."""
+        """The fence behind which this node writes what it does by itself."""
         return self._coordination.own_fence()
 
     async def broadcast(self, channel: str, body: str, *, stored: bool) -> None:
@@ -126,7 +126,7 @@ class Connections:
 
     async def _heard(self, name: str, body: str) -> None:
         channel = self._channels.get(name)
-        if isinstance(channel, Broadcasts):
+        if channel is not None:
             await channel.heard(body)
 
 
@@ -137,6 +137,7 @@ class Gateway:
         self,
         *,
         admission: Admission,
+        resolver: ConversationResolver,
         commander: Commander,
         lanes: Lanes,
         upkeep: Upkeep,
@@ -148,6 +149,7 @@ class Gateway:
         reach: Callable[[Address, str], None],
     ) -> None:
         self._admission = admission
+        self._resolver = resolver
         self._commander = commander
         self._lanes = lanes
         self._upkeep = upkeep
@@ -175,17 +177,17 @@ class Gateway:
         inbound, body = inbox.storable(inbound)
         command = await self._commander.command_in(inbound, conversation)
         zone = self._admission.new_zone(inbound, conversation)
-        code = codes.new_code() if conversation.verdict is AccessDecision.PAIR else ""
+        code = pairing.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
             commit = await self._committer.commit(
                 self._clock(),
-                lambda unit: _store(
-                    unit,
-                    inbound,
-                    body,
-                    conversation,
-                    code,
+                partial(
+                    _store,
+                    inbound=inbound,
+                    body=body,
+                    conversation=conversation,
+                    code=code,
                     zone=zone,
                     is_command=command is not None,
                 ),
@@ -196,14 +198,15 @@ class Gateway:
         # After the commit: what is to be answered is woken.
         self._admission.count(inbound, commit.result)
         if zone is not None:
-            self._admission.moved_to(conversation, zone)
+            self._resolver.told_zone(conversation.person, zone)
         self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
         elif code and not conversation.is_paired:
-            self._admission.paired(inbound)
+            # Another process has just let them in; the books are read again only now and then.
+            self._resolver.admitted(inbound.channel, inbound.account, inbound.sender)
         for stored in commit.due:
-            message = self._admission.renewed(stored)
+            message = replace(stored, conversation=self._resolver.renewed(stored.conversation))
             # A command is answered now, beside a running turn.
             rest = await self._answered(message, command) if command is not None else message
             if rest is not None:
@@ -215,14 +218,19 @@ class Gateway:
         It is stored: were it offered again it would be a copy. So if it cannot be answered now,
         its lane tries until it can.
         """
+
+        def hand_over(unit: UnitOfWork) -> None:
+            # Whoever took this node's work over may have done that, or know nothing of a message
+            # that was stored after it.
+            if inbox.hand_over(unit.tx, message.id):
+                unit.queue(message)
+
         try:
             with fencing.behind(self._connections.own_fence()):
                 return await self._commander.run(message, command)
         except FenceLost:  # this node was given up meanwhile, and what it was answering taken over
             log.warning("command.fenced", channel=message.inbound.channel)
-            await self._committer.commit(
-                self._clock(), lambda unit: _hand_over(unit, message), until_stored=True
-            )
+            await self._committer.commit(self._clock(), hand_over, until_stored=True)
             return None
         except StorageError as error:
             log.warning(
@@ -244,7 +252,7 @@ class Gateway:
         Raises:
             StorageError: it could not be noted: offer it again later.
         """
-        await self._admission.chat_moved(address, chat)
+        await chat_moved(self._database, self._resolver, self._clock(), address, chat)
 
     async def history(
         self, address: Address, limit: int, before: str = ""
@@ -266,11 +274,11 @@ class Gateway:
         await (self._kept.set(key, text) if text else self._kept.forget(key))
 
     async def kept(self, channel: str, account: str) -> Mapping[str, str]:
-        """What an account of a channel keeps, by name."""
+        """The small texts an account of a channel keeps, by name."""
         return await self._kept.under(f"channel/{channel}/{account}/")
 
     async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:
-        """Keep one part of a file; see `bot.channel.KeepsFiles`."""
+        """Keep one part of a file; see `Engine.put_file`."""
         now = self._clock()
 
         def put(tx: Transaction) -> bool:
@@ -320,22 +328,13 @@ class Gateway:
         self._reach(address, words)
 
 
-def _hand_over(unit: UnitOfWork, message: QueuedMessage) -> None:
-    """Have a lane answer a command, unless whoever gave this node up has done that.
-
-    It may have been stored after that: nobody else knows of it then.
-    """
-    if inbox.hand_over(unit.tx, message.id):
-        unit.queue(message)
-
-
 def _store(
     unit: UnitOfWork,
+    *,
     inbound: Inbound,
     body: str,
     conversation: Conversation,
     code: str,
-    *,
     zone: ZoneInfo | None,
     is_command: bool,
 ) -> str:
@@ -348,24 +347,24 @@ def _store(
     void = void_codes(unit, inbound, language, answers=True) if conversation.is_direct else ()
     if code:
         if any(waiting.is_from(inbound) for waiting in void):
-            inbox.refuse(unit.tx, row, unit.now)  # the next message brings a new one
+            inbox.refuse(unit.tx, row, unit.now, "unpaired")  # the next message brings a new one
             return "unpaired"
         asked = pairing.ask(unit.tx, inbound, code, unit.now)
         if not asked.approved:
-            inbox.refuse(unit.tx, row, unit.now)
+            inbox.refuse(unit.tx, row, unit.now, "unpaired")
             if asked.code:
                 words = text(language, "pairing.code", code=code, channel=inbound.channel)
                 unit.say(inbound.address, words, "notice", language=language)
             return "unpaired"
     if not is_command and not conversation.is_answered:
-        inbox.refuse(unit.tx, row, unit.now)
+        inbox.refuse(unit.tx, row, unit.now, "silenced")
         return "refused"
     if zone is not None:
         _live_in(unit, conversation, zone)
-    arrived = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
-    session = arrived.session
-    if arrived.reset is not None:
-        _tell_of_reset(unit, session, inbound, language, arrived.reset)
+    _bring_late(unit, inbound, language)
+    session, reason = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
+    if reason is not None:
+        _tell_of_reset(unit, session, inbound, language, reason)
     inbox.bind(unit.tx, row, session.id)
     queued = QueuedMessage(row, place.key, session.id, inbound, conversation)
     if is_command:  # it is answered at once, where it came in
@@ -373,6 +372,15 @@ def _store(
     else:
         unit.queue(queued)
     return "queued"
+
+
+def _bring_late(unit: UnitOfWork, inbound: Inbound, language: str) -> None:
+    """Send what could not be delivered before, now that somebody can be reached there."""
+    late = outbox.reached(unit.tx, inbound.address)
+    if late:
+        unit.letters.extend(late)
+        words = text(language, "delivery.late", count=len(late))
+        unit.say(inbound.address, words, "notice", language=language, asker=late[-1].asker)
 
 
 def _live_in(unit: UnitOfWork, conversation: Conversation, zone: ZoneInfo) -> None:

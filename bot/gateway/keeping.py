@@ -15,8 +15,7 @@ from typing import Final
 
 import structlog
 
-from bot.agent.tools import ToolContext, TurnMemory
-from bot.agent.tools.asking import DecidedCall
+from bot.agent.tools import DecidedCall, ToolContext, TurnMemory
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnResult
@@ -27,11 +26,10 @@ from bot.gateway.requests import PreparedRequest
 from bot.i18n import text
 from bot.memory import guard
 from bot.memory.notes import Place
-from bot.messages import Text, ToolResult, ToolUse
+from bot.messages import Canned, Refused, Scheduled, Stored, Text, ToolResult, ToolUse
 from bot.sessions import due_time
 from bot.sessions.due_time import Problem
 from bot.sessions.inbox import QueuedMessage
-from bot.tool_results import Canned, Refused, Scheduled, Stored
 
 WRITE: Final = MemoryWrite.spec.name
 
@@ -40,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What one message asks for; what its `text` states, a reply may claim to have kept."""
+    """The wishes of one message; a reply may claim to have kept what its `text` states."""
 
     said_at: int  # ms since the epoch
     text: str
@@ -50,7 +48,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What a turn leaves to be done: wishes, what its reply claims was kept, a reminder.
+    """Work a turn leaves: unkept wishes, what its reply claims was kept, a reminder.
 
     Each with when it was said, in ms since the epoch.
     """
@@ -90,9 +88,7 @@ class Keeper:
         """Store one thing; why it was not, for the person, or nothing."""
         memory, rights = context.memory, context.rights
         reason, key = "", wish.lacks
-        if not context.view.space or WRITE not in {
-            spec.name for spec in self._toolbox.offered(rights).specs
-        }:
+        if WRITE not in {spec.name for spec in self._toolbox.offered(rights, context.view).specs}:
             key = "closed"
         elif not key:
             said = moment(said_at, context.now.tzinfo)
@@ -113,17 +109,17 @@ class Keeper:
 
 
 def _left(rows: Sequence[QueuedMessage], memory: TurnMemory, result: TurnResult) -> _Left:
-    """What a turn leaves to be done."""
+    """The work a turn leaves to be done."""
     asked = [_asked(row) for row in rows if row.inbound.text and not row.inbound.answers]
     wanted = list(_wanted(asked, memory, len(rows)))
-    left = _unkept(wanted, result)
+    left = _unkept(wanted, result) if wanted else []
     if result.error is not None or result.stopped or result.asked or _is_canned(result):
         return _Left(left)
     reminder = next((each.reminder for each in asked if each.reminder is not None), None)
     if reminder is not None:
         return _Left(left, reminder=None if _has_scheduled(result) else reminder)
-    is_true = wanted or memory.written or any(_written(result))
-    if is_true or not wishes.claims(result.reply):
+    is_false = wishes.claims(result.reply) and not (wanted or memory.written)
+    if not is_false or any(_written(result)):
         return _Left(left)
     stated = ((each.said_at, wishes.stated(each.text)) for each in asked)
     return _Left(left, [(said_at, Wish(words)) for said_at, words in stated if words])
@@ -139,7 +135,7 @@ def _asked(row: QueuedMessage) -> _Asked:
 
 
 def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator[tuple[int, Wish]]:
-    """What messages ask to keep, each once, with when that was said.
+    """The things messages ask to keep, each once, with when that was said.
 
     What one of them points back to is what the person stated in the message before it.
     """
@@ -158,13 +154,13 @@ def _wanted(asked: Sequence[_Asked], memory: TurnMemory, count: int) -> Iterator
 
 
 def _previous(memory: TurnMemory, count: int) -> str:
-    """What the person wrote before the newest `count` messages."""
+    """The person's last words before the newest `count` messages."""
     seen = reversed(memory.seen[: -count or None])
     return next((message.own_text for message in seen if message.begins_turn), "")
 
 
 def _unkept(wanted: Sequence[tuple[int, Wish]], result: TurnResult) -> list[tuple[int, Wish]]:
-    """What of it the model has not written by itself; each of its entries is for one wish.
+    """The wishes the model has not written by itself; each of its entries is for one wish.
 
     One in another script cannot be compared, and is for whatever is left.
     """
@@ -191,7 +187,7 @@ def _scripts(words: str) -> frozenset[str]:
 
 
 def _written(result: TurnResult) -> Iterator[str]:
-    """What the model wrote to memory, or wanted to that stands there already."""
+    """The texts the model wrote to memory, or wanted to that stand there already."""
     calls: dict[str, str] = {}  # a service may give an id again
     for message in result.messages:
         for block in message.blocks:

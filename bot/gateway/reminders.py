@@ -6,7 +6,6 @@ One that comes again and again is moved to its next time in the transaction that
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -17,15 +16,15 @@ from bot.identity import ConversationResolver
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, repeats, store
 from bot.sessions.due_time import shown
-from bot.sessions.recurrence import Series
 from bot.sessions.reminders import Reminder, ReplyTarget
-from bot.sessions.repeats import Kind, Repeat
+from bot.sessions.repeats import Repeat
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
 JOB = "reminders"
 LOOK_SECONDS = 60.0  # between looks for what a sleep or another process left to be found
 LATE_MS = 60_000  # a reminder that is later than this says so
+BACK_MS = 60_000  # that the clock has to go back for times to be worked out anew
 BATCH = 50  # reminders sent in one transaction
 MOST_MISSED = 100  # times that are counted
 
@@ -33,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Reminders:
-    """What commands and the model's tool may ask for, and the job that sends what is due."""
+    """The job that sends what is due."""
 
     def __init__(
         self,
@@ -50,6 +49,7 @@ class Reminders:
         self._scheduler = scheduler
         self._clock = clock
         self._woken_at: int | None = None  # when the scheduler wakes this the next time
+        self._looked_at = 0  # when it last looked, by the clock
 
     def start(self) -> None:
         """Look now, every minute, and whenever the next one is due."""
@@ -74,50 +74,17 @@ class Reminders:
             self._woken_at = due_at
             self._scheduler.once(f"{JOB}.next", due_at, self._woken)
 
-    async def schedule(self, target: ReplyTarget, words: str, due_at: int) -> bool:
-        """Store what the model wants to remind of; False when too many wait for this person.
-
-        Raises:
-            StorageError: it could not be stored.
-        """
-        now = self._clock()
-        added = await self._database.write(
-            lambda tx: reminders.add(tx, target, words, due_at, now, made_by="agent")
-        )
-        if added is None:
-            return False
-        self.expect(added.due_at)
-        return True
-
-    async def repeat(
-        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo, kind: Kind
-    ) -> int | None:
-        """Store what the model wants to say, or do, again and again; when it is due first.
-
-        None when this person has too many.
-
-        Raises:
-            ValueError: no time of it is to come.
-            StorageError: it could not be stored.
-        """
-        now = self._clock()
-        added = await self._database.write(
-            lambda tx: repeats.add(
-                tx, target, words, series, zone=zone, now=now, made_by="agent", kind=kind
-            )
-        )
-        if added is None:
-            return None
-        self.expect(added.due_at)
-        return added.due_at
-
     async def wake(self) -> None:
         """Send what is due by the clock, and see to the next wake.
 
         Raises:
             StorageError: not everything was sent; the next look tries again.
         """
-        await self.fire(self._clock())
+        now = self._clock()
+        if now < self._looked_at - BACK_MS:  # what it had put off while it was ahead is due again
+            await self.retime()
+        self._looked_at = now
+        await self.fire(now)
         due_at = await self._database.read(_next_due)
         if due_at is not None:
             self.expect(due_at)
@@ -145,9 +112,14 @@ class Reminders:
     def _send(self, unit: UnitOfWork) -> int:
         found = reminders.due(unit.tx, unit.now, BATCH)
         for reminder in found:
+            if not self._is_served(unit, reminder.target):
+                reminders.mark(unit.tx, reminder, "cancelled", unit.now)
+                log.info("reminder.refused", reminder=reminder.id)
+                continue
             reminders.mark(unit.tx, reminder, "sent", unit.now)
             late = unit.now - reminder.due_at > LATE_MS
-            self._tell(unit, reminder, late=late)
+            with reminders.REMINDERS.apart(unit.tx, reminder.id):
+                self._tell(unit, reminder, late=late)
             log.info(
                 "reminder.sent",
                 channel=reminder.target.address.channel,
@@ -160,21 +132,30 @@ class Reminders:
     def _send_again(self, unit: UnitOfWork) -> int:
         found = repeats.due(unit.tx, unit.now, BATCH)
         for repeat in found:
-            zone = self._zone_of(repeat)
-            # Those that went by while nobody looked are said once, and told.
-            missed = repeat.series.count(repeat.due_at, unit.now, zone, MOST_MISSED)
-            is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now)
-            repeats.move_on(unit.tx, repeat, zone, unit.now)
-            if is_new:
-                self._say_again(unit, repeat, missed)
-            log.info(
-                "reminder.repeated",
-                channel=repeat.target.address.channel,
-                repeat=repeat.id,
-                made_by=repeat.made_by,
-                missed=missed,
-            )
+            with repeats.REPEATS.apart(unit.tx, repeat.id):
+                self._move_on(unit, repeat)
         return len(found)
+
+    def _move_on(self, unit: UnitOfWork, repeat: Repeat) -> None:
+        """Say one whose time has come, and let it wait for its next time."""
+        zone = self._zone_of(repeat)
+        # Those that went by while nobody looked are said once, and told.
+        missed = repeat.series.count(repeat.due_at, unit.now, zone, MOST_MISSED)
+        is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now)
+        repeats.move_on(unit.tx, repeat, zone, unit.now)
+        if is_new and not self._is_served(unit, repeat.target):
+            repeats.refused(unit.tx, repeat)
+            log.info("reminder.refused", repeat=repeat.id)
+            return
+        if is_new:
+            self._say_again(unit, repeat, missed)
+        log.info(
+            "reminder.repeated",
+            channel=repeat.target.address.channel,
+            repeat=repeat.id,
+            made_by=repeat.made_by,
+            missed=missed,
+        )
 
     def _say_again(self, unit: UnitOfWork, repeat: Repeat, missed: int) -> None:
         language, zone = repeat.target.language, self._zone_of(repeat)
@@ -184,6 +165,13 @@ class Reminders:
             key = "repeat.missed" if missed else "reminder.late"
             words = text(language, key, text=repeat.text, when=when, count=missed + 1)
         repeats.said(unit.tx, repeat, _say(unit, repeat.target, words))
+
+    def _is_served(self, unit: UnitOfWork, target: ReplyTarget) -> bool:
+        """True when whoever asked for it may still talk there."""
+        if target.origin is not None:
+            return self._resolver.of(target.origin).is_served
+        session = store.current(unit.tx, target.key)
+        return session is None or self._resolver.serves(target.person, session.origin)
 
     def _zone_of(self, repeat: Repeat) -> ZoneInfo:
         """The person's own, and in a room, where nobody is told where somebody lives, ours."""
@@ -197,8 +185,7 @@ class Reminders:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
             zone = self._resolver.now.zone_of("" if in_room else target.person)
-            due = datetime.fromtimestamp(reminder.due_at / 1000, zone)
-            when = shown(target.language, due)
+            when = shown(target.language, moment(reminder.due_at, zone))
             words = text(target.language, "reminder.late", text=reminder.text, when=when)
         _say(unit, target, words)
 
@@ -207,8 +194,14 @@ def _say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
     """Say something in a conversation, noted there; the number of the text in the outbox."""
     session = store.current(unit.tx, target.key)
     noted_in = session.id if session is not None else ""  # it was lost with a damaged database
+    origin = target.origin
     letter = unit.say(
-        target.address, words, "reminder", language=target.language, noted_in=noted_in
+        target.address,
+        words,
+        "reminder",
+        language=target.language,
+        noted_in=noted_in,
+        asker=origin.sender if origin is not None and origin.chat_type != "direct" else "",
     )
     if session is not None:
         unit.refresh(session.id)
@@ -216,6 +209,6 @@ def _say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
 
 
 def _next_due(tx: Transaction) -> int | None:
-    """When the next one is due, whether it comes once or again."""
+    """The time the next one is due, one-off or recurring (ms); None for none."""
     found = (reminders.next_due(tx), repeats.next_due(tx))
     return min((due_at for due_at in found if due_at is not None), default=None)

@@ -1,4 +1,4 @@
-"""What a turn asks the model: its messages, with all that stands before and beside them."""
+"""The model request of a turn: its messages, with all that stands before and beside them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
 from bot.config import TURN_SECONDS
-from bot.context import prompt, pruning, wording
-from bot.context.history import size_of
-from bot.errors import LimitReached, ModelError, WindowTooSmall
-from bot.gateway.attempts import is_plain
-from bot.gateway.media import Contents, MediaReader
+from bot.context import prompt, wording
+from bot.context.history import prune_results, pruning_is_due, size_of
+from bot.errors import ModelError, WindowTooSmall
+from bot.gateway.lanes import is_plain
+from bot.gateway.media import NOTHING_CAME, Contents, MediaReader
 from bot.identity import MANY
 from bot.memory.note_store import Watch
-from bot.messages import Message, Text, ToolResult, Whose
-from bot.money.allowance import UNLIMITED, Allowance
-from bot.money.limits import Balance
+from bot.messages import Message, Quoted, Text, ToolResult, Whose
+from bot.money.counts import Spent, spent_of
+from bot.money.limits import Account, Allowance, Balance, LimitReached
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
-from bot.tool_results import Quoted
 from bot.upkeep.active_session import ActiveSession, Fill
 from bot.upkeep.upkeep import Upkeep
 
@@ -41,7 +40,7 @@ class PreparedRequest:
     """A turn's request, and how full the conversation is that it was made from.
 
     `version` is the history's: what the model reports is about that one. `came` is
-    what came with its messages, `balance` what may still be used.
+    what came with its messages, `balance` what may still be used, and `account` pays for its calls.
     """
 
     active: ActiveSession
@@ -49,20 +48,22 @@ class PreparedRequest:
     fill: Fill
     arriving: int
     version: int
-    came: Sequence[Contents] = ()
-    balance: Balance = UNLIMITED
+    came: Sequence[Contents]
+    balance: Balance
+    account: Account
+
+    def spent(self) -> tuple[Spent, ...]:
+        """The usage of its calls so far, counted for whoever wrote last."""
+        person, session_id = self.active.conversation.person, self.active.cached.session.id
+        return spent_of(self.account, person, session_id, self.request.purpose)
 
     @property
     def refusal(self) -> ModelError | None:
         """Why the model is not asked at all, if it is not."""
         if self.active.limits.window.is_too_small:
             return WindowTooSmall()
-        return LimitReached() if self.balance.refused is not None else None
-
-    @property
-    def exceeds_window(self) -> bool:
-        """True when it does not fit into the window."""
-        return self.fill.used + self.arriving > self.active.shares.hard
+        refused = self.balance.refused
+        return LimitReached(refused) if refused is not None else None
 
 
 class Requests:
@@ -87,29 +88,34 @@ class Requests:
         self._allowance = allowance
         self._clock = clock
 
-    async def of(self, rows: Sequence[QueuedMessage], watch: Watch) -> PreparedRequest:
-        """The request for messages of one session, all answered together."""
+    async def of(
+        self, rows: Sequence[QueuedMessage], watch: Watch, *, bare: bool = False
+    ) -> PreparedRequest:
+        """The request for messages of one session, all answered together.
+
+        A `bare` one, which is not sent, has what people wrote, and nothing that takes long.
+        """
         active = await self._upkeep.sessions.of(rows[0].session_id, rows[-1].conversation)
         agent, limits, cached = active.conversation.config.agent, active.limits, active.cached
         limit, language = limits.window.tokens, active.conversation.language
         context = self._context(active, rows, watch)
         short = is_short(cached, limits)
-        tools = self._toolbox.offered(context.rights, short=short)
+        tools = self._toolbox.offered(context.rights, context.view, short=short)
         prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
         balance = await self._allowance.of(active.conversation, limits.name)
-        listens = balance.refused is None  # it costs as well
         contents = [
-            await self._media.read(
-                row.inbound, row.session_id, limit, row.conversation.person, listens=listens
-            )
+            NOTHING_CAME
+            if bare
+            else await self._media.read(row.inbound, row.session_id, limit, row.conversation)
             for row in rows
         ]
         messages = [
             self._message(row, came, cached.history.shown)
             for row, came in zip(rows, contents, strict=True)
         ]
-        recalled = await self._recalled(rows, cached, context, prefix, limit, short=short)
-        messages[0] = Message("user", (*recalled, *messages[0].blocks))
+        if not bare and balance.refused is None:
+            recalled = await self._recalled(rows, cached, context, prefix, limit, short=short)
+            messages[0] = Message("user", (*recalled, *messages[0].blocks))
         history = cached.history.messages
         if active.sender == MANY:
             # In a direct chat that several people share, none of it is said by who writes now.
@@ -131,20 +137,21 @@ class Requests:
             language=language,
             cite=self._prefixes.cites(context.view),
             thinking=cached.session.thinking,
-            max_tokens=active.shares.output,
+            max_tokens=active.limits.budget.output,
             max_steps=agent.max_steps,
             timeout=limits.seconds(
                 agent.turn_timeout, TURN_SECONDS, prompt=fill.used + arriving, answer=2 * ANSWER
             ),
             used=fill.used,
-            token_limit=active.shares.hard,
+            token_limit=active.limits.budget.hard,
             factor=limits.factor,
             count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
             unasked=not active.conversation.is_direct,
         )
         version = cached.history.version
-        return PreparedRequest(active, request, fill, arriving, version, contents, balance)
+        account = self._allowance.account(active.conversation)
+        return PreparedRequest(active, request, fill, arriving, version, contents, balance, account)
 
     async def after_compaction(
         self, prepared: PreparedRequest, messages: tuple[Message, ...]
@@ -159,9 +166,9 @@ class Requests:
             prepared.request,
             history=history.messages,
             messages=messages,
-            max_tokens=active.shares.output,
+            max_tokens=active.limits.budget.output,
             used=fill.used,
-            token_limit=active.shares.hard,
+            token_limit=active.limits.budget.hard,
         )
         version = history.version
         return replace(prepared, active=active, request=request, fill=fill, version=version)
@@ -173,9 +180,9 @@ class Requests:
         """
         config, history = active.conversation.config.context.pruning, active.cached.history
         full, idle_ms = active.limits.budget.compact_above, self._clock() - active.cached.called_at
-        if not pruning.is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
+        if not pruning_is_due(used, full, idle_ms=idle_ms, ttl_minutes=config.ttl_minutes):
             return False
-        pruned = pruning.prune(
+        pruned = prune_results(
             history.shown,
             history.sizes,
             window=active.limits.window.tokens,
@@ -216,7 +223,7 @@ class Requests:
         *,
         short: bool,
     ) -> Sequence[Text]:
-        """What is recalled before these messages."""
+        """The memory recalled before these messages."""
         when = context.view.recall or rows[-1].conversation.config.memory.recall
         is_begun = _is_begun(cached)
         if is_plain(rows) or when == "off" or (is_begun and when == "start"):
@@ -242,7 +249,8 @@ class Requests:
         notes: list[tuple[str, Whose]] = [
             (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
             (prompt.notes(inbound, sent), "program"),
-            *_answered(inbound.reply_to, shown),
+            ("" if shown else prompt.titled(inbound.title), "name"),
+            *([_answered(inbound.reply_to, shown)] if inbound.reply_to is not None else ()),
             (named, "name"),
             *((prompt.passed_on(part), part.kind) for part in inbound.foreign),
         ]
@@ -252,7 +260,7 @@ class Requests:
 
 
 def _shown(cached: CachedSession) -> Shown:
-    """What the model is shown of a conversation before its next message."""
+    """The part of a conversation the model is shown before the next message."""
     texts = [cached.history.summary]
     spoken: list[str] = []  # the last thing that each side said
     for message in reversed(cached.history.shown):
@@ -276,15 +284,13 @@ def _is_begun(cached: CachedSession) -> bool:
     )
 
 
-def _answered(reply: ReplyTo | None, shown: Sequence[Message]) -> list[tuple[str, Whose]]:
+def _answered(reply: ReplyTo, shown: Sequence[Message]) -> tuple[str, Whose]:
     """The note of what a message answers, with whose words it quotes.
 
     What the bot said in this conversation is its own; what it said in any other may have been
     somebody else's.
     """
-    if reply is None:
-        return []
     quoted = wording.words(reply.quote or reply.text)
     own = (wording.words(message.text) for message in shown if message.role == "assistant")
     is_bots = reply.from_bot and any(quoted <= words for words in own)
-    return [(prompt.answered(reply), "bot" if is_bots else "reply")]
+    return prompt.answered(reply), "bot" if is_bots else "reply"

@@ -9,11 +9,13 @@ comes to is said where the task was made, and noted there as the bot's words, wi
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import asdict, dataclass, replace
 
 import structlog
 
 from bot.agent.models.speed import LONGEST
+from bot.agent.running import RunningTurns, Stopped
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
@@ -23,9 +25,12 @@ from bot.config import TURN_SECONDS
 from bot.context import prompt
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of
+from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
+from bot.logs import about_turn
+from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, mixture
 from bot.metrics import Metrics
@@ -76,6 +81,7 @@ class TaskRunner:
         commits: TurnRecorder,
         toolbox: Toolbox,
         notes: Notes,
+        running: RunningTurns,
         metrics: Metrics,
         scheduler: Scheduler,
         clock: Clock,
@@ -88,11 +94,13 @@ class TaskRunner:
         self._commits = commits
         self._toolbox = toolbox
         self._notes = notes
+        self._at_work = running
         self._metrics = metrics
         self._scheduler = scheduler
         self._clock = clock
         self._is_first = is_alone
         self._running: set[asyncio.Task[None]] = set()
+        self._beginning = asyncio.Lock()  # one look at a time counts what runs, and adds to it
 
     def start(self) -> None:
         """Look now, every minute, and when the next one is due."""
@@ -104,7 +112,10 @@ class TaskRunner:
         Raises:
             StorageError: it was not stored; the next look tries again.
         """
-        now = self._clock()
+        async with self._beginning:
+            await self._begin(self._clock())
+
+    async def _begin(self, now: int) -> None:
         # Where nobody else carries tasks out, what was running at the start runs no longer.
         given_up = _given_up_after(self._resolver.policy.config.agent.turn_timeout)
         await self._give_up(now + 1 if self._is_first else now - given_up)
@@ -144,14 +155,18 @@ class TaskRunner:
         due = repeats.due(unit.tx, unit.now, 1, "task")
         if not due:
             return None  # another node was faster
-        repeat = due[0]
+        with repeats.REPEATS.apart(unit.tx, due[0].id):
+            return self._begin_run(unit, due[0])
+        return None  # it was set aside
+
+    def _begin_run(self, unit: UnitOfWork, repeat: Repeat) -> ClaimedRun | None:
         here = self._resolver.of(repeat.origin)
         missed = repeat.series.count(repeat.due_at, unit.now, here.zone, MOST_MISSED)
         is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now, "running")
         repeats.move_on(unit.tx, repeat, here.zone, unit.now)
         if not is_new:
             return None
-        if not (here.is_admitted and here.is_answered):
+        if not here.is_served:
             _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
             return None
         place = replace(here.place, key=f"{here.key}:task:{repeat.id}")
@@ -172,24 +187,25 @@ class TaskRunner:
     # --- carrying out -----------------------------------------------------------------------------
 
     async def _carry_out(self, run: ClaimedRun) -> None:
-        repeat = run.repeat
+        repeat, here = run.repeat, run.conversation
+        about_turn(f"task-{secrets.token_hex(4)}")
         result = "failed"
         try:
-            async with self._notes.watching(run.conversation.view) as watch:
+            async with self._notes.watching(here.view) as watch:
                 row = self._asked(run)
-                prepared = await self._requests.of([row], watch)
-                # It sets nothing for later itself: a task that makes tasks would never end.
-                context = replace(prepared.request.context, target=None)
-                request = replace(prepared.request, context=context, unasked=True)
-                prepared = replace(prepared, request=request)
-                came = TurnResult(prepared.request.messages, "", error=prepared.refusal)
-                if came.error is None:
-                    async with self._commits.counting(prepared) as meter:
-                        with self._metrics.running.track_inprogress():
-                            came = await Turn(prepared.request, self._toolbox, None, meter).run()
+                with self._at_work.running(here.key, "task", (here,)) as stop:
+                    async with stop.within("task"):
+                        prepared, came = await self._turn(row, watch)
                 answer = answer_of(came, prepared)
                 await self._end(run, row, prepared, came, answer)
                 result = "failed" if came.error else "done"
+        except (Stopped, TurnWithdrawn):  # by whoever asked for it, or they are not served now
+            result = "stopped"
+            await self._committer.commit(
+                self._clock(),
+                lambda unit: repeats.end_run(unit.tx, repeat, "stopped", now=unit.now),
+                until_stored=True,
+            )
         except GivenUp:
             log.warning("task.given_up", repeat=repeat.id)
         except StorageError:
@@ -202,6 +218,18 @@ class TaskRunner:
                 self._clock(), lambda unit: _failed(unit, repeat, why), until_stored=True
             )
         log.info("task.ended", channel=repeat.target.address.channel, repeat=repeat.id, came=result)
+
+    async def _turn(self, row: QueuedMessage, watch: Watch) -> tuple[PreparedRequest, TurnResult]:
+        prepared = await self._requests.of([row], watch)
+        # It sets nothing for later itself: a task that makes tasks would never end.
+        context = replace(prepared.request.context, target=None)
+        request = replace(prepared.request, context=context, unasked=True)
+        prepared = replace(prepared, request=request)
+        if prepared.refusal is not None:
+            return prepared, TurnResult(request.messages, "", error=prepared.refusal)
+        async with self._commits.counting(prepared):
+            with self._metrics.running.track_inprogress():
+                return prepared, await Turn(request, self._toolbox, None, prepared.account).run()
 
     def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""
@@ -244,7 +272,7 @@ class TaskRunner:
 
 
 def _late(run: ClaimedRun, words: str, language: str) -> str:
-    """What a task came to, with the times it stands for when those are several."""
+    """The result of a task, with the times it stands for if those are several."""
     if not run.missed:
         return words
     when = shown(language, moment(run.repeat.due_at, run.conversation.zone))
@@ -304,7 +332,7 @@ def _failed(unit: UnitOfWork, repeat: Repeat, why: str) -> bool:
 
 
 def _given_up_after(longest: float) -> int:
-    """When a run has failed whose turn may take so many seconds: after so many ms.
+    """The time in ms after which a run has failed whose turn may take so many seconds.
 
     The usual limit may have grown for a slow model.
     """

@@ -5,27 +5,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
+from bot.agent.running import Stop, Stopped
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import Meter, RunningTurns, Turn, TurnRequest, TurnResult, without_confirmations
-from bot.channel import Activity, Address, Channel, Drafts, Typing
+from bot.agent.turn import Meter, Turn, TurnRequest, TurnResult, without_confirmations
+from bot.channel import Activity, Address, Capabilities, Channel
+from bot.clock import Clock
 from bot.delivery.live import LiveSigns
-from bot.errors import ModelTooLarge
-from bot.gateway.approvals import Approvals
-from bot.gateway.attempts import Attempts
-from bot.gateway.commits import TurnRecorder, answer_of, display_text
+from bot.errors import ModelRefused, ModelTooLarge
+from bot.gateway.commits import Approvals, TurnRecorder, answer_of, display_text
 from bot.gateway.keeping import Keeper
+from bot.gateway.lanes import Attempts, TurnWithdrawn
+from bot.gateway.media import Understood, VoiceReader
 from bot.gateway.requests import PreparedRequest, Requests
-from bot.gateway.voice import Listening, Understood, VoiceReader
+from bot.health import Tries
+from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.memory.uses import Uses
-from bot.messages import ToolResult, ToolUse
+from bot.messages import Asked, Message, Quoted, ToolResult, ToolUse
 from bot.metrics import Metrics
+from bot.money.limits import LimitReached
 from bot.sessions.inbox import QueuedMessage
-from bot.tool_results import Asked, Quoted
+from bot.storage import fulltext
 
 TYPING_DELAY = 0.4  # seconds; a reply that is faster needs no sign of life
 TYPING_EVERY = 4.5  # seconds; platforms show it for five
@@ -36,8 +42,14 @@ STEP_CHARS = 120  # of what is looked for, or of a tool's name
 MAX_STEPS = 64  # calls that are shown of one turn
 
 
+_OWN_FAULTS = (LimitReached, ModelRefused, ModelTooLarge)  # say nothing of the service
+
+
 class TurnRunner:
-    """Answers messages of one session together, one call at a time for each key."""
+    """Answers messages of one session together, one call at a time for each key.
+
+    Whatever it is at can be ended: then it is stored as far as it came.
+    """
 
     def __init__(
         self,
@@ -47,29 +59,32 @@ class TurnRunner:
         commits: TurnRecorder,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
-        running: RunningTurns,
         live: LiveSigns,
         attempts: Attempts,
         approvals: Approvals,
         notes: Notes,
         uses: Uses,
         metrics: Metrics,
+        replies: Tries,
+        clock: Clock,
     ) -> None:
+        """`replies` hears which of them come about."""
         self._voice = voice
         self._requests = requests
         self._commits = commits
         self._toolbox = toolbox
         self._keeper = Keeper(toolbox)
         self._channels = channels
-        self._running = running
         self._live = live
         self._attempts = attempts
         self._approvals = approvals
         self._notes = notes
         self._uses = uses
         self._metrics = metrics
+        self._replies = replies
+        self._clock = clock
 
-    async def run(self, key: str, rows: Sequence[QueuedMessage]) -> None:
+    async def run(self, rows: Sequence[QueuedMessage], stop: Stop) -> None:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
         conversation = rows[-1].conversation
@@ -84,15 +99,20 @@ class TurnRunner:
         async with self._notes.watching(conversation.view) as watch:
             async with preview:
                 async with self._attempts.preparing(rows):
-                    understood = await self._heard(key, rows)
-                    prepared = await self._requests.of(understood.rows, watch)
-                async with self._commits.counting(prepared) as meter:
+                    understood = await self._heard(rows, stop)
+                    prepared = await self._prepared(understood.rows, watch, stop)
+                async with self._commits.counting(prepared):
                     with self._metrics.running.track_inprogress():
-                        answered = await self._answered(key, understood, prepared, preview, meter)
+                        answered = await self._answered(understood, prepared, preview, stop)
             prepared, result = answered
-            unkept = await self._keeper.after(understood.rows, prepared, result)
-            answer = answer_of(result, prepared, understood, unkept)
-            await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
+            try:
+                await self._commits.must_be_served(understood.rows, prepared)
+                unkept = await self._keeper.after(understood.rows, prepared, result)
+                answer = answer_of(result, prepared, understood, unkept)
+                await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
+            except TurnWithdrawn:
+                await preview.clear()
+                raise
             if answer.letter:
                 context = prepared.request.context
                 shown = (passage.place.path for passage in context.memory.recalled)
@@ -100,69 +120,125 @@ class TurnRunner:
             else:
                 await preview.clear()
         end = type(result.error).__name__ if result.error else result.stop
+        if not result.stopped and not isinstance(result.error, _OWN_FAULTS):
+            self._replies.note(result.error)
         self._metrics.turns.labels("stopped" if result.stopped else end).inc()
         self._metrics.turn_seconds.observe(time.perf_counter() - started)
 
-    async def _heard(self, key: str, rows: Sequence[QueuedMessage]) -> Understood:
-        """The messages with what was said in them, which can be stopped as the rest can."""
+    async def _heard(self, rows: Sequence[QueuedMessage], stop: Stop) -> Understood:
+        """The messages with what was said in them."""
         if all(row.inbound.voice is None for row in rows):
             return Understood(rows)
-        listening = Listening(self._voice, rows)
-        with self._running.running(key, listening):
-            return await listening.result()
+        try:
+            async with stop.within("reply"):
+                return await self._voice.understand(rows)
+        except Stopped:
+            return Understood(rows)
+
+    async def _prepared(
+        self, rows: Sequence[QueuedMessage], watch: Watch, stop: Stop
+    ) -> PreparedRequest:
+        """The request; without files and what is recalled when nobody wants it any more."""
+        with suppress(Stopped):
+            async with stop.within("reply"):
+                return await self._requests.of(rows, watch)
+        return await self._requests.of(rows, watch, bare=True)
 
     async def _answered(
         self,
-        key: str,
         understood: Understood,
         prepared: PreparedRequest,
         preview: ReplyPreview,
-        meter: Meter,
+        stop: Stop,
     ) -> tuple[PreparedRequest, TurnResult]:
         """The turn's result, and what was sent in the end.
 
         When the window overflows, room is made once and it goes on.
+
+        Raises:
+            TurnWithdrawn: it holds what was forgotten while it was prepared.
         """
-        if understood.stopped:
-            return prepared, TurnResult(prepared.request.messages, "", stopped=True)
-        if (refusal := prepared.refusal) is not None:
-            return prepared, TurnResult(prepared.request.messages, "", error=refusal)
-        if prepared.exceeds_window:
-            prepared = (
-                await self._requests.after_compaction(prepared, prepared.request.messages)
-                or prepared
-            )
+        meter = prepared.account
+        unsent = TurnResult(prepared.request.messages, "", error=prepared.refusal)
+        size, room = prepared.fill.used + prepared.arriving, prepared.active.limits.budget.hard
+        if unsent.error is None and not stop.is_asked and size > room:
+            with suppress(Stopped):
+                prepared = await self._smaller(prepared, stop) or prepared
+        if stop.is_asked:
+            return prepared, replace(unsent, error=None, stopped=True)
+        if unsent.error is not None:
+            return prepared, unsent
+        context = replace(
+            prepared.request.context, start=partial(self._approvals.start, understood.rows[0])
+        )
+        prepared = replace(prepared, request=replace(prepared.request, context=context))
         decided = await self._approvals.begin(understood.rows)  # from here on never again
-        result = await self._turn(key, replace(prepared.request, decided=decided), preview, meter)
+        if not decided and _holds_forgotten(prepared.request):
+            raise TurnWithdrawn  # what is still to be answered is, without these words
+        result = await self._turn(replace(prepared.request, decided=decided), preview, meter, stop)
         if not isinstance(result.error, ModelTooLarge):
             return prepared, result
         # What tools have done is done: go on after their results. Half a reply is begun anew.
         last = max(n for n, message in enumerate(result.messages) if message.role == "user")
         messages = result.messages[: last + 1]
-        smaller = await self._requests.after_compaction(prepared, messages)
+        try:
+            smaller = await self._smaller(prepared, stop, messages)
+        except Stopped:
+            return prepared, replace(result, messages=messages, error=None, stopped=True)
         if smaller is None:
             return prepared, result
-        again = await self._turn(key, smaller.request, preview, meter)
+        again = await self._turn(smaller.request, preview, meter, stop)
         came = messages[len(prepared.request.messages) :]
         said = [display_text(message) for message in came if message.role == "assistant"]
         reply = "\n\n".join(part for part in (*said, again.reply) if part)
         return smaller, replace(again, reply=reply, silent=again.silent and not reply)
 
+    async def _smaller(
+        self, prepared: PreparedRequest, stop: Stop, messages: tuple[Message, ...] = ()
+    ) -> PreparedRequest | None:
+        """The same once there is room for it; None when none could be made.
+
+        Raises:
+            Stopped: nobody wants it any more.
+        """
+        async with stop.within("room"):
+            return await self._requests.after_compaction(
+                prepared, messages or prepared.request.messages
+            )
+
     async def _turn(
-        self, key: str, request: TurnRequest, preview: ReplyPreview, meter: Meter
+        self, request: TurnRequest, preview: ReplyPreview, meter: Meter, stop: Stop
     ) -> TurnResult:
-        show = preview.show if preview.shows_text else None
+        forgotten = request.context.watch.words
+
+        def shown(words: str) -> None:
+            if not fulltext.holds_any(words, forgotten):
+                preview.show(words)
+
+        show = shown if preview.shows_text else None
         think = preview.think if preview.shows_thoughts else None
         step = preview.step if preview.shows_thoughts else None
         turn = Turn(request, self._toolbox, show, meter, think, on_tool=step)
-        with self._running.running(key, turn):
+        with stop.by(turn.stop, "reply"):
             return await turn.run()
+
+
+def _holds_forgotten(request: TurnRequest) -> bool:
+    """True when something was forgotten since a request was made that has it."""
+    if not (forgotten := request.context.watch.words):
+        return False
+    said = (*request.history, *request.messages)
+    held = (request.system, *(each.text for each in said), str(said))  # results of tools too
+    return fulltext.holds_any("\n".join(held), forgotten)
 
 
 class ReplyPreview:
     """Shows life for the length of an `async with`. Failures stay inside the channel.
 
-    What the model thinks and which tools it calls is shown to whoever watches a direct chat.
+    Attributes:
+        shows_text: the channel shows a reply while it is being written.
+        shows_thoughts: what the model thinks and which tools it calls is shown, in a direct chat.
+        draft: the id under which a reply may have been shown, now or before a restart; or empty.
     """
 
     def __init__(
@@ -175,11 +251,12 @@ class ReplyPreview:
         streams: bool = True,
         is_direct: bool = True,
     ) -> None:
-        able = channel.capabilities if channel is not None else None
-        self._typing = live if able is not None and able.typing else None
-        self._drafts = live if streams and able is not None and able.drafts else None
-        watched = is_direct and streams and live.shows_activities(address)
-        self._watchers = live if watched else None
+        able = channel.capabilities if channel is not None else Capabilities()
+        self._live = live
+        self._shows_typing = able.typing
+        self.shows_text = streams and able.drafts
+        self.shows_thoughts = is_direct and streams and able.activities
+        self.draft = draft_id if self.shows_text else ""
         self._address = address
         self._draft_id = draft_id
         self._timer: asyncio.TimerHandle | None = None
@@ -196,7 +273,7 @@ class ReplyPreview:
         self._telling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        if self._typing is not None:
+        if self._shows_typing:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(TYPING_DELAY, self._begin_typing)
         return self
@@ -219,45 +296,26 @@ class ReplyPreview:
                 task.cancel()
         await asyncio.gather(*tasks, *self._telling, return_exceptions=True)
         for broken_off in self._calling.values():
-            if self._watchers is not None:
-                await self._watchers.activity(self._address, replace(broken_off, state="failed"))
-        if self._is_thinking and self._watchers is not None:
-            await self._watchers.activity(self._address, self._activity("done"))
+            await self._live.activity(self._address, replace(broken_off, state="failed"))
+        if self._is_thinking:
+            await self._live.activity(self._address, self._activity("done"))
         if kind is not None and issubclass(kind, Exception):
             await self.clear()  # no reply will come of this try
-
-    @property
-    def shows_text(self) -> bool:
-        """Whether the channel shows a reply while it is being written."""
-        return self._drafts is not None
-
-    @property
-    def shows_thoughts(self) -> bool:
-        """True when somebody may watch what the model thinks."""
-        return self._watchers is not None
-
-    @property
-    def draft(self) -> str:
-        """The id under which a reply may have been shown, now or before a restart; or empty."""
-        return self._draft_id if self.shows_text else ""
 
     def show(self, text: str) -> None:
         """Show the text so far, as soon as the one before has been shown."""
         self._text = text
-        if self._drafts is not None and (self._draft_task is None or self._draft_task.done()):
-            self._draft_task = asyncio.create_task(self._show_drafts(self._drafts))
+        if self._draft_task is None or self._draft_task.done():
+            self._draft_task = asyncio.create_task(self._show_drafts())
 
     def think(self, text: str) -> None:
         """Show what the model thinks so far; an empty text says that it thinks no more."""
         self._thought = text[-THOUGHT_CHARS:]
-        idle = self._thought_task is None or self._thought_task.done()
-        if self._watchers is not None and idle:
-            self._thought_task = asyncio.create_task(self._show_thoughts(self._watchers))
+        if self._thought_task is None or self._thought_task.done():
+            self._thought_task = asyncio.create_task(self._show_thoughts())
 
     def step(self, use: ToolUse, result: ToolResult | None) -> None:
         """Show what the model looks for in memory, or which tool it calls, and how that ended."""
-        if self._watchers is None:
-            return
         if result is None and self._steps < MAX_STEPS:
             self._steps += 1
             self._calling[use.id] = shown = self._begun(use)
@@ -265,7 +323,7 @@ class ReplyPreview:
             shown = _ended(begun, result)
         else:
             return
-        task = asyncio.create_task(self._watchers.activity(self._address, shown))
+        task = asyncio.create_task(self._live.activity(self._address, shown))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -279,35 +337,36 @@ class ReplyPreview:
 
     async def clear(self) -> None:
         """Take the text so far away, also that of an earlier run: no reply will replace it."""
-        if self._drafts is not None:
-            await self._drafts.draft(self._address, self._draft_id, "")
+        if self.shows_text:
+            await self._live.draft(self._address, self._draft_id, "")
 
     def _begin_typing(self) -> None:
-        if self._typing is not None:
-            self._typing_task = asyncio.create_task(self._keep_typing(self._typing))
+        self._typing_task = asyncio.create_task(self._keep_typing())
 
-    async def _keep_typing(self, live: Typing) -> None:
+    async def _keep_typing(self) -> None:
         while True:
-            await live.typing(self._address)
+            await self._live.typing(self._address)
             await asyncio.sleep(TYPING_EVERY)
 
-    async def _show_drafts(self, live: Drafts) -> None:
+    async def _show_drafts(self) -> None:
         while self._shown != self._text:
             self._shown = self._text
             # A ✓ is the engine's to give, and only when the reply is finished.
-            await live.draft(self._address, self._draft_id, without_confirmations(self._shown))
+            await self._live.draft(
+                self._address, self._draft_id, without_confirmations(self._shown)
+            )
 
-    async def _show_thoughts(self, live: LiveSigns) -> None:
+    async def _show_thoughts(self) -> None:
         while self._thought_shown != self._thought:
             thought = self._thought_shown = self._thought
             if thought and not self._is_thinking:
                 self._is_thinking = True
-                await live.activity(self._address, self._activity("begun"))
+                await self._live.activity(self._address, self._activity("begun"))
             if thought:
-                await live.activity(self._address, self._activity("begun", thought))
+                await self._live.activity(self._address, self._activity("begun", thought))
                 await asyncio.sleep(THOUGHT_EVERY)
             else:
-                await live.activity(self._address, self._activity("done"))
+                await self._live.activity(self._address, self._activity("done"))
                 self._is_thinking = False
 
     def _activity(self, state: Literal["begun", "done"], text: str = "") -> Activity:
@@ -316,7 +375,7 @@ class ReplyPreview:
 
 
 def _ended(begun: Activity, result: ToolResult) -> Activity:
-    """How a call ended, without what came of it but how much a search found."""
+    """The end of a call, without its result; for a search, with how much it found."""
     if result.is_error:
         return replace(begun, state="failed")
     if isinstance(result.value, Asked):

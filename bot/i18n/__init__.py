@@ -68,6 +68,20 @@ def catalog(language: str, part: str = "") -> dict[str, str]:
     return dict(_flatten(tomllib.loads(raw)))
 
 
+@cache
+def _places() -> Mapping[str, int]:
+    return {key: place for place, key in enumerate(catalog(DEFAULT_LANGUAGE))}
+
+
+def place_of(key: str) -> int:
+    """Where a key stands in the catalog, which is the order of menus.
+
+    Raises:
+        KeyError: no such key: a mistake in the program, found by its tests.
+    """
+    return _places()[key]
+
+
 def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     flat: list[tuple[str, str]] = []
     for name, value in table.items():

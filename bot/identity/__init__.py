@@ -1,13 +1,12 @@
-"""Who a message is from, which conversation it belongs to, and what is allowed there. Pure.
+"""Identity: the sender of a message, its conversation, and what is allowed there. Pure.
 
 `resolve` works all of it out once, into one frozen `Conversation` that everything later takes.
 """
 
-from bot.identity.access import AccessDecision
+from bot.identity.access import AccessDecision, Parsed
 from bot.identity.conversation import Conversation, ConversationResolver, resolve
-from bot.identity.message import Parsed
 from bot.identity.policy import Policy, PolicySnapshot
-from bot.identity.values import (
+from bot.identity.routing import (
     MANY,
     ORIGIN,
     Activation,

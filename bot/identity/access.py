@@ -1,4 +1,4 @@
-"""Who may talk, and where: one pure decision for each message. Default: nobody.
+"""Access: one pure decision for each message on who may talk where. Default: nobody.
 
 Ids are the platform's stable ones; display names and user names decide nothing. What is approved
 for a direct chat means nothing in a room. A chat of a kind nobody knows counts as a room.
@@ -6,19 +6,22 @@ for a direct chat means nothing in a room. A chat of a kind nobody knows counts 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 from typing import Final
 
-from bot.channel import ChannelConfig, ToolRule
-from bot.identity.values import MessageOrigin
+from bot.channel import ChannelConfig, Inbound, ToolRule
+from bot.i18n import LANGUAGES, catalog
+from bot.identity.routing import Activation, MessageOrigin
 from bot.identity.view import Subject, matches
 
 
 class AccessDecision(StrEnum):
-    """What happens to a message before anything else looks at it."""
+    """The first decision about a message."""
 
     ALLOW = "allow"
     PAIR = "pair"  # allowed if a pairing code of theirs was approved; otherwise they get one
@@ -28,7 +31,7 @@ class AccessDecision(StrEnum):
 
 
 def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> AccessDecision:
-    """Whether a message may become a turn; `config` is the account's own.
+    """Decide if a message may become a turn; `config` is the account's own.
 
     In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
     """
@@ -63,7 +66,7 @@ def _in_room(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) ->
 
 
 def _names(entries: Iterable[str], origin: MessageOrigin) -> bool:
-    """Whether a list names the sender, as "42" or as "telegram:42"."""
+    """True if a list names the sender, as "42" or as "telegram:42"."""
     known = (origin.sender, f"{origin.channel}:{origin.sender}")
     return any(entry in known for entry in entries if entry != "*")
 
@@ -73,7 +76,7 @@ def _names(entries: Iterable[str], origin: MessageOrigin) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a tool may be used, whether the person is asked before, and by which rule.
+    """The verdict on a tool: if it may be used, if the person is asked first, and by which rule.
 
     Rules are counted from 1, as the configuration lists them; with 0 none of them is about it.
     """
@@ -95,7 +98,7 @@ class ToolRights:
     is_private: bool = False
 
     def of(self, name: str, *, built_in: bool, changes: bool = False) -> Permission:
-        """Whether they may use a tool.
+        """The permission for one tool.
 
         `built_in` says that everybody has it by default, `changes` that it says it changes
         something.
@@ -128,10 +131,129 @@ def rights_of(
 def permission(
     rights: Iterable[ToolRights], name: str, *, built_in: bool, changes: bool = False
 ) -> Permission:
-    """Whether all of those who are answered together may use a tool: the strictest counts.
+    """The permission for a tool of everybody answered together: the strictest counts.
 
     Of nobody nothing is known, so nothing is given.
     """
     found = [each.of(name, built_in=built_in, changes=changes) for each in rights]
     strictest = sorted(found, key=lambda each: (each.is_given, not each.asks))
     return strictest[0] if strictest else NOTHING
+
+
+# What a message asks for: the command it is, and whether it is said to the bot at all. Pure.
+
+ABORT_WORDS = frozenset({"stop", "停止"})
+
+MAX_SEARCHED = 4_000  # characters of a message in which a mention is looked for
+
+# A letter or digit of a script that puts spaces between words.
+_WORD = r"[^\W\u2e80-\U0010ffff]"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A command as typed: its name in lower case, the rest of the text, and which bot it names."""
+
+    name: str
+    rest: str = ""
+    to: str = ""
+
+
+@cache
+def _typed() -> tuple[re.Pattern[str], Mapping[str, str]]:
+    """The pattern of a typed command, and the other names of commands: `command.<name>.alias`.
+
+    "／" is the slash of many Chinese keyboards.
+    """
+    aliases = {
+        words: key.split(".")[1]
+        for language in LANGUAGES
+        for key, words in catalog(language).items()
+        if key.startswith("command.") and key.endswith(".alias")
+    }
+    name = rf"[A-Za-z0-9_]{{1,32}}|{'|'.join(map(re.escape, aliases))}"
+    return re.compile(rf"[/／]({name})(?:@(\w+))?(?:\s+(.*))?", re.DOTALL), aliases
+
+
+def parse(text: str) -> Parsed | None:
+    """The command a text is, or None when it is something to talk about.
+
+    A name is one word after a slash at the very beginning: "/etc/passwd?" is no command.
+    """
+    pattern, aliases = _typed()
+    match = pattern.fullmatch(text.strip())
+    if match is None:
+        return None
+    name = aliases.get(match[1]) or match[1].lower()
+    return Parsed(name, (match[3] or "").strip(), match[2] or "")
+
+
+def is_abort(text: str) -> bool:
+    """True if a text asks to stop a running reply without being a command."""
+    return text.strip().strip(".!。！").lower() in ABORT_WORDS
+
+
+def command_of(inbound: Inbound, parsed: Parsed) -> Parsed | None:
+    """The command that a message gives, if it does; `parsed` is what its text is.
+
+    Correcting an old command does not give it again. In rooms there may be other bots:
+    "/help@another" is for that one.
+    """
+    if inbound.edit_of or (parsed.to and inbound.chat_type != "direct"):
+        return None
+    return parsed
+
+
+# --- the mention gate -----------------------------------------------------------------------------
+
+
+def addressed(
+    config: ChannelConfig,
+    inbound: Inbound,
+    activation: Activation,
+    agent_name: str,
+    *,
+    is_command: bool = False,
+) -> bool:
+    """True if something said in a room is for the bot; `config` is the room's.
+
+    `is_command` says that it is one of the bot's own commands. What an admin chose for the room
+    (`activation`) comes before what the configuration says.
+    """
+    return is_always(config, activation) or is_command or named(config, inbound, agent_name)
+
+
+def is_always(config: ChannelConfig, activation: Activation) -> bool:
+    """True if everything said in a room is for the bot."""
+    return activation == "always" if activation else not config.require_mention
+
+
+def named(config: ChannelConfig, inbound: Inbound, agent_name: str) -> bool:
+    """True if a message mentions the bot: natively, as a reply to it, or by a pattern.
+
+    Without patterns of its own, a room listens for "@Name" and for "Name," at the beginning.
+    """
+    if pointed(inbound):
+        return True
+    text = inbound.text[:MAX_SEARCHED]
+    patterns = config.mention_patterns or _patterns_of(agent_name)
+    return any(_compiled(pattern).search(text) for pattern in patterns)
+
+
+def pointed(inbound: Inbound) -> bool:
+    """True if a message is meant for the bot by the platform's own means."""
+    return inbound.mentions_bot or (inbound.reply_to is not None and inbound.reply_to.from_bot)
+
+
+@lru_cache(1_000)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+@lru_cache(100)
+def _patterns_of(name: str) -> tuple[str, ...]:
+    plain = re.escape(name.strip())
+    if not plain:
+        return ()
+    ends = rf"(?!{_WORD})" if name.strip()[-1] < "\u2e80" else ""
+    return (rf"(?<!{_WORD})@{plain}{ends}", rf"\A\s*{plain}\s*(?:[,:;!?，：；！？、]|\Z)")

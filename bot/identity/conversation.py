@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
@@ -13,10 +13,17 @@ from bot.channel import Address, ChannelConfig, Inbound
 from bot.config import Config
 from bot.i18n import language_of
 from bot.identity import access, routing
-from bot.identity.access import AccessDecision, ToolRights, rights_of
-from bot.identity.message import Parsed, addressed, command_of, parse
+from bot.identity.access import (
+    AccessDecision,
+    Parsed,
+    ToolRights,
+    addressed,
+    command_of,
+    parse,
+    rights_of,
+)
 from bot.identity.policy import Policy, PolicySnapshot
-from bot.identity.values import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
+from bot.identity.routing import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
 from bot.identity.view import MemoryView, Subject, permits, view_for
 
 
@@ -66,6 +73,14 @@ class Conversation:
         )
 
     @property
+    def is_served(self) -> bool:
+        """True when the model may answer whoever speaks, and what they set for later may be said.
+
+        Asked again, of a `renewed` one, whenever something is written, done or sent for them.
+        """
+        return self.is_admitted and self.is_answered
+
+    @property
     def config(self) -> Config:
         """The configuration it was resolved by."""
         return self.snapshot.policy.config
@@ -80,13 +95,8 @@ class Conversation:
         """The accounts that were joined to the person's with /link."""
         return self.snapshot.joined.get(self.person, ())
 
-    def renewed(self, snapshot: PolicySnapshot) -> Conversation:
-        """The same as another snapshot sees it; what it says stays what it was."""
-        found = resolve(snapshot, self.origin)
-        return replace(found, command=self.command, is_addressed=self.is_addressed)
-
     def sender_after(self, before: MessageOrigin, person: str) -> str:
-        """Who writes in its session once this was said: one account, or `MANY`.
+        """The writer of its session once this was said: one account, or `MANY`.
 
         With `dm_scope = "main"` several people may share a direct conversation; what one of them
         said is nobody else's to keep. `before` is who wrote until now and where the session began,
@@ -191,6 +201,11 @@ class ConversationResolver:
 
     def __init__(self, policy: Policy, books: Books | None = None) -> None:
         self.now = PolicySnapshot.of(policy, books or Books())
+        self._hear: list[Callable[[], None]] = []
+
+    def on_change(self, hear: Callable[[], None]) -> None:
+        """Call `hear` whenever others may be served than before."""
+        self._hear.append(hear)
 
     @property
     def policy(self) -> Policy:
@@ -209,7 +224,8 @@ class ConversationResolver:
         """A conversation by what counts now: the same one if nothing has changed since."""
         if conversation.snapshot is self.now:
             return conversation
-        return conversation.renewed(self.now)
+        found = self.of(conversation.origin)  # what it says stays what it was
+        return replace(found, command=conversation.command, is_addressed=conversation.is_addressed)
 
     # --- what changes -----------------------------------------------------------------------------
 
@@ -248,5 +264,31 @@ class ConversationResolver:
         """A chat is the one that was called `first`."""
         self._begin(self.policy, self.now.books.with_moved(chat_ref, first))
 
+    def is_served(self, conversation: Conversation) -> bool:
+        """True when whoever speaks in a conversation is served by what counts now."""
+        return self.renewed(conversation).is_served
+
+    def serves(self, person: str, origin: MessageOrigin) -> bool:
+        """True when somebody is served now, wherever they wrote last in a conversation.
+
+        `origin` is that of what was said last there, perhaps by another one.
+        """
+        names = (name.partition(":") for name in self.now.names_of(person))
+        sender = next((id_ for channel, _, id_ in names if channel == origin.channel and id_), "")
+        if not sender and origin.sender == MANY:
+            return True
+        found = self.of(replace(origin, sender=sender or origin.sender))
+        # In a room that is not listed nobody is answered; what was set there before is still said.
+        is_left = found.is_direct or found.verdict is AccessDecision.DENY
+        return found.is_served if is_left else found.is_answered
+
     def _begin(self, policy: Policy, books: Books) -> None:
-        self.now = PolicySnapshot.of(policy, books, self.now.version + 1)
+        before = self.now
+        self.now = PolicySnapshot.of(policy, books, before.version + 1)
+        is_same = (policy is before.policy) and all(
+            getattr(books, each) == getattr(before.books, each)
+            for each in ("links", "paired", "blocked")
+        )
+        if not is_same:
+            for hear in self._hear:
+                hear()

@@ -1,4 +1,4 @@
-"""What counts at one time: the configuration, prepared to be asked often, and the books."""
+"""The configuration, prepared for frequent lookups, and the books, at one moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tzlocal
 from bot.channel import ChannelConfig, InChat, ScopeConfig
 from bot.config import Config, SessionConfig
 from bot.identity import routing
-from bot.identity.values import Books, Link, MessageOrigin, Seat
+from bot.identity.routing import Books, Link, MessageOrigin, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class AccountSettings:
     )
 
     def room(self, where: InChat) -> ChannelConfig:
-        """What holds in a room: its own words before those of the account."""
+        """The settings of a room: its own before those of the account."""
         own = self.config.listed(where)
         if own is None:
             return self.config
@@ -69,7 +69,7 @@ class Policy:
         return cls(config, zone, frozenset(commands), sections)
 
     def section(self, origin: MessageOrigin) -> AccountSettings:
-        """What holds for the account something was said to."""
+        """The settings of the account something was said to."""
         sections = self.sections
         found = sections.get((origin.channel, origin.account)) or sections.get((origin.channel, ""))
         return found or sections["", ""]  # a conversation of a channel that is gone
@@ -111,11 +111,11 @@ class PolicySnapshot:
         return cls(policy, books, version, {each.seat: each.root for each in links}, joined)
 
     def person_of(self, seat: Seat) -> routing.Person:
-        """Who writes from a seat, or from the one that it counts as."""
+        """The person at a seat, or at the one it counts as."""
         return routing.person_of(self.policy.config.session, self.roots.get(seat, seat))
 
     def names_of(self, person: str) -> tuple[str, ...]:
-        """What a canonical identity is or was called: itself, and all that were joined to it."""
+        """All names of a canonical identity: itself, and those that were joined to it."""
         links = self.joined.get(person, ())
         joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
         return (*routing.names_of(self.policy.config.session, person), *joined)

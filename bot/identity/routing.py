@@ -11,11 +11,158 @@ with /link counts as that one's seat wherever it is asked who somebody is.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Final, Literal
+from zoneinfo import ZoneInfo
 
-from bot.channel import DEFAULT_ACCOUNT
+import orjson
+
+from bot.channel import DEFAULT_ACCOUNT, Address
 from bot.config import SessionConfig
-from bot.identity.values import MessageOrigin, Seat
+from bot.storage.records import from_json, packed
+
+# What is known of people and places, as frozen values: origins, links, and the books of both.
+
+MAX_CHOSEN = 20_000  # rooms with a choice of their own; an older one is as if it had not been made
+MANY = "*"  # in the place of a session's sender: several people wrote in what is a direct chat
+
+Activation = Literal["", "mention", "always"]
+"""The rule for answering in a room; empty means the configured one."""
+
+Seat = tuple[str, str]
+"""Somebody's account on a platform: the channel, and their id there."""
+
+ChatRef = tuple[str, str, str]
+"""A chat of a channel's account: (channel, account, chat)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOrigin:
+    """The sender and place of a message, from which its conversation is resolved.
+
+    They are on disk with each message that waits and with each session, so that whatever is done
+    later, with or without a message at hand, is done by what counts then.
+    """
+
+    channel: str
+    account: str
+    chat: str
+    chat_type: str
+    sender: str
+    thread: str = ""
+    parent: str = ""
+    server: str = ""
+    locale: str = ""
+
+    @classmethod
+    def of(cls, said: object) -> MessageOrigin:
+        """The origin of what has fields of the same names: a message, or a session."""
+        return cls(*_ORIGIN_OF(said))
+
+    @property
+    def seat(self) -> Seat:
+        """The seat it was said from."""
+        return (self.channel, self.sender)
+
+    @property
+    def chat_ref(self) -> ChatRef:
+        """The chat it was said in."""
+        return (self.channel, self.account, self.chat)
+
+
+_ORIGIN_OF = attrgetter(*(each.name for each in fields(MessageOrigin)))
+
+
+def _unpacked(text: str) -> MessageOrigin | None:
+    return from_json(MessageOrigin, text) if text else None
+
+
+def _packed(origin: MessageOrigin | None) -> str:
+    return orjson.dumps(asdict(origin)).decode() if origin is not None else ""
+
+
+ORIGIN: Final = packed("origin", _unpacked, _packed)
+"""The form in which tables keep one, or none: as JSON, in a column of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose conversation it is and where it takes place; what a session key stands for.
+
+    `person` is the canonical identity in a direct chat ("ada", "telegram:42"), empty in rooms;
+    `sender` is who wrote there.
+    """
+
+    key: str
+    person: str
+    channel: str
+    account: str
+    chat: str
+    thread: str
+    chat_type: str
+    sender: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A seat that counts as another one, and where it wrote from when it was joined."""
+
+    seat: Seat
+    root: Seat
+    address: Address
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Loaded when the program starts; each change makes another value.
+
+    `links` are the accounts joined with /link, `paired` who was let in by pairing (channel,
+    account, sender), `blocked` who gets no answer, `chosen` when the bot answers in rooms, by
+    session key, the newest last, `moved` the first id of every chat that has another one now,
+    `zones` the time zones people chose, by canonical identity, and `told` those that their browsers
+    are in.
+    """
+
+    links: tuple[Link, ...] = ()
+    paired: frozenset[tuple[str, str, str]] = frozenset()
+    blocked: frozenset[Seat] = frozenset()
+    chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
+    moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
+    zones: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
+    told: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
+
+    def activated(self, key: str, activation: Activation) -> Books:
+        """With what was chosen for a room."""
+        chosen = {name: kept for name, kept in self.chosen.items() if name != key}
+        chosen[key] = activation
+        for oldest in [*chosen][: max(len(chosen) - MAX_CHOSEN, 0)]:
+            del chosen[oldest]
+        return replace(self, chosen=chosen)
+
+    def with_moved(self, chat_ref: ChatRef, first: str) -> Books:
+        """With a chat that is the one that was called `first`."""
+        moved = {known: home for known, home in self.moved.items() if known != chat_ref}
+        if chat_ref[2] != first:
+            moved[chat_ref] = first
+        return replace(self, moved=moved)
+
+    def first(self, chat_ref: ChatRef) -> str:
+        """The id a chat had first: what its conversations and its memory are kept under."""
+        return self.moved.get(chat_ref, chat_ref[2])
+
+    def others(self, chat_ref: ChatRef) -> tuple[str, ...]:
+        """The other ids that a chat, by its first one, has or had."""
+        if not self.moved:  # in most places none ever does
+            return ()
+        return tuple(
+            chat
+            for (channel, account, chat), home in self.moved.items()
+            if (channel, account, home) == chat_ref
+        )
+
 
 AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
@@ -28,7 +175,7 @@ OWNER_SEATS: tuple[Seat, ...] = (("console", "owner"), OWNER_SEAT)
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who the configuration says that somebody at a seat is.
+    """The person at a seat, by the configuration.
 
     `identity` is the canonical one: the owner's, a linked name, or "<channel>:<id>". `link` is the
     name of the identity link that names the seat, or empty. `identities` are all that their
@@ -58,7 +205,7 @@ def named(seat: Seat) -> str:
 
 
 def person_of(config: SessionConfig, seat: Seat) -> Person:
-    """Who somebody is.
+    """The person at a seat.
 
     The owner writes from the page and the terminal of this machine, from what `[session] owner`
     names, and from every other place that an identity link joins to one of those.
@@ -104,7 +251,7 @@ def session_key(config: SessionConfig, origin: MessageOrigin, person: Person) ->
 
 
 def names_of(config: SessionConfig, person: str) -> tuple[str, ...]:
-    """What the configuration may call a canonical identity: itself, linked names and places."""
+    """The configured names of a canonical identity: itself, linked names and places."""
     links = config.identity_links
     if person != OWNER:
         return (person, *links.get(person, ()))

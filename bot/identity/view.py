@@ -1,4 +1,4 @@
-"""What a session may see: pure rules, and the `MemoryView` they build.
+"""The scope of a session: pure rules, and the `MemoryView` they build.
 
 Everything that reads memory, notes or past conversations takes a `MemoryView`; there is no other
 way in. The default is to see nothing, and only direct chats are let in.
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from bot.channel import DEFAULT_ACCOUNT, RecallMode, Rule, ScopeConfig, ScopeRule
+from bot.channel import DEFAULT_ACCOUNT, RecallMode, Rule, ScopeConfig
 from bot.config import SendPolicyConfig
 
 MAIN_SPACE = "main"
@@ -25,7 +25,7 @@ _LIKE_DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST}}}$")
 
 @dataclass(frozen=True, slots=True)
 class MemoryView:
-    """What one session may read and where it writes.
+    """The memory one session may read, and where it writes.
 
     `space` is the folder of Markdown it owns ("main", "people/<id>", "rooms/<channel>-<id>"), or
     empty when the session may see none. `keys` are the session keys whose conversations it may
@@ -57,7 +57,7 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What rules look at; `also` are other ids the chat has or had (a group that has moved)."""
+    """The facts rules look at; `also` are other ids the chat has or had (a moved group)."""
 
     channel: str
     account: str
@@ -73,18 +73,8 @@ def is_owners_own(view: MemoryView) -> bool:
     return view.private and view.space == MAIN_SPACE
 
 
-def allows(config: ScopeConfig, subject: Subject) -> bool:
-    """Whether the first matching rule, or else the default, lets a subject see memory."""
-    rule = _first(config, subject)
-    return (rule.action if rule else config.default) == "allow"
-
-
-def _first(config: ScopeConfig, subject: Subject) -> ScopeRule | None:
-    return next((rule for rule in config.rules if matches(rule, subject)), None)
-
-
 def permits(config: SendPolicyConfig, subject: Subject) -> bool:
-    """Whether a subject is answered: any matching deny wins, then any allow, then the default."""
+    """True if a subject is answered: any matching deny wins, then any allow, then the default."""
     actions = {rule.action for rule in config.rules if matches(rule, subject)}
     if "deny" in actions:
         return False
@@ -92,7 +82,7 @@ def permits(config: SendPolicyConfig, subject: Subject) -> bool:
 
 
 def matches(rule: Rule, subject: Subject) -> bool:
-    """Whether everything that a rule names is so; case does not count."""
+    """True if everything that a rule names applies; case does not count."""
     return (
         _is(rule.channel, subject.channel)
         and _is(rule.account, subject.account)
@@ -112,14 +102,15 @@ def view_for(
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
 
+    The first matching rule, or else the default, decides if it sees memory at all.
     `people` are the identities of whoever speaks, the canonical one first ("ada", then each
     "telegram:42" it links).
     """
-    direct, rule = subject.chat_type == "direct", _first(config, subject)
-    recall = rule.recall if rule else ""
-    if not allows(config, subject):
+    rule = next((rule for rule in config.rules if matches(rule, subject)), None)
+    if (rule.action if rule else config.default) != "allow":
         return MemoryView(space="", keys=(), private=False)
-    if not direct:
+    recall = rule.recall if rule else ""
+    if subject.chat_type != "direct":
         room = room_name(subject.channel, subject.account, subject.chat)
         space = f"rooms/{folder_name(room)}"
         return MemoryView(space, (subject.key,), private=False, recall=recall)
@@ -128,7 +119,7 @@ def view_for(
 
 
 def room_name(channel: str, account: str, chat: str) -> str:
-    """What a room is called; servers that give the same id (by other accounts) never share it."""
+    """The name of a room; servers that give the same id (by other accounts) never share it."""
     if account == DEFAULT_ACCOUNT:
         return f"{channel}-{chat}"
     # No id of the default account's can look like that: there is a "-" after the channel.

@@ -1,4 +1,4 @@
-"""The data exports of ChatGPT and Claude: a ZIP in which `conversations.json` is.
+"""The exports of other programs: a ZIP, a folder or a file, known by what is in it.
 
 Nothing is unpacked to the disk, so no name in it leads anywhere. What is read is bounded: a ZIP
 that would unpack to far more than it holds is refused before it is read.
@@ -12,52 +12,83 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from itertools import chain, islice
 from pathlib import Path
-from types import ModuleType
 from typing import IO, cast
 
 from bot.errors import ImportRefused
-from bot.importing import chatgpt, claude
-from bot.importing.values import Skipped, Talk
-from bot.sessions.imported import NAMES, Source
+from bot.importing import assistants, messengers, notes
+from bot.importing.openclaw import home
+from bot.importing.values import Found, Skipped, Talk
+from bot.invocation import confidant
+from bot.memory import layout
+from bot.sessions.entries import NAMES, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads a kind of object: which program it is of, the fields it is known by, and how."""
+
+    source: Source
+    fields: frozenset[str]
+    read: Callable[[Mapping[str, object]], Iterator[Found]]
+
+
+# Everything that can be read: the first one whose fields an object has is the one to read it.
+READERS = (
+    Reader("chatgpt", frozenset({"mapping"}), assistants.chatgpt_talk),
+    Reader("claude", frozenset({"chat_messages"}), assistants.claude_talk),
+    Reader("claude", frozenset({"conversations_memory"}), assistants.claude_memory),
+    Reader("claude", frozenset({"uuid", "name", "docs"}), assistants.claude_project),
+    Reader("openwebui", frozenset({"id", "chat"}), assistants.openwebui_talk),
+    Reader("librechat", frozenset({"conversationId", "messages"}), assistants.librechat_talk),
+    Reader("astrbot", frozenset({"cid", "content"}), assistants.astrbot_talk),
+    Reader("telegram", frozenset({"type", "id", "messages"}), messengers.telegram_talk),
+    Reader("jsonl", frozenset({"messages"}), assistants.plain_talk),
+    Reader("jsonl", frozenset({"memory"}), assistants.plain_memory),
+)
+
+
+def reader_of(data: Mapping[str, object]) -> Reader | None:
+    """Who reads an object; None when it is of no kind that is known."""
+    return next((reader for reader in READERS if reader.fields <= data.keys()), None)
+
 
 MAX_ELEMENT = 32_000_000  # characters of one conversation
 DAMAGED = "it is damaged, cut off or longer than 32 MB"
 _MAX_TRIES = 100  # failures to find the next one in what could not be read
 _BETWEEN = re.compile(r"[\s,\]}]*")
 # Where a conversation may begin in what could not be read.
-_BEGINNING = re.compile(r"[,\[]\s*(?=\{\s*\"(?:title|uuid|id|conversation_id)\"\s*:)")
+_BEGINNING = re.compile(
+    r"(?:[,\[]\s*(?=\{\s*\"(?:title|uuid|id|name|conversation_id)\"\s*:)|\n(?=\{))"
+)
 _LONGEST_BEGINNING = 100
-
-
-class NoList(ValueError):
-    """It is no list at all."""
+# Where the chats begin in all that Telegram holds of somebody.
+_CHATS = re.compile(r'"chats"\s*:\s*\{[^{}\[\]]*\[')
+_HEAD = 4_000_000  # characters in which they have to begin
 
 
 def elements(
-    chunks: Iterable[bytes], mark: str, limit: int = MAX_ELEMENT
+    chunks: Iterable[bytes], limit: int = MAX_ELEMENT
 ) -> Iterator[dict[str, object] | str]:
     """The objects of a list that comes in pieces, and `DAMAGED` for each that cannot be read.
 
-    Behind one that cannot be read only those count that have the name `mark`: nothing says what
-    else begins there.
-
-    Raises:
-        NoList: it is no list.
+    They may also stand one behind the other, as in JSONL. Behind one that cannot be read only those
+    count that are of a known kind: nothing says what else begins there. Anything else has none.
     """
     decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
     pieces = filter(None, map(decode, chunks))
     text = next((found for piece in pieces if (found := piece.lstrip())), "")
-    if not text.startswith("["):
-        raise NoList
     read = json.JSONDecoder().raw_decode
-    at, is_lost, tries = 1, False, 0
+    text, is_inside = _begun(text, pieces)
+    at = 0
+    is_lost, tries = False, 0
     while tries < _MAX_TRIES:
-        found = _BETWEEN.match(text, at)
-        at = found.end() if found is not None else at
+        at = cast("re.Match[str]", _BETWEEN.match(text, at)).end()
         try:
             value, end = cast("tuple[object, int]", read(text, at))
         except (ValueError, RecursionError):
@@ -75,11 +106,23 @@ def elements(
                 return
         else:
             at = end
-            if isinstance(value, dict) and (mark in value or not is_lost):
+            found = cast("dict[str, object]", value) if isinstance(value, dict) else None
+            if found is not None and (not is_lost or reader_of(found)):
                 is_lost = False
-                yield cast("dict[str, object]", value)
+                yield found
+            elif is_inside:  # what stands behind the chats
+                return
             elif not is_lost:
                 yield DAMAGED
+
+
+def _begun(text: str, pieces: Iterator[str]) -> tuple[str, bool]:
+    """A text from where its objects begin, and whether they stand inside of another one."""
+    if not text.startswith("{"):
+        return text[1:] if text.startswith("[") else "", False
+    text += _some(pieces, _HEAD - len(text))
+    chats = _CHATS.search(text)
+    return (text[chats.end() :], True) if chats is not None else (text, False)
 
 
 def _some(pieces: Iterator[str], least: int) -> str:
@@ -108,51 +151,140 @@ MAX_RATIO = 200  # how much more than it holds a file may unpack to …
 RATIO_FROM = 50_000_000  # … if it unpacks to more bytes than this
 CHUNK = 1_000_000  # bytes that are read at a time
 
-_FORMATS: Mapping[Source, ModuleType] = {"chatgpt": chatgpt, "claude": claude}
 _LONGEST_END = 66_000  # bytes at the end of a ZIP in which it says where its contents are
-_NAME = re.compile(r"conversations(?:-\d{1,6})?\.json", re.IGNORECASE)
+# What is looked into, in a ZIP or a folder; what it is, its content says.
+_NAME = re.compile(
+    r"(?:.*/)?(?:conversations(?:-\d{1,6})?|(?:memories|projects)(?:/[^/]*)?|result)\.json"
+    r"|(?:.*/)?(?:_chat|WhatsApp[^/]*)\.txt",
+    re.IGNORECASE,
+)
+_START = 4_000  # bytes of a file by which it is known whether it is a chat of WhatsApp
+_TRIED = 20  # objects of a file that are looked at to know it
 
 Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A data export that was looked at; `size` is how much is read of it, in bytes."""
+    """An export that was looked at; `size` is how much is read of it, in bytes.
+
+    `me` is the name that whoever imports has in it, where it is of a messenger, and `zone` that of
+    times which have none.
+    """
 
     path: Path
     source: Source
     members: tuple[str, ...]
     size: int
+    me: str = ""
+    zone: tzinfo = UTC
 
-    def talks(self, advance: Advance = lambda _size: None) -> Iterator[Talk | Skipped]:
-        """Its conversations, one after another; what cannot be read is told, and read over.
+    def talks(self, advance: Advance = lambda _size: None) -> Iterator[Found]:
+        """What is in it, one after another; what cannot be read is told, and read over.
 
         Raises:
             ImportRefused: it is no export of this program, or cannot be read.
         """
-        form = _FORMATS[self.source]
+        if self.source == "markdown":
+            for name in self.members:
+                yield notes.remembered(self.path, Path(name))
+                advance(Path(name).stat().st_size)
+            return
         try:
             with _opener(self.path) as opened:
                 for name in self.members:
                     with opened(name) as member:
-                        chunks = _chunks(member, advance)
-                        yield from _of_list(chunks, Path(name).name, form.MARK, form.talk_of)
+                        found = self._of_member(_chunks(member, advance), name)
+                        yield from (_seen_by(one, self.me) for one in found)
         except _BROKEN as exc:
             raise _unreadable(self.path, exc) from exc
+
+    def _of_member(self, chunks: Iterator[bytes], name: str) -> Iterator[Found]:
+        data = next(chunks, b"")
+        if not messengers.is_whatsapp(_text(data[:_START])):
+            yield from _of_list(chain((data,), chunks), Path(name).name)
+            return
+        data = b"".join((data, *islice(chunks, MAX_ELEMENT // CHUNK)))
+        if len(data) > MAX_ELEMENT:
+            yield Skipped(Path(name).name, DAMAGED)
+            return
+        title = Path(name).stem
+        if title == "_chat":
+            title = self.path.stem if _is_packed(self.path) else Path(name).parent.name
+        yield messengers.whatsapp_talk(_text(data), title, self.zone)
 
 
 _BROKEN = (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError)
 
 
-def look(path: Path, source: Source) -> Export:
-    """Look at a data export without reading it.
+def _seen_by(found: Found, me: str) -> Found:
+    """A conversation in which what somebody said is their own."""
+    if not isinstance(found, Talk) or not any(one.by for one in found.said):
+        return found
+    said = tuple(
+        replace(one, role="user", by="") if me and one.by == me else one for one in found.said
+    )
+    is_known = any(one.role == "user" for one in said)
+    return replace(found, said=said, assumed=found.assumed or ("" if is_known else NOBODY))
+
+
+NOBODY = "In some conversations no name is known to be yours: --me NAME says which one is"
+
+
+def look(path: Path, source: Source | None = None, me: str = "", zone: tzinfo = UTC) -> Export:
+    """Look what an export is of, and how large, without reading all of it.
 
     Raises:
-        ImportRefused: it is none, or it cannot be read.
+        ImportRefused: it is none, or not of the program it should be, or it cannot be read.
     """
-    if path.is_dir() or path.suffix.lower() == ".json":
-        return _look_unpacked(path, source)
+    members, size = _members(path)
+    if not members:
+        raise ImportRefused(
+            f"There is no conversations.json in {path.name}, nor anything else that is read of an "
+            f"export. {_NOTHING}"
+        )
+    if size > MAX_BYTES:
+        raise ImportRefused(
+            f"{path.name} holds {size:,} bytes of conversations, and at most {MAX_BYTES:,} are "
+            f"read. {_NOTHING}"
+        )
     try:
+        found = _source(path, members)
+    except _BROKEN as exc:
+        raise _unreadable(path, exc) from exc
+    if found is None:
+        raise ImportRefused(f"{path.name} is no export of a program that is known here. {_NOTHING}")
+    if source is not None and found != source:
+        raise ImportRefused(
+            f"{path.name} is an export of {NAMES[found]}, not of {NAMES[source]}. {_NOTHING}"
+        )
+    return Export(path, found, members, size, me, zone)
+
+
+def _source(path: Path, members: Sequence[str]) -> Source | None:
+    """Which program the first object is of that is of a known kind."""
+    if members[0].lower().endswith(layout.SUFFIX):
+        return "markdown"
+    with _opener(path) as opened:
+        for name in members:
+            with opened(name) as member:
+                first = member.read(CHUNK)
+                if messengers.is_whatsapp(_text(first[:_START])):
+                    return "whatsapp"
+                whole = chain((first,), _chunks(member, lambda _size: None))
+                found = islice(elements(whole), _TRIED)
+                readers = (reader_of(each) for each in found if not isinstance(each, str))
+                if reader := next(filter(None, readers), None):
+                    return reader.source
+    return None
+
+
+def _members(path: Path) -> tuple[tuple[str, ...], int]:
+    """The files of an export that are read, and how much is read of them."""
+    try:
+        path.stat()
+        if not _is_packed(path):
+            return _unpacked(path)
         if _directory_size(path) > MAX_DIRECTORY:
             raise ImportRefused(f"{path.name} holds more files than any export. {_NOTHING}")
         with zipfile.ZipFile(path) as archive:
@@ -162,8 +294,6 @@ def look(path: Path, source: Source) -> Export:
     if len(found) > MAX_MEMBERS:
         raise ImportRefused(f"{path.name} holds more than {MAX_MEMBERS:,} files. {_NOTHING}")
     wanted = [info for info in found if _is_wanted(info.filename)]
-    if not wanted:
-        raise _none_in(path, source)
     for info in wanted:
         if info.flag_bits & 1:
             raise ImportRefused(f"{path.name} is encrypted. Unpack it and pack it anew. {_NOTHING}")
@@ -173,7 +303,7 @@ def look(path: Path, source: Source) -> Export:
                 f"holds and more. No data export does that, so it was not read. {_NOTHING}"
             )
     size = sum(info.file_size for info in wanted)
-    return _bounded(Export(path, source, tuple(sorted(info.filename for info in wanted)), size))
+    return tuple(sorted(info.filename for info in wanted)), size
 
 
 _NOTHING = "Nothing was changed."
@@ -197,41 +327,34 @@ def _directory_size(path: Path) -> int:
     return max(each if each <= size else 0 for each in said)
 
 
-def _look_unpacked(path: Path, source: Source) -> Export:
+def _unpacked(path: Path) -> tuple[tuple[str, ...], int]:
     """Some browsers unpack what they download."""
+    if any((path / name).is_file() for name in home.SETTINGS):
+        raise ImportRefused(
+            f"{path} is a folder of OpenClaw: use `{confidant(f'import openclaw {path}')}`."
+        )
     try:
-        found = sorted(path.iterdir()) if path.is_dir() else [path]
+        folders = (path, path / "memories", path / "projects")
+        files = [file for each in folders if each.is_dir() for file in sorted(each.iterdir())]
         wanted = [
-            file for file in found if file.is_file() and (file == path or _is_wanted(file.name))
-        ]
+            file
+            for file in files or [path]
+            if file.is_file() and (file == path or _is_wanted(file.relative_to(path).as_posix()))
+        ] or notes.of_folder(path)
         size = sum(file.stat().st_size for file in wanted)
     except OSError as exc:
         raise _unreadable(path, exc) from exc
-    if not wanted:
-        raise _none_in(path, source)
-    return _bounded(Export(path, source, tuple(map(str, wanted)), size))
+    return tuple(map(str, wanted)), size
 
 
-def _bounded(export: Export) -> Export:
-    if export.size > MAX_BYTES:
-        raise ImportRefused(
-            f"{export.path.name} holds {export.size:,} bytes of conversations, and at most "
-            f"{MAX_BYTES:,} are read. {_NOTHING}"
-        )
-    return export
-
-
-def _none_in(path: Path, source: Source) -> ImportRefused:
-    return ImportRefused(
-        f"There is no conversations.json in {path.name}: it is no data export of {NAMES[source]}. "
-        f"{_NOTHING}"
-    )
+def _is_packed(path: Path) -> bool:
+    return not path.is_dir() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path))
 
 
 @contextmanager
 def _opener(path: Path) -> Generator[Callable[[str], IO[bytes]]]:
     """What opens the files of an export, packed or not."""
-    if path.is_dir() or path.suffix.lower() == ".json":
+    if not _is_packed(path):
         yield lambda name: Path(name).open("rb")  # noqa: SIM115 - the caller closes it
         return
     with zipfile.ZipFile(path) as archive:
@@ -239,8 +362,8 @@ def _opener(path: Path) -> Generator[Callable[[str], IO[bytes]]]:
 
 
 def _is_wanted(name: str) -> bool:
-    parts = name.replace("\\", "/").split("/")
-    return bool(_NAME.fullmatch(parts[-1])) and "__MACOSX" not in parts
+    posix = name.replace("\\", "/")
+    return bool(_NAME.fullmatch(posix)) and "__MACOSX" not in posix.split("/")
 
 
 def _chunks(member: IO[bytes], advance: Advance) -> Iterator[bytes]:
@@ -249,20 +372,19 @@ def _chunks(member: IO[bytes], advance: Advance) -> Iterator[bytes]:
         yield chunk
 
 
-def _of_list(
-    chunks: Iterator[bytes],
-    name: str,
-    mark: str,
-    talk_of: Callable[[Mapping[str, object]], Talk | Skipped],
-) -> Iterator[Talk | Skipped]:
-    try:
-        for number, found in enumerate(elements(chunks, mark), start=1):
-            if isinstance(found, str):
-                yield Skipped(f"conversation {number} of {name}", found)
-            else:
-                yield talk_of(found)
-    except NoList:
-        raise ImportRefused(f"{name} is no list of conversations. {_NOTHING}") from None
+def _text(data: bytes) -> str:
+    return data.decode("utf-8-sig", "replace")
+
+
+def _of_list(chunks: Iterator[bytes], name: str) -> Iterator[Found]:
+    for number, found in enumerate(elements(chunks), start=1):
+        reader = None if isinstance(found, str) else reader_of(found)
+        if isinstance(found, str):
+            yield Skipped(f"conversation {number} of {name}", found)
+        elif reader is None:
+            yield Skipped(f"entry {number} of {name}", "it is of no kind that is known")
+        else:
+            yield from reader.read(found)
 
 
 def _unreadable(path: Path, exc: Exception) -> ImportRefused:

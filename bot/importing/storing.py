@@ -8,30 +8,35 @@ one that was killed goes on. Nothing that stands there is changed.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
+
+import orjson
 
 from bot.channel import DEFAULT_ACCOUNT
 from bot.clock import Clock
 from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.identity import routing
-from bot.importing.values import Said, Skipped, Talk, digest
+from bot.importing.values import Found, Remembered, Said, Skipped, Talk, digest, within
 from bot.memory.memory import store_of
 from bot.memory.note_store import NoteStore
 from bot.recovery import TRANSCRIPTS, open_database
-from bot.sessions import browsing, entries, imported, store
+from bot.sessions import browsing, entries, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 from bot.storage.files import DataDirLock
+from bot.storage.records import keep, text_of
 
 BATCH = 400  # messages of one transaction …
 BATCH_CHARS = 1_000_000  # … and how long they are together
+MAX_REMEMBERED = 32_000_000  # characters of what is remembered, in one export
 
 Fate = Literal["new", "grown", "known", "empty"]
 
@@ -56,28 +61,51 @@ class Owner:
 class Count:
     """What an import comes to: conversations by what became of them, and messages that are new.
 
-    `left` counts messages in which there was nothing to read. `first` and `last` are the times of
-    the oldest and the newest one, in ms since the epoch.
+    `left` counts messages that are left out, by why, `undated` conversations without any time.
+    `assumed` says what was taken for granted, `remembered` is what is to be written into notes.
+    `first` and `last` are the times of the oldest and the newest message, in ms since the epoch.
     """
 
     talks: dict[Fate, int] = field(
         default_factory=lambda: {"new": 0, "grown": 0, "known": 0, "empty": 0}
     )
     messages: int = 0
-    left: int = 0
+    left: Counter[str] = field(default_factory=Counter[str])
+    undated: int = 0
+    assumed: set[str] = field(default_factory=set[str])
     first: int = 0
     last: int = 0
     skipped: list[Skipped] = field(default_factory=list[Skipped])
+    remembered: dict[tuple[str, str, str], Remembered] = field(
+        default_factory=dict[tuple[str, str, str], Remembered]
+    )
+    _length: int = 0
+
+    def remember(self, one: Remembered) -> None:
+        """Take what another program remembered; once, and of a state the newest."""
+        text = within(one.text)
+        key = (one.path, one.about, "" if one.is_newest else digest(text))
+        known = self.remembered.get(key)
+        if known is not None and known.at >= one.at:
+            return
+        if self._length + len(text) > MAX_REMEMBERED:
+            self.skipped.append(Skipped(one.path, "more is remembered than can be brought"))
+            return
+        self._length += len(text)
+        self.remembered[key] = replace(one, text=text)
 
     def add(self, talk: Talk, fate: Fate, messages: int) -> None:
         """Count a conversation."""
         self.talks[fate] += 1
         self.messages += messages
-        self.left += talk.left
-        if talk.said:
-            times = [said.at for said in talk.said]
+        self.left.update(talk.left)
+        self.assumed.update({talk.assumed} - {""})
+        times = [said.at for said in talk.said if said.at]
+        if times:
             self.first = min(filter(None, (self.first, min(times))))
             self.last = max(self.last, *times)
+        else:
+            self.undated += bool(talk.said)
 
     @property
     def is_nothing(self) -> bool:
@@ -120,7 +148,7 @@ Whose = Callable[[Talk], Owner]
 
 async def bring(
     database: Database | None,
-    found: Iterable[Talk | Skipped],
+    found: Iterable[Found],
     whose: Whose,
     now: int,
     *,
@@ -134,24 +162,31 @@ async def bring(
         StorageError: the disk does not take it; what was stored stays, and it can be called again.
     """
     total = Count()
-    each = _fate if is_rehearsal else _put
+    seen: dict[str, set[str]] = {}
     talks = iter(found)
     while batch := await asyncio.to_thread(_batch, talks):
         total.skipped += [one for one in batch if isinstance(one, Skipped)]
+        for one in batch:
+            if isinstance(one, Remembered):
+                total.remember(one)
         some = [one for one in batch if isinstance(one, Talk)]
-        work = partial(_each, each=each, talks=some, whose=whose, now=now)
+        work = partial(_each, talks=some, whose=whose, now=now, is_rehearsal=is_rehearsal)
         if database is None:
-            fates = [_fate_of(None, talk, talk.said) for talk in some]
+            done = [(True, talk.said) for talk in some]
         else:
-            fates = await (database.read(work) if is_rehearsal else database.write(work))
-        for talk, (fate, messages) in zip(some, fates, strict=True):
-            total.add(talk, fate, messages)
+            done = await (database.read(work) if is_rehearsal else database.write(work))
+        for talk, (is_new, news) in zip(some, done, strict=True):
+            there = seen.setdefault(_id(talk, whose(talk)), set()) if is_rehearsal else set[str]()
+            fresh = [said for said in news if said.id not in there]
+            total.add(talk, _fate(talk, fresh, is_new=is_new and not there), len(fresh))
+            if is_rehearsal:  # what comes twice is stored once
+                there.update(said.id for said in talk.said)
     return total
 
 
-def _batch(found: Iterator[Talk | Skipped]) -> list[Talk | Skipped]:
+def _batch(found: Iterator[Found]) -> list[Found]:
     """The next ones, as many as one transaction takes."""
-    batch: list[Talk | Skipped] = []
+    batch: list[Found] = []
     messages = chars = 0
     for one in found:
         batch.append(one)
@@ -163,27 +198,20 @@ def _batch(found: Iterator[Talk | Skipped]) -> list[Talk | Skipped]:
     return batch
 
 
-_Done = tuple[Fate, int]
+_Done = tuple[bool, Sequence[Said]]  # whether a conversation is new, and its new messages
 
 
 def _each(
-    tx: Transaction,
-    each: Callable[[Transaction, Talk, Owner, int], _Done],
-    talks: Sequence[Talk],
-    whose: Whose,
-    now: int,
+    tx: Transaction, talks: Sequence[Talk], whose: Whose, now: int, *, is_rehearsal: bool
 ) -> list[_Done]:
-    return [each(tx, talk, whose(talk), now) for talk in talks]
+    return [_put(tx, talk, whose(talk), now, is_rehearsal=is_rehearsal) for talk in talks]
 
 
-def _fate(tx: Transaction, talk: Talk, owner: Owner, _now: int) -> _Done:
+def _put(tx: Transaction, talk: Talk, owner: Owner, now: int, *, is_rehearsal: bool) -> _Done:
+    """Store what is new of a conversation; in a rehearsal only look what that is."""
     session, news = _news(tx, talk, owner)
-    return _fate_of(session, talk, news)
-
-
-def _put(tx: Transaction, talk: Talk, owner: Owner, now: int) -> _Done:
-    session, news = _news(tx, talk, owner)
-    if news:
+    is_new = session is None
+    if news and not is_rehearsal:
         if session is None:
             session, _ = store.insert(tx, _begun(talk, owner))
             if talk.title:
@@ -194,15 +222,13 @@ def _put(tx: Transaction, talk: Talk, owner: Owner, now: int) -> _Done:
             store.append(tx, session.id, [_entry(said) for said in some], times[-1], dated=times)
         last = max(said.at for said in talk.said)
         store.change(tx, session.id, last_turn_at=last)
-    return _fate_of(session, talk, news)
+    return is_new, news
 
 
-def _fate_of(session: Session | None, talk: Talk, news: Sequence[Said]) -> _Done:
+def _fate(talk: Talk, news: Sequence[Said], *, is_new: bool) -> Fate:
     if not talk.said:
-        return "empty", 0
-    if not news:
-        return "known", 0
-    return ("new" if session is None else "grown"), len(news)
+        return "empty"
+    return ("new" if is_new else "grown") if news else "known"
 
 
 def _news(tx: Transaction, talk: Talk, owner: Owner) -> tuple[Session | None, Sequence[Said]]:
@@ -219,7 +245,18 @@ def _news(tx: Transaction, talk: Talk, owner: Owner) -> tuple[Session | None, Se
 
 
 def _id(talk: Talk, owner: Owner) -> str:
-    return f"{imported.ID}{digest(talk.source, talk.id, owner.person, owner.room)}"
+    return f"{entries.IMPORTED_ID}{digest(talk.source, talk.id, owner.person, owner.room)}"
+
+
+def brought(tx: Transaction, key: str) -> set[Any]:
+    """What was noted in `meta` to have been brought, so that what goes away here stays away."""
+    found = cast("list[Any]", orjson.loads(text_of(tx, key) or "[]"))
+    return {tuple(cast("list[Any]", one)) if isinstance(one, list) else one for one in found}
+
+
+def note(tx: Transaction, key: str, found: Iterable[Any], now: int) -> None:
+    """Note what was brought, beside what was before."""
+    keep(tx, key, orjson.dumps(sorted(brought(tx, key).union(found))).decode(), now)
 
 
 def _begun(talk: Talk, owner: Owner) -> Session:
@@ -230,7 +267,7 @@ def _begun(talk: Talk, owner: Owner) -> Session:
         # One for all that a person brings from a program: whoever forgets looks through keys.
         key=owner.room or f"agent:{routing.AGENT}:import:{talk.source}:dm:{peer}",
         person=owner.person,
-        channel=imported.channel_of(talk.source),
+        channel=entries.imported_channel(talk.source),
         account=DEFAULT_ACCOUNT,
         chat=owner.person or owner.room,
         thread="",
@@ -244,5 +281,6 @@ def _begun(talk: Talk, owner: Owner) -> Session:
 
 
 def _entry(said: Said) -> NewEntry:
-    block = {"type": "text", "text": said.text, "origin": imported.ORIGIN}
-    return NewEntry("message", said.role, said.text, (block,), source=said.id)
+    text = f"{said.by}: {said.text}" if said.by else said.text
+    block = {"type": "text", "text": text, "origin": entries.IMPORTED_ORIGIN}
+    return NewEntry("message", said.role, text, (block,), source=said.id)

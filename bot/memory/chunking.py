@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from pathlib import PurePosixPath
 
 from bot.context import tokens
-from bot.memory import dates, layout, markdown
+from bot.memory import layout, markdown, periods
 
 VERSION = 4  # part of the index's identity: raise it when the pieces come out differently
 CHUNK_TOKENS = 400
@@ -86,7 +86,7 @@ class _Piece:
 
 def of_note(path: str, text: str) -> list[Passage]:
     """The passages of a note; `path` is within its space."""
-    own_day = dates.first_day(PurePosixPath(path).stem)
+    own_day = periods.first_day(PurePosixPath(path).stem)
     title = _title(path)
     return [
         _passage(chunk, (*title, *chunk.headings), own_day or chunk.day) for chunk in split(text)
@@ -101,7 +101,7 @@ def of_document(text: str, at: int) -> list[Passage]:
 
 def windows_of(heading: str, body: str) -> tuple[str, ...]:
     """The texts that get vectors for a passage: its windows, under what they are about."""
-    above = "" if dates.named(heading) else heading
+    above = "" if periods.named_days(heading) else heading
     return tuple(f"{above}\n{window.text}" if above else window.text for window in windows(body))
 
 
@@ -154,7 +154,8 @@ def windows(text: str, *, size: int = WINDOW_TOKENS) -> list[Window]:
     found: list[Window] = []
     start = 0
     while start < len(pieces):
-        end = _entry_end(pieces, start, _fill(pieces, start, size))
+        full = _fill(pieces, start, size)  # or before the next entry of a list
+        end = next((at for at in range(start + 1, full) if _ENTRY.match(pieces[at].text)), full)
         part = pieces[start:end]
         joined = "\n".join(piece.text for piece in part)
         if joined.strip():
@@ -195,13 +196,8 @@ def _fill(pieces: Sequence[_Piece], start: int, size: int) -> int:
     return end
 
 
-def _entry_end(pieces: Sequence[_Piece], start: int, end: int) -> int:
-    """Where a window from `start` ends: before the next entry of a list, or at `end`."""
-    return next((at for at in range(start + 1, end) if _ENTRY.match(pieces[at].text)), end)
-
-
 def _step_back(pieces: Sequence[_Piece], start: int, end: int, size: int, overlap: int) -> int:
-    """Where the next chunk begins: early enough to overlap, and still taking the next piece."""
+    """The start of the next chunk: early enough to overlap, and still taking the next piece."""
     if pieces[end].is_part:
         return end
     allowed = min(overlap, size - 1 - pieces[end].cost)
@@ -224,7 +220,7 @@ def _cut(number: int, line: str, size: int) -> Iterator[_Piece]:
 
 
 def _fitting(text: str, size: int) -> int:
-    """How many characters from the start fit `size` tokens, ending after a space if one is near."""
+    """The number of leading characters that fit `size` tokens, up to a space if one is near."""
     low, high = 1, min(len(text), size * tokens.CHARACTERS_PER_TOKEN)
     while low < high:
         middle = (low + high + 1) // 2
@@ -246,8 +242,8 @@ def _passage(chunk: Chunk, headings: tuple[str, ...], day: date | None) -> Passa
 
 
 def _title(path: str) -> tuple[str, ...]:
-    """What a topic's file name says; the names of daily and curated notes say nothing."""
-    if path in layout.CURATED or dates.named(PurePosixPath(path).stem):
+    """The words of a topic's file name; none for daily and curated notes."""
+    if path in layout.CURATED or periods.named_days(PurePosixPath(path).stem):
         return ()
     inner = path.removeprefix(f"{layout.NOTES_FOLDER}/").removesuffix(layout.SUFFIX)
     words = _SEPARATORS.sub(" ", inner).strip()
@@ -270,7 +266,7 @@ class _Outline:
             open_headings = [h for h in open_headings if h[0] < heading[0]][-MAX_HEADINGS:]
             open_headings.append(heading)
             texts = tuple(text for _, text in open_headings)
-            day = next((d for text in reversed(texts) if (d := dates.first_day(text))), None)
+            day = next((d for text in reversed(texts) if (d := periods.first_day(text))), None)
             self._marks.append((number, texts, day))
         self._at = 0
 
@@ -280,7 +276,8 @@ class _Outline:
 
     def day(self, line: int) -> date | None:
         """The date in force at a line, or the first one after it when it is the note's start."""
-        return self._mark(line)[2] or (self._first_day() if self._mark(line)[0] <= 1 else None)
+        number, _, day = self._mark(line)
+        return day or (next((d for _, _, d in self._marks if d), None) if number <= 1 else None)
 
     def _mark(self, line: int) -> tuple[int, tuple[str, ...], date | None]:
         # Lines come in rising order but for the overlap, so the place of the last answer is near.
@@ -289,6 +286,3 @@ class _Outline:
         while self._marks[self._at][0] > line:
             self._at -= 1
         return self._marks[self._at]
-
-    def _first_day(self) -> date | None:
-        return next((day for _, _, day in self._marks if day), None)

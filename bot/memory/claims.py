@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Final, Literal, Self, cast
+from typing import Final, Literal, cast
 
 from bot.config import AgingConfig
-from bot.memory import dates, markdown
+from bot.memory import markdown, periods
 from bot.memory.markdown import Provenance
 
 Whose = Provenance | Literal["hand"]
@@ -31,34 +31,8 @@ _DAY: Final = r"\d{4}-\d\d-\d\d"
 _BY: Final = re.compile(r"(?:owner|agent|imported|untrusted)\b")
 _SAID: Final = re.compile(rf"\w+ (?P<day>{_DAY})\b")
 _CONFIRMED: Final = re.compile(rf" confirmed (?P<day>{_DAY})\b")
-_END: Final = re.compile(r"(?P<mark><!--\s*(?:agent|imported)\b[^>]*?)[ \t]*-->(?=\s*$)")
-_IN_MARK: Final = re.compile(rf"(<!--[^>\n]*?) confirmed {_DAY}")
-
-
-@dataclass(frozen=True, slots=True)
-class HalfLives:
-    """Days in which what the person did not say themselves loses half its strength; 0 is never."""
-
-    agent: float = 180.0
-    imported: float = 365.0
-    untrusted: float = 90.0
-
-    @classmethod
-    def configured(cls, config: AgingConfig) -> Self:
-        """Those of a configuration."""
-        return cls(config.agent, config.imported, config.untrusted)
-
-    def of(self, whose: Whose) -> float:
-        """That of a kind; 0 for what does not fade."""
-        match whose:
-            case "agent":
-                return self.agent
-            case "imported":
-                return self.imported
-            case "untrusted":
-                return self.untrusted
-            case "owner" | "hand":
-                return 0.0
+_END: Final = re.compile(r"(?P<mark><!--\s*(?:agent|imported)\b[^<>]*?)(?<![ \t])[ \t]*-->(?=\s*$)")
+_IN_MARK: Final = re.compile(rf"(<!--[^<>\n]*?) confirmed {_DAY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +65,7 @@ class Claim:
 
     @property
     def words(self) -> str:
-        """What it says, for comparing; empty when it is over."""
+        """Its words for comparing; empty when it is over."""
         return markdown.entry_words(self.text)
 
     @property
@@ -117,40 +91,31 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Aging:
-    """What strengths go by: the day, the half-lives, and when claims were used.
+    """The inputs of strengths: today, the configuration, and when claims were used.
 
-    `used` is by space and `Claim.digest`. `share` is the most that a passage loses in a search.
+    `used` is by space and `Claim.digest`.
     """
 
     today: date
-    half_lives: HalfLives = HalfLives()
+    config: AgingConfig = field(default_factory=AgingConfig)
     used: Mapping[str, Mapping[str, date]] = field(default_factory=dict[str, Mapping[str, date]])
-    share: float = 0.1
-
-    @classmethod
-    def configured(
-        cls, config: AgingConfig, today: date, used: Mapping[str, Mapping[str, date]] | None = None
-    ) -> Self:
-        """As a configuration has it."""
-        return cls(today, HalfLives.configured(config), used or {}, config.search_share)
 
     def aged(self, claim: Claim, space: str) -> Claim:
-        """A claim of a space with when it was used."""
-        known = self.used.get(space)
-        used = known.get(claim.digest) if known else None
+        """The claim of a space with the day it was last used."""
+        used = self.used.get(space, {}).get(claim.digest)
         return claim if used is None else replace(claim, used=used)
 
     def strength(self, claim: Claim, space: str) -> float:
-        """See `strength`."""
-        return strength(self.aged(claim, space), self.today, self.half_lives)
+        """The `strength` of a claim of a space today."""
+        return strength(self.aged(claim, space), self.today, self.config)
 
     def is_faded(self, claim: Claim, space: str) -> bool:
-        """See `is_faded`."""
+        """True for a claim that hardly counts any more."""
         return self.strength(claim, space) < FADED
 
 
 def digest(words: str) -> str:
-    """What tells some words, as `Claim.words` gives them, from others and cannot be read back."""
+    """A digest of some words as `Claim.words` gives them, from which they cannot be recovered."""
     return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -159,7 +124,7 @@ def of_note(path: str, text: str, day: date | None = None) -> Iterator[Claim]:
 
     `day` is that of what nothing in the text tells one of.
     """
-    own_day = dates.first_day(PurePosixPath(path).stem)
+    own_day = periods.first_day(PurePosixPath(path).stem)
     headings = _headings(text)
     above: date | None = None
     coming = next(headings, None)
@@ -184,26 +149,22 @@ def of_entry(item: markdown.Item, day: date | None = None) -> Claim:
     )
 
 
-def strength(claim: Claim, today: date, half_lives: HalfLives) -> float:
-    """How much a claim still counts, from 0 to 1; it only ever falls as time goes by.
+def strength(claim: Claim, today: date, config: AgingConfig) -> float:
+    """The weight of a claim, from 0 to 1; it only ever falls as time goes by.
 
     What the person said themselves counts fully, and what was struck out not at all. A conclusion
     of which no day is known is older than any other.
     """
     if claim.is_over:
         return 0.0
-    half_life = half_lives.of(claim.whose)
+    half_lives = {"agent": config.agent, "imported": config.imported, "untrusted": config.untrusted}
+    half_life = half_lives.get(claim.whose, 0)
     if half_life <= 0:
         return 1.0
     since = claim.borne_out
     if since is None:
         return 0.0
     return 0.5 ** (max(0, (today - since).days) / half_life)
-
-
-def is_faded(claim: Claim, today: date, half_lives: HalfLives) -> bool:
-    """True for what hardly counts any more."""
-    return strength(claim, today, half_lives) < FADED
 
 
 def without_faded(
@@ -220,7 +181,7 @@ def without_faded(
 
 
 def strengths(path: str, text: str, aging: Aging, space: str) -> dict[str, float]:
-    """How strong the claims of a note are, by their digests."""
+    """The strengths of the claims of a note, by their digests."""
     return {claim.digest: aging.strength(claim, space) for claim in of_note(path, text)}
 
 
@@ -296,5 +257,5 @@ def _headings(text: str) -> Iterator[tuple[int, date | None]]:
     known: dict[int, date | None] = {}
     for number, level, title in markdown.headings(text.split("\n")):
         known = {other: day for other, day in known.items() if other < level}
-        known[level] = dates.first_day(title)
+        known[level] = periods.first_day(title)
         yield number, next((day for _, day in sorted(known.items(), reverse=True) if day), None)

@@ -1,12 +1,13 @@
-"""Files below the workspace, reached one component at a time and never through a symlink.
+"""Notes as Markdown files in a folder, which people edit as they like.
 
-No name and no race leads out of a folder that was opened. What is changed is written beside,
-flushed, and swapped in only while the file is still the one that was read. `FolderNotes` is what
-the rest of memory sees of it.
+They are reached one component at a time and never through a symlink: no name and no race leads out
+of a folder that was opened. What is changed is written beside, flushed, and swapped in only while
+the file is still the one that was read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -15,12 +16,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+import structlog
 
 from bot.errors import NotVisible, ToolError
-from bot.memory.layout import is_plain
-from bot.memory.note_store import KEEPS_CHANGING, MAX_WRITE, TRIES, Seen
-from bot.memory.note_store import must_fit as _must_fit
+from bot.memory import layout
+from bot.memory.note_store import KEEPS_CHANGING, MAX_WRITE, TRIES, Seen, Watch, must_fit
+from bot.storage import files
 
 SETTLING = 0.03  # seconds an editor that opened a file may take until it has written to it
 
@@ -35,6 +38,11 @@ _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 16
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 
+STEP_MS = 50  # how long the operating system's events are gathered
+RETRY = 60.0  # seconds until watching is tried again after it failed
+
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -42,6 +50,124 @@ class Version:
 
     data: bytes
     mode: int
+
+
+class FolderNotes:
+    """`bot.memory.note_store.NoteStore` over the files of a workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def walk(
+        self,
+        folders: tuple[str, ...],
+        wanted: Callable[[str], bool],
+        depth: int,
+        refused: dict[str, str] | None = None,
+    ) -> Iterator[Seen]:
+        """See `NoteStore.walk`. Links are no notes.
+
+        A folder is entered unless its name is one that a file would be wanted by.
+        """
+        with folder(self.root, folders, create=False) as start:
+            prefix = "".join(f"{part}/" for part in folders)
+            yield from _walk(start, prefix, wanted, depth, {} if refused is None else refused)
+
+    def read(self, path: str, limit: int) -> tuple[bytes, Seen]:
+        """See `NoteStore.read`."""
+        with self._parent(path) as (parent, name), opened(parent, name) as file:
+            return b"".join(pieces(file, limit)), _seen(path, os.fstat(file))
+
+    def append(self, path: str, lines: str, heading: str, watch: Watch | None = None) -> int:
+        """See `NoteStore.append`. Nobody else forgets here, so `watch` is known already."""
+        with self._parent(path, create=True) as (parent, name):
+            return append(parent, name, lines, heading)
+
+    def rewrite(
+        self, path: str, change: Callable[[bytes], bytes], watch: Watch | None = None
+    ) -> bytes:
+        """See `NoteStore.rewrite`; two names are exchanged, so an editor may save meanwhile."""
+        with self._parent(path, create=True) as (parent, name):
+            return rewrite(parent, name, change)
+
+    def remove(self, path: str, before: bytes) -> bool:
+        """See `NoteStore.remove`."""
+        with self._parent(path) as (parent, name):
+            return remove(parent, name, before)
+
+    def can_write(self, folders: tuple[str, ...]) -> bool:
+        """True if a folder, or the nearest one there is above it, is writable."""
+        folder = self.root.joinpath(*folders)
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        return os.access(there, os.W_OK | os.X_OK)
+
+    def make(self) -> None:
+        """See `NoteStore.make`."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def prepare(self) -> int:
+        """See `NoteStore.prepare`; nothing is raised, and what a person has written stays."""
+        return layout.prepare(self.root)
+
+    async def tidy(self) -> None:
+        """Nothing is kept."""
+
+    async def watch(
+        self, on_change: Callable[[], None], on_state: Callable[[str], None], stop: asyncio.Event
+    ) -> None:
+        """See `NoteStore.watch`: every edit is one, also our own."""
+        while not stop.is_set():
+            try:
+                on_state("")
+                await _awatch(self.root, on_change, stop)
+            except (OSError, RuntimeError) as error:
+                # Too many watches, or a file system without events: the interval still finds edits.
+                on_state(f"edits are noticed late: {type(error).__name__}")
+                log.warning("memory.watch_failed", error=type(error).__name__)
+            if stop.is_set():
+                return
+            try:
+                async with asyncio.timeout(RETRY):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+    async def begin_watch(self, watch: Watch) -> None:
+        """Nothing: this program alone forgets in a folder, and tells all who watch."""
+
+    async def forgot(self, space: str, words: str) -> None:
+        """Nothing: as above."""
+
+    @contextmanager
+    def _parent(self, path: str, *, create: bool = False) -> Generator[tuple[int, str]]:
+        """The descriptor of a note's folder, and its name there."""
+        *folders, name = path.split("/")
+        with folder(self.root, tuple(folders), create=create) as parent:
+            yield parent, name
+
+
+async def _awatch(workspace: Path, on_change: Callable[[], None], stop: asyncio.Event) -> None:
+    import watchfiles  # noqa: PLC0415 - commands watch nothing
+
+    root = str(workspace)
+
+    def is_note(_: watchfiles.Change, path: str) -> bool:
+        relative = PurePosixPath(path.removeprefix(root).lstrip("/"))
+        return path.startswith(root) and (
+            layout.locate(relative) is not None or not relative.suffix
+        )
+
+    changes = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType]
+        workspace,
+        watch_filter=is_note,
+        debounce=STEP_MS * 2,
+        step=STEP_MS,
+        stop_event=stop,
+        recursive=True,
+        ignore_permission_denied=True,
+    )
+    async for _ in changes:
+        on_change()
 
 
 @contextmanager
@@ -70,29 +196,8 @@ def open_folder(parent: int, name: str, *, create: bool = False) -> int:
             raise
         with suppress(FileExistsError):  # another process was quicker
             os.mkdir(name, 0o700, dir_fd=parent)
-        os.fsync(parent)
+        files.sync_names(parent)
         return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
-
-
-def walk(
-    root: Path,
-    folders: tuple[str, ...],
-    wanted: Callable[[str], bool],
-    depth: int,
-    refused: dict[str, str] | None = None,
-) -> Iterator[Seen]:
-    """Every plain file below `root` and `folders` whose name is `wanted`, each folder's own first.
-
-    Links are no files, and a folder is entered unless its name is one that a file would be wanted
-    by. `depth` is how many components a path below `folders` may have. `refused` gets the folders
-    that cannot be looked into, each ending in "/", and why.
-
-    Raises:
-        OSError: the folder to begin with cannot be read.
-    """
-    with folder(root, folders, create=False) as start:
-        prefix = "".join(f"{part}/" for part in folders)
-        yield from _walk(start, prefix, wanted, depth, {} if refused is None else refused)
 
 
 def _walk(
@@ -100,14 +205,14 @@ def _walk(
 ) -> Iterator[Seen]:
     inner: list[str] = []
     with os.scandir(parent) as entries:
-        ordered = sorted((entry for entry in entries if is_plain(entry.name)), key=_name)
+        ordered = sorted(
+            (entry for entry in entries if layout.is_plain(entry.name)), key=lambda each: each.name
+        )
     for entry in ordered:
         with suppress(OSError):  # it went away meanwhile
             if wanted(entry.name):
                 if entry.is_file(follow_symlinks=False):
-                    look = entry.stat(follow_symlinks=False)
-                    at = (look.st_mtime_ns, look.st_size, look.st_ino)
-                    yield Seen(path + entry.name, at)
+                    yield _seen(path + entry.name, entry.stat(follow_symlinks=False))
             elif entry.is_dir(follow_symlinks=False):
                 inner.append(entry.name)
     for name in inner if depth > 1 else ():
@@ -123,8 +228,8 @@ def _walk(
             os.close(following)
 
 
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+def _seen(path: str, status: os.stat_result) -> Seen:
+    return Seen(path, (status.st_mtime_ns, status.st_size, status.st_ino))
 
 
 def reason(error: OSError) -> str:
@@ -144,24 +249,11 @@ def opened(parent: int, name: str) -> Generator[int]:
 
 
 def pieces(file: int, limit: int) -> Iterator[bytes]:
-    """What a file holds, in pieces, at most `limit` bytes of it."""
+    """The content of a file in pieces, at most `limit` bytes of it."""
     position = 0
     while position < limit and (piece := os.pread(file, min(_PIECE, limit - position), position)):
         yield piece
         position += len(piece)
-
-
-def read(
-    root: Path, folders: tuple[str, ...], name: str, limit: int
-) -> tuple[bytes, os.stat_result]:
-    """The first `limit` bytes of a plain file below `root`, and how it looked right after.
-
-    Raises:
-        NotVisible: it is not a plain file.
-        OSError: it cannot be read.
-    """
-    with folder(root, folders, create=False) as parent, opened(parent, name) as file:
-        return b"".join(pieces(file, limit)), os.fstat(file)
 
 
 def append(parent: int, name: str, lines: str, heading: str) -> int:
@@ -178,7 +270,7 @@ def append(parent: int, name: str, lines: str, heading: str) -> int:
             _must_be_plain(file)
             line = _append_once(file, lines, heading)
             os.fsync(file)
-            os.fsync(parent)
+            files.sync_names(parent)
             if _is_still(file, parent, name):
                 return line
         finally:
@@ -202,7 +294,7 @@ def rewrite(parent: int, name: str, change: Callable[[bytes], bytes]) -> bytes:
         data = change(before.data if before is not None else b"")
         if before is not None and data == before.data:
             return data
-        _must_fit(len(data))
+        must_fit(len(data))
         if _swap_in(parent, name, data, before):
             return data
     raise ToolError(KEEPS_CHANGING)
@@ -223,7 +315,7 @@ def remove(parent: int, name: str, before: bytes) -> bool:
     is_gone = _read(parent, beside) == found
     if not is_gone:
         _link(parent, beside, name)  # but where an editor has saved it anew by now
-    os.fsync(parent)
+    files.sync_names(parent)
     with suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=parent)
     return is_gone
@@ -233,7 +325,7 @@ def _read(parent: int, name: str) -> Version | None:
     try:
         with opened(parent, name) as file:
             status = os.fstat(file)
-            _must_fit(status.st_size)
+            must_fit(status.st_size)
             data = b"".join(pieces(file, MAX_WRITE + 1))
             return Version(data, stat.S_IMODE(status.st_mode))
     except FileNotFoundError:
@@ -256,7 +348,7 @@ def _swap_in(parent: int, name: str, data: bytes, before: Version | None) -> boo
             os.replace(beside, name, src_dir_fd=parent, dst_dir_fd=parent)
         elif not _settle(parent, beside, name, data, before):
             return False
-        os.fsync(parent)
+        files.sync_names(parent)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=parent)
@@ -291,8 +383,7 @@ def _add(parent: int, name: str, tail: bytes) -> None:
         return
     file = os.open(name, _APPEND_FLAGS & ~os.O_CREAT, dir_fd=parent)
     try:
-        while tail:
-            tail = tail[os.write(file, tail) :]
+        _write_all(file, tail)
         os.fsync(file)
     finally:
         os.close(file)
@@ -301,16 +392,20 @@ def _add(parent: int, name: str, tail: bytes) -> None:
 def _write_new(parent: int, name: str, data: bytes, mode: int) -> None:
     file = os.open(name, _NEW_FLAGS, 0o600, dir_fd=parent)
     try:
-        rest = memoryview(data)
-        while rest:
-            written = os.write(file, rest)
-            if written == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            rest = rest[written:]
+        _write_all(file, data)
         os.fchmod(file, mode)
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.write(file, rest)
+        if written == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest = rest[written:]
 
 
 def _link(parent: int, beside: str, name: str) -> bool:
@@ -345,7 +440,7 @@ def _append_once(file: int, lines: str, heading: str) -> int:
     ends_line = size > 0 and os.pread(file, 1, size - 1) == b"\n"
     lead = heading if size == 0 else "" if ends_line else "\n"
     data = (lead + lines).encode("utf-8", "replace")
-    _must_fit(size + len(data))
+    must_fit(size + len(data))
     written = os.write(file, data)  # one call: nothing another program appends comes in between
     end = os.lseek(file, 0, os.SEEK_CUR)
     if written < len(data):
@@ -357,7 +452,7 @@ def _append_once(file: int, lines: str, heading: str) -> int:
 
 
 def _is_still(file: int, parent: int, name: str) -> bool:
-    """Whether the name still means the file that was written."""
+    """True if the name still means the file that was written."""
     try:
         there = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

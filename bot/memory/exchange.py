@@ -21,7 +21,7 @@ from bot.errors import ConfidantError, NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.invocation import confidant
 from bot.memory import layout
-from bot.memory.layout import Target
+from bot.memory.disk import reason
 from bot.memory.note_store import MAX_WRITE, NoteStore, NotesUnreachable
 from bot.storage import files
 
@@ -60,54 +60,54 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a folder would change, and what of it cannot be written, with the reason."""
+    """The changes of a folder, and what of it cannot be written, with the reason."""
 
     changes: tuple[Change, ...]
     refused: tuple[tuple[str, str], ...]
 
 
-def target_of(path: str) -> Target:
-    """The note that a name means for whoever runs the bot.
+def target_of(path: str, view: MemoryView = _OWNER) -> str:
+    """The note that a name means for whoever runs the bot, or in another view.
+
+    It is its path below the workspace.
 
     Raises:
         NotVisible: none.
     """
     parts = tuple(path.split("/"))
-    if path in OWN_FILES:
-        return Target(path, (), path)
-    target = layout.resolve(_OWNER, path, writing=parts[0] != SHARED_SPACE)
+    if view == _OWNER and path in OWN_FILES:
+        return path
+    target = layout.resolve(view, path, writing=parts[0] != SHARED_SPACE)
     if parts[0] == SHARED_SPACE and len(parts) < 2:
         raise NotVisible
     return target
 
 
-def text_of(store: NoteStore, path: str) -> str | None:
-    """What a note says; None when there is none by that name.
+def text_of(store: NoteStore, path: str, view: MemoryView = _OWNER) -> str | None:
+    """The text of a note; None when there is none by that name.
 
     Raises:
         NotVisible: there can be none.
         ExchangeError: it cannot be read, or is none that could be written back.
     """
-    target = target_of(path)
+    target = target_of(path, view)
     try:
-        data, seen = store.read(target.folders, target.name, MAX_WRITE + 1)
+        data, _ = store.read(target, MAX_WRITE + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ExchangeError(f"{path} cannot be read: {_reason(error)}.") from error
-    if seen.size > MAX_WRITE:
-        raise ExchangeError(f"{path} is too long: {_most()}.")
+        raise ExchangeError(f"{path} cannot be read: {reason(error)}.") from error
     return checked(path, data)
 
 
-def write(store: NoteStore, change: Change) -> None:
+def write(store: NoteStore, change: Change, view: MemoryView = _OWNER) -> None:
     """Write a change, if the note is still what the change was made of.
 
     Raises:
         ChangedMeanwhile: it is not.
         ExchangeError: it cannot be written.
     """
-    target, after = target_of(change.path), change.after.encode()
+    target, after = target_of(change.path, view), change.after.encode()
 
     def put(data: bytes) -> bytes:
         if data not in {change.before.encode(), after}:
@@ -115,9 +115,9 @@ def write(store: NoteStore, change: Change) -> None:
         return after
 
     try:
-        store.rewrite(target.folders, target.name, put)
+        store.rewrite(target, put)
     except OSError as error:
-        raise ExchangeError(f"{change.path} was not written: {_reason(error)}.") from error
+        raise ExchangeError(f"{change.path} was not written: {reason(error)}.") from error
     except ToolError as error:
         raise ExchangeError(f"{change.path} was not written: {error}.") from error
 
@@ -143,14 +143,14 @@ def pull(store: NoteStore, folder: Path) -> int:
             taken[path] = _digest(text)
         _remember(folder, taken)
     except NotesUnreachable as error:
-        raise ExchangeError(f"The notes cannot be read: {_reason(error)}.") from error
+        raise ExchangeError(f"The notes cannot be read: {reason(error)}.") from error
     except OSError as error:
-        raise ExchangeError(f"{folder} cannot be used: {_reason(error)}.") from error
+        raise ExchangeError(f"{folder} cannot be used: {reason(error)}.") from error
     return len(taken)
 
 
 def plan(store: NoteStore, folder: Path) -> Plan:
-    """What pushing a folder would change.
+    """The changes that pushing a folder would make.
 
     Raises:
         ExchangeError: it is no copy that `pull` made, or a note cannot be read.
@@ -216,7 +216,7 @@ def checked(path: str, data: bytes) -> str:
         ExchangeError: they are none.
     """
     if len(data) > MAX_WRITE:
-        raise ExchangeError(f"{path} is too long: {_most()}.")
+        raise ExchangeError(f"{path} is too long: a note has at most {MAX_WRITE // 1000} kB.")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -233,7 +233,7 @@ def _edited(path: str, file: Path) -> str:
         with file.open("rb") as opened:
             return checked(path, opened.read(MAX_WRITE + 1))
     except OSError as error:
-        raise ExchangeError(f"it cannot be read: {_reason(error)}") from error
+        raise ExchangeError(f"it cannot be read: {reason(error)}") from error
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -267,11 +267,3 @@ def _remember(folder: Path, taken: Mapping[str, str]) -> None:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _most() -> str:
-    return f"a note has at most {MAX_WRITE // 1000} kB"
-
-
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__

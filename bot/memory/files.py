@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from bot.context.prompt import PersonaFile
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, disk, layout, markdown
 from bot.memory.claims import Aging
-from bot.memory.layout import Target
 from bot.memory.note_store import NoteStore, NotesUnreachable
 
 MAX_LINES = 120  # of one excerpt
@@ -46,21 +46,6 @@ class Listed:
     changed_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """A file a conversation begins with, without its comments; `remembered` is about people.
-
-    `conclusions` says where in the text the bot's own stand, the weakest and oldest first; so many
-    as `faded` are left out of it.
-    """
-
-    name: str
-    text: str
-    remembered: bool = False
-    conclusions: tuple[markdown.Span, ...] = ()
-    faded: int = 0
-
-
 class SpaceFiles:
     """The files of every space, each reader seeing its own view of them."""
 
@@ -82,7 +67,7 @@ class SpaceFiles:
             ToolError: the file is there but cannot be read.
         """
         target = layout.resolve(view, path)
-        return await asyncio.to_thread(self._read, target, first, lines, characters)
+        return await asyncio.to_thread(self._read, path, target, first, lines, characters)
 
     async def data(self, view: MemoryView, path: str, most: int) -> bytes:
         """The first bytes of a file; none when it is not there yet.
@@ -95,7 +80,7 @@ class SpaceFiles:
 
         def work() -> bytes:
             try:
-                return self._notes.read(target.folders, target.name, most)[0]
+                return self._notes.read(target, most)[0]
             except FileNotFoundError:
                 return b""
             except OSError as error:
@@ -119,7 +104,18 @@ class SpaceFiles:
             target = layout.resolve(view, path)
         except NotVisible:
             return ""
-        return await asyncio.to_thread(self._ending, target, characters)
+
+        def work() -> str:
+            text = markdown.plain(markdown.without_untrusted(self._whole(target))).strip()
+            if markdown.says_nothing(text):
+                return ""
+            if len(text) <= characters:
+                return text
+            end = text[len(text) - characters :]
+            _, _, whole_lines = end.partition("\n")
+            return f"…\n{whole_lines or end}"
+
+        return await asyncio.to_thread(work)
 
     async def parted(
         self, view: MemoryView, passages: Sequence[tuple[str, str]]
@@ -130,20 +126,17 @@ class SpaceFiles:
         """
 
         def work() -> list[tuple[str, list[str]]]:
-            untrusted = {path: self._untrusted(view, path) for path, _ in passages}
+            untrusted: dict[str, Sequence[str]] = {}
+            for path in {path for path, _ in passages}:
+                with suppress(NotVisible):
+                    whole = self._whole(layout.resolve(view, path))
+                    untrusted[path] = markdown.untrusted_lines(whole)
             return [
-                ("", []) if (lines := untrusted[path]) is None else markdown.parted(passage, lines)
+                markdown.parted(passage, untrusted[path]) if path in untrusted else ("", [])
                 for path, passage in passages
             ]
 
         return await asyncio.to_thread(work)
-
-    def _untrusted(self, view: MemoryView, path: str) -> Sequence[str] | None:
-        """The lines of a file that came from elsewhere; None when a view may not see it."""
-        try:
-            return markdown.untrusted_lines(self._whole(layout.resolve(view, path)))
-        except NotVisible:
-            return None
 
     async def holding(
         self, view: MemoryView, path: str, words: str, most: int
@@ -155,21 +148,33 @@ class SpaceFiles:
             return ()
         return await asyncio.to_thread(lambda: markdown.holding(self._whole(target), words, most))
 
-    async def bootstrap(self, view: MemoryView, aging: Aging | None = None) -> Sequence[Bootstrap]:
+    async def bootstrap(self, view: MemoryView, aging: Aging | None = None) -> list[PersonaFile]:
         """The files a conversation of this view begins with, in their order.
 
         The bot's own are everyone's; those about people are the view's own and nobody else's,
         without what has faded by `aging`.
         """
-        return await asyncio.to_thread(self._bootstrap, view, aging)
+
+        def work() -> list[PersonaFile]:
+            own = layout.curated_files(view)
+            found: list[PersonaFile] = []
+            for name in layout.BOOTSTRAP:
+                if name in own:
+                    text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
+                    found.append(_remembered(name, text, view.space, aging))
+                elif name not in layout.CURATED:
+                    found.append(PersonaFile(name, markdown.plain(self._whole(name))))
+            return found
+
+        return await asyncio.to_thread(work)
 
     async def names(self, view: MemoryView) -> list[Listed]:
         """Every file a view may read, its own first, in the order of their names."""
         return await asyncio.to_thread(self._list, view)
 
-    def _read(self, target: Target, first: int, lines: int, characters: int) -> Excerpt:
+    def _read(self, path: str, target: str, first: int, lines: int, characters: int) -> Excerpt:
         try:
-            data, seen = self._notes.read(target.folders, target.name, MAX_READ)
+            data, seen = self._notes.read(target, MAX_READ)
         except OSError as error:
             raise unreadable(error) from error
         raw, last, more = _pick(data, first, lines)
@@ -188,27 +193,12 @@ class SpaceFiles:
             more = True
             size, most = seen.size // 1_000_000, MAX_READ // 1_000_000
             notes.append(f"the file has {size} MB; {most} MB are read")
-        return Excerpt(target.path, first, last, text, more, tuple(notes))
+        return Excerpt(path, first, last, text, more, tuple(notes))
 
-    def _ending(self, target: Target, characters: int) -> str:
-        text = markdown.plain(markdown.without_untrusted(self._whole(target))).strip()
-        return "" if markdown.says_nothing(text) else _end_of(text, characters)
-
-    def _bootstrap(self, view: MemoryView, aging: Aging | None) -> list[Bootstrap]:
-        own = layout.curated_files(view)
-        found: list[Bootstrap] = []
-        for name in layout.BOOTSTRAP:
-            if name in own:
-                text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
-                found.append(_remembered(name, text, view.space, aging))
-            elif name not in layout.CURATED:
-                found.append(Bootstrap(name, markdown.plain(self._whole(Target(name, (), name)))))
-        return found
-
-    def _whole(self, target: Target) -> str:
+    def _whole(self, target: str) -> str:
         """A file's text as far as it is read at all; empty when it cannot be."""
         try:
-            data, _ = self._notes.read(target.folders, target.name, MAX_READ)
+            data, _ = self._notes.read(target, MAX_READ)
         except (OSError, NotVisible):
             return ""
         return data.decode("utf-8", "replace")
@@ -236,7 +226,7 @@ class SpaceFiles:
                 yield Listed(path, size, changed // 1_000_000)
 
 
-def _remembered(name: str, text: str, space: str, aging: Aging | None) -> Bootstrap:
+def _remembered(name: str, text: str, space: str, aging: Aging | None) -> PersonaFile:
     """A file about people as a conversation begins with it."""
     faded, strengths = 0, dict[str, float]()
     if aging is not None:
@@ -249,20 +239,11 @@ def _remembered(name: str, text: str, space: str, aging: Aging | None) -> Bootst
         return strengths.get(claims.of_entry(item).digest, 0.0) if item is not None else 0.0
 
     weakest_first = tuple(sorted(conclusions, key=strength)) if strengths else conclusions
-    return Bootstrap(name, shown, True, weakest_first, faded)
-
-
-def _end_of(text: str, characters: int) -> str:
-    """The newest lines of a note."""
-    if len(text) <= characters:
-        return text
-    end = text[len(text) - characters :]
-    _, _, whole_lines = end.partition("\n")
-    return f"…\n{whole_lines or end}"
+    return PersonaFile(name, shown, remembered=True, spare=weakest_first, faded=faded)
 
 
 def unreadable(error: OSError) -> ToolError:
-    """What is said of a file that could not be opened: links and missing files look the same."""
+    """The error for a file that could not be opened: links and missing files look the same."""
     if error.errno in disk.HIDDEN_ERRORS or (
         error.errno is None and not isinstance(error, NotesUnreachable)
     ):

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from bot.clock import MONTH_NAME, month_of
-from bot.context import secrets, sentences, wishes, wording
+from bot.context import sentences, wishes, wording
 from bot.context.quoting import Said
 from bot.memory import markdown
 
@@ -65,7 +65,7 @@ class Guard:
 
         None when it may, which then counts as written.
         """
-        words = _words(text)
+        words = wording.content(text)
         reason = self._reason(text, words, self.near(cites)) if words else "unsaid"
         if reason is None:
             self.written.append(words)
@@ -81,22 +81,22 @@ class Guard:
         return frozenset[str]().union(*(self._own[n] for n in own if n < len(self._own)))
 
     def own(self, line: int) -> str:
-        """What of a line is the person's own words and may be written down."""
+        """The part of a line that is the person's own words and may be written down."""
         return self._texts[self._places[line]] if line in self._places else ""
 
     def says_after(self, cites: Iterable[int], text: str) -> bool:
         """True when the person states a text again in a later line than these."""
-        last, words = max(cites, default=0), _words(text)
+        last, words = max(cites, default=0), wording.content(text)
         later = (place for line, place in self._places.items() if line > last)
         said = (place for place in later if _says(words, [self._own[place]], SUPPORTED))
         return bool(words) and any(not sentences.only_asks(self._texts[place]) for place in said)
 
     def _reason(self, text: str, words: frozenset[str], near: frozenset[str]) -> Reason | None:
         bare = self._without_near_days(text)
-        undated = _words(bare)
+        undated = wording.content(bare)
         if not near:
             return "uncited"
-        if secrets.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
+        if sentences.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
             return "secret"
         # What the bot said may quote memory, and is no news then.
         is_echo = markdown.normal(text) in self._others
@@ -113,7 +113,7 @@ class Guard:
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        """Which of the person's lines a line is, from 0; nothing for those of others."""
+        """The positions of the person's lines among their own, from 0, by line number."""
         own = (line for line, each in enumerate(self.said, 1) if each.who == "person")
         return {line: place for place, line in enumerate(own)}
 
@@ -128,11 +128,11 @@ class Guard:
 
     @cached_property
     def _wishes(self) -> list[frozenset[str]]:
-        return [_words(text) for text in self._texts if wishes.asks_to_keep(text)]
+        return [wording.content(text) for text in self._texts if wishes.asks_to_keep(text)]
 
     @cached_property
     def _own(self) -> list[frozenset[str]]:
-        return [_words(text).union(_months(text)) for text in self._texts]
+        return [wording.content(text).union(_months(text)) for text in self._texts]
 
     @cached_property
     def _remembered(self) -> frozenset[str]:
@@ -141,11 +141,11 @@ class Guard:
 
     @cached_property
     def _known(self) -> list[frozenset[str]]:
-        return [_words(line) for text in self.known for line in text.splitlines()]
+        return [wording.content(line) for text in self.known for line in text.splitlines()]
 
     @cached_property
     def _rules(self) -> list[frozenset[str]]:
-        return [_words(line) for text in self.rules for line in text.splitlines()]
+        return [wording.content(line) for text in self.rules for line in text.splitlines()]
 
     def _without_near_days(self, text: str) -> str:
         """An entry without the days of these weeks, which the person may have called otherwise."""
@@ -161,13 +161,13 @@ class Guard:
 
 def is_secret(text: str, own: Iterable[str]) -> bool:
     """True for a secret that none of somebody's messages asks to keep."""
-    return secrets.holds_secret(text) and not any(map(wishes.asks_to_keep, own))
+    return sentences.holds_secret(text) and not any(map(wishes.asks_to_keep, own))
 
 
 def says(entry: str, text: str) -> bool:
     """True when an entry has most words of a text, and all its numbers."""
-    words = _words(text)
-    return bool(words) and _says(words, [_words(entry)], SUPPORTED)
+    words = wording.content(text)
+    return bool(words) and _says(words, [wording.content(entry)], SUPPORTED)
 
 
 def _says(words: frozenset[str], texts: Iterable[frozenset[str]], share: float) -> bool:
@@ -182,6 +182,105 @@ def _months(text: str) -> Iterator[str]:
     return (str(month_of(found.group())) for found in _MONTH.finditer(text))
 
 
-def _words(text: str) -> frozenset[str]:
-    """The stems of a text's words, and its numbers."""
-    return wording.stems(text).union(map(str, wording.numbers(text))) - wording.SUBJECTS
+# What a model decides about notes, read from the plain lines it answers with. Pure.
+#
+# A line is a sign, numbers in brackets, and words. `+ [12] fact` keeps what line 12 of a
+# conversation says, `~ [e7] new wording [15]` changes entry 7, `- [e3] [16]` ends entry 3, and
+# `NONE` is nothing to do. Small models get the form nearly right: other bullets, brackets and
+# signs are read as well. What is no decision is left out.
+
+Sign = Literal["+", "~", "-"]
+
+MOST_LINES: Final = 500  # of an answer that are read
+MOST_CHARACTERS: Final = 1_000  # of a line that are read
+MOST_CITED: Final = 3  # lines that one decision may rest on: a few can be looked at, all prove all
+NO_DECISION: Final = "NONE"
+
+_SIGNS: Final[dict[str, Sign]] = {
+    **dict.fromkeys("+＋", "+"),
+    **dict.fromkeys("~～〜∼˜", "~"),
+    **dict.fromkeys("-－−–—‐", "-"),
+}
+_OPEN, _CLOSE = r"\[［【〔", r"\]］】〕"
+_NAMED = r"(?:[eE]|[lL](?:ine)?|[mM]|#|第)?[ .#]?\d{1,6}"
+_NUMBERS = rf"{_NAMED}(?:[ \t]?[,，、;；&][ \t]?{_NAMED}){{0,9}}"
+_BULLET = re.compile(r"(?:[>\s`*·•●▪‣○]|\d{1,3}[.)、．](?!\d))+")
+# At the beginning round brackets will do: at the end they are part of what is said.
+_FIRST = re.compile(
+    rf"[\s*`]*(?:[{_OPEN}]\s?({_NUMBERS})\s?[{_CLOSE}]|[(（]({_NUMBERS})[)）])[\s*`:：,，]*"
+)
+_LAST = re.compile(rf"[{_OPEN}]\s?({_NUMBERS})\s?[{_CLOSE}]$")
+_NUMBER = re.compile(r"([eE])?[^\d,，、;；&]{0,5}(\d{1,6})")
+_EDGES: Final = " \t*`:："
+_BEHIND: Final = " \t\r*`.。)）"  # the last number of a line
+_BEFORE: Final = " \t*`,，;；(（"
+_QUOTES: Final = ('""', "“”", "「」", "''")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Something to keep, change or end, by the numbers of lines and of an entry; 0 is none."""
+
+    sign: Sign
+    words: str
+    cites: tuple[int, ...]
+    entry: int = 0
+
+
+def read_decisions(answer: str) -> list[Decision]:
+    """The decisions of an answer in their order, each once."""
+    lines = answer.split("\n", MOST_LINES)[:MOST_LINES]
+    found = (_of_line(line[:MOST_CHARACTERS]) for line in lines)
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def says_none(answer: str) -> bool:
+    """True when a line of an answer says that there is nothing to do."""
+    lines = answer.split("\n", MOST_LINES)[:MOST_LINES]
+    return any(
+        line[:MOST_CHARACTERS].strip("-+~[]()（）.。*`>\"' \t\r") == NO_DECISION for line in lines
+    )
+
+
+def _of_line(line: str) -> Decision | None:
+    """The decision of a line; None when it is none."""
+    bare = line.strip()
+    found = _BULLET.match(bare)
+    rest = bare[found.end() :] if found is not None else bare
+    sign = _SIGNS.get(rest[:1])
+    if sign is not None:
+        rest = rest[1:].lstrip()
+        if sign == "-" and rest[:1] in _SIGNS:  # it was a bullet
+            sign, rest = _SIGNS[rest[0]], rest[1:]
+    elif found is None or ">" in found.group():  # a quotation of what it was shown
+        return None
+    cites, entries, words = _parted(rest)
+    if not cites and not entries:
+        return None
+    if sign == "-" and entries:  # words may say why, or be the new ones behind a mere bullet
+        return Decision("-", words, cites, entries[0])
+    if not words:
+        return None
+    if sign == "~" and entries:
+        return Decision("~", words, cites, entries[0])
+    is_listed = sign is not None or not entries  # without a sign an entry may only be told of
+    return Decision("+", words, cites) if is_listed and cites else None
+
+
+def _parted(text: str) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """The numbers of lines and of entries around some words, and the words."""
+    numbers: list[tuple[str, str]] = []
+    while found := _FIRST.match(text):
+        numbers += _NUMBER.findall(found[1] or found[2])
+        text = text[found.end() :]
+    last: list[tuple[str, str]] = []
+    while found := _LAST.search(text.rstrip(_BEHIND)):
+        last = _NUMBER.findall(found[1]) + last
+        text = text[: found.start()].rstrip(_BEFORE)
+    words = text.strip(_EDGES)
+    if words[:1] + words[-1:] in _QUOTES:
+        words = words[1:-1].strip(_EDGES)
+    numbers += last
+    lines = dict.fromkeys(int(number) for named, number in numbers if not named)
+    entries = dict.fromkeys(int(number) for named, number in numbers if named)
+    return tuple(lines)[:MOST_CITED], tuple(entries), words

@@ -1,4 +1,4 @@
-"""Where memory stands: which space and partition a file lies in, and who may name it. Pure.
+"""The layout of memory: the space and partition of a file, and who may name it. Pure.
 
 A partition is what a search names: a space, or the private part of one. `MemoryView.partitions`
 says which ones a view holds, `_partition` which one a file lies in. Reading by name, listing and
@@ -49,17 +49,8 @@ MAX_PARTS = 24  # components below the workspace; a file deeper than this is not
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A file a view may name: `folders` stand below the workspace."""
-
-    path: str
-    folders: tuple[str, ...]
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Located:
-    """Where a file stands: its space, its path inside it, and the partition that holds it."""
+    """The location of a file: its space, its path inside it, and the partition that holds it."""
 
     space: str
     path: str
@@ -87,8 +78,8 @@ def locate(relative: PurePosixPath) -> Located | None:
     return Located(space, "/".join(inner), partition) if partition else None
 
 
-def resolve(view: MemoryView, path: str, *, writing: bool = False) -> Target:
-    """The file that `path` means in a view.
+def resolve(view: MemoryView, path: str, *, writing: bool = False) -> str:
+    """The file that `path` means in a view, as its path below the workspace.
 
     Raises:
         NotVisible: none, or one that can only be read when `writing`.
@@ -103,7 +94,7 @@ def resolve(view: MemoryView, path: str, *, writing: bool = False) -> Target:
     is_closed = space == SHARED_SPACE and writing and view.space != SHARED_SPACE
     if is_closed or _partition(space, inner) not in view.partitions:
         raise NotVisible
-    return Target(path, (*folders, *parts[:-1]), parts[-1])
+    return "/".join((*folders, *parts))
 
 
 def may_see(view: MemoryView, space: str, path: str) -> bool:
@@ -122,7 +113,7 @@ def curated_files(view: MemoryView) -> tuple[str, ...]:
 
 
 def main_file(view: MemoryView) -> str:
-    """Where a view's lasting facts stand.
+    """The file of a view's lasting facts.
 
     Raises:
         NotVisible: it has no such file.
@@ -158,12 +149,12 @@ def space_of(partition: str) -> str:
 
 
 def is_note(name: str) -> bool:
-    """Whether a file of this name is Markdown."""
+    """True for the name of a Markdown file."""
     return name.endswith(SUFFIX)
 
 
 def is_plain(name: str) -> bool:
-    """Whether a component is a visible name and nothing but a name."""
+    """True if a component is a visible name and nothing but a name."""
     return (
         name.isprintable()
         and bool(name)
@@ -188,7 +179,7 @@ log = structlog.get_logger(__name__)
 
 
 def source() -> Traversable:
-    """Where the templates are: inside the installed package, or in the repository's `config`."""
+    """The folder of the templates: in the installed package, or in the repository's `config`."""
     packaged = resources.files("bot.memory").joinpath("workspace")
     if packaged.is_dir():
         return packaged
@@ -196,7 +187,7 @@ def source() -> Traversable:
 
 
 def templates() -> dict[str, str]:
-    """What a new workspace begins with: texts by name, in the order of the names."""
+    """The files of a new workspace: texts by name, in the order of the names."""
     found = sorted(source().iterdir(), key=lambda file: file.name)
     return {file.name: file.read_text("utf-8") for file in found if file.name in BOOTSTRAP}
 

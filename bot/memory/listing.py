@@ -1,4 +1,4 @@
-"""What answers a question for many things: as many different lines as fit. Pure.
+"""Answers to a question for many things: as many different lines as fit. Pure.
 
 The entries of a list stand apart, one line here and one there, each beside what has nothing to do
 with it. So lines are chosen one after another, always the best that is least like those that were
@@ -9,29 +9,126 @@ among up to twice as many passages.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from bot.memory import snippets
-from bot.memory.chunking import Unit, Window
+from bot.memory import chunking
+from bot.memory.chunking import Unit
 from bot.memory.search import Hit, Line
-from bot.memory.snippets import MAX_SNIPPET
 from bot.memory.vectors import Array, NDArray, np
 from bot.memory.words import Matches, Query, Text, Tokenize
 from bot.sessions.time_words import compiled
 
+# What of a passage is shown: the lines that answer best, as far as they fit. Pure.
 
-def meanings(windows: Sequence[Window], cosines: Sequence[float]) -> dict[int, float]:
-    """The best cosine of the windows that each line of a passage is in."""
+UNIT_MEANING = 0.1  # of a window's cosine in what is shown, next to its words
+MAX_SNIPPET = 700  # characters
+OMITTED = "…"  # a line of its own where lines were left out
+# A line is worth more beside one that is shown: an answer follows its question, and what follows
+# a line that matches says more of it than what comes before.
+WORTH_AFTER = 0.7  # of the score of the line before, when that is shown
+WORTH_BEFORE = 0.3  # of the score of the line after
+WORTH_BESIDE = 0.2  # for joining on at all
+
+
+def snippet(
+    text: str, units: Sequence[Unit], by_words: Sequence[float], cosines: Sequence[float]
+) -> tuple[str, tuple[Line, ...]]:
+    """The snippet of a passage: its lines that answer best by words and meaning; and these lines.
+
+    `by_words` is what each of its units scores, `cosines` those of its windows, if it has any.
+    """
+    meant = snippet_meanings(text, cosines)
+    worth = [
+        words + UNIT_MEANING * meant.get(unit.line, 0.0)
+        for words, unit in zip(by_words, units, strict=True)
+    ]
+    shown = best_lines(units, worth)
+    return shown, scored_lines(shown, units, by_words, meant)
+
+
+def snippet_meanings(text: str, cosines: Sequence[float]) -> Mapping[int, float]:
+    """The cosine of each line of a passage: the best of the windows that it is in."""
     found: dict[int, float] = {}
-    for window, cosine in zip(windows, cosines, strict=False):
+    for window, cosine in zip(chunking.windows(text) if cosines else (), cosines, strict=False):
         for line in range(window.first, window.last + 1):
             found[line] = max(found.get(line, 0.0), cosine)
     return found
 
 
-def of(
+def best_lines(units: Sequence[Unit], scores: Sequence[float], limit: int = MAX_SNIPPET) -> str:
+    """The units with the highest scores that fit `limit` characters, in their order.
+
+    Neighbours are preferred, so most snippets are one passage; lines left out leave a mark.
+    """
+    chosen: set[int] = set()
+    while True:
+        left = [at for at in range(len(units)) if at not in chosen]
+        left.sort(key=lambda at: (-_snippet_worth(at, scores, chosen), at))
+        best_fitting = next(
+            (at for at in left if len(joined_runs(units, {*chosen, at})) <= limit), None
+        )
+        if best_fitting is None:
+            break
+        chosen.add(best_fitting)
+    if not chosen:
+        return units[0].text[:limit] if units else ""
+    return joined_runs(units, chosen)
+
+
+def runs(units: Sequence[Unit], limit: int = MAX_SNIPPET) -> list[tuple[int, int]]:
+    """The longest runs of units that fit `limit` characters, none inside another.
+
+    A single unit that is longer stands for itself.
+    """
+    found: list[tuple[int, int]] = []
+    costs = [len(unit.text) + (not unit.continues) for unit in units]
+    end, used = 0, 0
+    for start in range(len(units)):
+        if end <= start:
+            end, used = start + 1, costs[start]
+        while end < len(units) and used + costs[end] <= limit + 1:
+            used += costs[end]
+            end += 1
+        if not found or end > found[-1][1]:
+            found.append((start, end))
+        used -= costs[start]
+    return found
+
+
+def cut_runs(unit: Unit) -> Unit:
+    """A unit, or as much of its beginning as a snippet can have."""
+    return unit if len(unit.text) <= MAX_SNIPPET else replace(unit, text=unit.text[:MAX_SNIPPET])
+
+
+def joined_runs(units: Sequence[Unit], chosen: Collection[int]) -> str:
+    """Some of a passage's units in their order, with a mark where lines were left out."""
+    text = ""
+    before = -1
+    for at in sorted(chosen):
+        if not text:
+            text = units[at].text
+        elif at == before + 1:
+            text += units[at].text if units[at].continues else f"\n{units[at].text}"
+        elif any(units[left].text.strip() for left in range(before + 1, at)):
+            text += f"\n{OMITTED}\n{units[at].text}"
+        else:  # only blank lines were left out
+            text += "".join(f"\n{unit.text}" for unit in units[before + 1 : at + 1])
+        before = at
+    return text
+
+
+def _snippet_worth(at: int, scores: Sequence[float], chosen: set[int]) -> float:
+    worth = scores[at]
+    if at - 1 in chosen:
+        worth += WORTH_AFTER * scores[at - 1]
+    if at + 1 in chosen:
+        worth += WORTH_BEFORE * scores[at + 1]
+    return worth + (WORTH_BESIDE if at - 1 in chosen or at + 1 in chosen else 0.0)
+
+
+def scored_lines(
     shown: str, units: Sequence[Unit], by_words: Sequence[float], meant: Mapping[int, float]
 ) -> tuple[Line, ...]:
     """The lines of a snippet, in their order, each worth the best of the units it is made of."""
@@ -100,7 +197,7 @@ def label(line: str) -> str:
 
 
 def labels(units: Sequence[Unit]) -> list[str]:
-    """Who says each line of a passage; nobody anywhere when most of its lines do not tell."""
+    """The speaker of each line of a passage; all empty when most of its lines name none."""
     if not any(colon in unit.text for unit in units for colon in _COLONS):
         return [""] * len(units)
     found = [label(unit.text) for unit in units]
@@ -109,12 +206,12 @@ def labels(units: Sequence[Unit]) -> list[str]:
 
 
 def is_first_person(line: str) -> bool:
-    """Whether a line speaks of who says it."""
+    """True if a line speaks in the first person."""
     return _FIRST_PERSON.search(line) is not None
 
 
 class Speakers:
-    """Who says the lines of some texts, as far as a question asks for that.
+    """The speakers of the lines of some texts, as far as a question asks for them.
 
     `are_known` when anybody does; `names` are the places of those of its terms that are names, and
     `others` tells the lines that nobody says who was asked for.
@@ -133,7 +230,7 @@ class Speakers:
         self.others = np.array([bool(wanted) and not wanted & tokens[name] for name in names])
 
     def said(self, texts: Sequence[Text], found: Matches, shares: Array) -> tuple[Array, list[int]]:
-        """What the best line of each text has of the rest of a question, and the row of that line.
+        """The share of the rest of a question that each text's best line has, and that line's row.
 
         A line has something of what stands beside it. Only lines of who was asked for count.
         """
@@ -196,7 +293,7 @@ class Passage:
 def choose(
     passages: Sequence[Passage], limit: int, trade_off: float, room: int = 0
 ) -> Mapping[int, frozenset[int]]:
-    """Which units are shown of which passages, each by its number; the passages in their order.
+    """The units to show of each passage, by their numbers; the passages in their order.
 
     Joined, they have no more than `room` characters, or as many as `limit` snippets have, and none
     is longer than a snippet. With a `trade_off` of 1 it does not matter how like lines are.
@@ -216,7 +313,7 @@ def choose(
         is_left[best] = False
         at, unit = lines[best]
         units = chosen.get(at, frozenset()) | {unit}
-        length = len(snippets.joined(pool[at].units, units))
+        length = len(joined_runs(pool[at].units, units))
         if length > MAX_SNIPPET or length - lengths.get(at, 0) > left:
             continue
         left -= length - lengths.get(at, 0)
@@ -265,7 +362,7 @@ def _best_lines(
 
 
 def _worth(passage: Passage, best: float) -> NDArray[np.float64]:
-    """What each unit of a passage is worth by itself."""
+    """The worth of each unit of a passage by itself."""
     texts = [unit.text for unit in passage.units]
     asks = [text.rstrip().endswith(_ASKS) for text in texts]
     return (
@@ -292,7 +389,7 @@ def _copies(pool: Sequence[Passage], lines: Sequence[tuple[int, int]]) -> list[l
 
 
 class _Likeness:
-    """How like lines are to those that were chosen: `most` is the largest share of common words."""
+    """The likeness of lines to those chosen: `most` is the largest share of common words."""
 
     def __init__(self, lines: Sequence[Sequence[str]]) -> None:
         sets = [{*each} for each in lines]

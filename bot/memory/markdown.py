@@ -27,20 +27,20 @@ _SEAL = "\ue0ff"  # between an entry and its mark, while comments are taken out
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _BREAKS = re.compile(r"[\r\n\x0b\x0c\x85\u2028\u2029]+")
-_MARK = re.compile(r"<!--\s*(?P<by>owner|agent|imported|untrusted)\b[^>]*-->\s*$")
+_MARK = re.compile(r"<!--\s*(?P<by>owner|agent|imported|untrusted)\b[^<>]*-->\s*$")
 _MARK_AT_END = re.compile(
-    r"(?<![ \t])[ \t]*<!--[ \t]*(?P<by>owner|agent|imported)\b[ \t]*(?P<day>(?:\d{4}-\d\d-\d\d)?)"
-    r"[^>\n]*-->[ \t]*$",
+    r"(?<![ \t])[ \t]*<!--[ \t]*(?P<by>owner|agent|imported)\b[ \t]*+(?P<day>(?:\d{4}-\d\d-\d\d)?)"
+    r"[^<>\n]*-->[ \t]*$",
     re.MULTILINE,
 )
 _SHOWN_AT_END = re.compile(
     rf" \((?:{'|'.join(SHOWN.values())}|{NOTED})(?:(?:, confirmed)? \d{{4}}-\d\d-\d\d){{0,2}}\)$",
     re.MULTILINE,
 )
-_UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^>]*-->")
-_BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]+)(?P<text>.*)$")
+_UNTRUSTED = re.compile(r"<!--\s*untrusted\b[^<>]*-->")
+_BULLET = re.compile(r"^(?P<lead>[ ]{0,3}[-*+][ \t]++)(?P<text>.*)$")
 _CLOCK = re.compile(r"^\d{1,2}:\d{2}\s+")
-HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]+(?P<title>.*)$")
+HEADING = re.compile(r"^(?P<level>#{1,6})[ \t]++(?P<title>.*)$")
 FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _NOT_WORD = re.compile(r"[\W_]+")
 
@@ -143,7 +143,7 @@ def readable(text: str) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a text holds no more than headings and comments."""
+    """True if a text holds only headings and comments."""
     lines = plain(text).splitlines()
     return all(not line.strip(" …") or line.startswith("#") for line in lines)
 
@@ -166,7 +166,7 @@ def without_untrusted(text: str) -> str:
 
 
 def is_untrusted(line: str) -> bool:
-    """Whether a line is marked as what came from elsewhere."""
+    """True if a line is marked as untrusted."""
     return bool(_UNTRUSTED.search(line))
 
 
@@ -336,7 +336,7 @@ def without_words(text: str, words: str) -> str:
 
 
 def mark_of(text: str) -> str:
-    """What the mark of an entry's first line says, without its frame; empty when it has none."""
+    """The text of the mark of an entry's first line, without its frame; empty when it has none."""
     found = _MARK.search(text.split("\n", 1)[0])
     return found.group().strip("<!->\n ") if found else ""
 
@@ -382,7 +382,7 @@ def _following(lines: list[str], number: int) -> int:
 
 
 def _continues(line: str) -> bool:
-    """Whether a line belongs to the entry above it, with the blank lines between: indented."""
+    """True if a line is indented and belongs to the entry above it, blank lines between or not."""
     return line.startswith(("  ", "\t")) and not _is_top_bullet(line)
 
 
@@ -391,7 +391,7 @@ def _is_top_bullet(line: str) -> bool:
 
 
 def _section(lines: list[str], title: str) -> tuple[int, int, int] | None:
-    """Where a section's heading stands, where the next one does, and its level."""
+    """The lines of a section's heading and of the next one, and the section's level."""
     wanted, start, level = normal(title), -1, 0
     for number, found, words in headings(lines):
         if start >= 0 and found <= level:

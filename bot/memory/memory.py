@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 
@@ -12,25 +13,29 @@ import structlog
 
 from bot.clock import Clock
 from bot.config import Config, Settings
+from bot.context import sentences
 from bot.coordination import Coordination, Shared
-from bot.errors import NotVisible, StorageError
+from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
-from bot.memory import claims, embed, layout, markdown
+from bot.memory import claims, embed, layout, listing, markdown, uses, versions
 from bot.memory.claims import Claim
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
-from bot.memory.night import rules
+from bot.memory.night import edits, record, rules
 from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
 from bot.memory.notes import Notes
 from bot.memory.row_notes import RowNotes
-from bot.memory.search import BEING_BUILT, Building, Findings, Searcher
+from bot.memory.search import BEING_BUILT, Building, Findings, Hit, Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions
-from bot.storage import Database
+from bot.sessions import forgetting, search, store
+from bot.sessions.entries import Entry
+from bot.sessions.forgetting import Gone, Held
+from bot.storage import Database, Transaction
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
@@ -60,7 +65,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What forgetting removed: entries by file, and chunks and cached vectors of the index.
+    """The result of forgetting: entries by file, and chunks and cached vectors of the index.
 
     When it `is_indexed` still, the index could not be written, and is built anew when it can be.
     """
@@ -73,7 +78,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """How a view's memory is doing. `synced_at` in ms since the epoch, 0 for never.
+    """The state of a view's memory; `synced_at` is in ms since the epoch, 0 for never.
 
     `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
     empty when it is; `model` is the embedder's. `building` is how far another index is.
@@ -102,7 +107,7 @@ class Memory:
     uses: Uses
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         settings: Settings,
         clock: Clock,
@@ -128,16 +133,9 @@ class Memory:
                 settings, store, folder, embedder, clock, versions=versions, uses=uses
             )
         else:
-            owns = partial(shared.coordination.owns, INDEX)
+            owns, given = partial(shared.coordination.owns, INDEX), (embedder, clock)
             index = MemoryIndex.shared(
-                settings,
-                store,
-                shared.database,
-                embedder,
-                clock,
-                owns=owns,
-                versions=versions,
-                uses=uses,
+                settings, store, shared.database, *given, owns=owns, versions=versions, uses=uses
             )
         notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
         return cls(store, files, notes, index, searcher or index, embedder, uses)
@@ -192,11 +190,14 @@ class Memory:
         await self.embedder.close()
 
     async def overview(self, view: MemoryView, listed: Sequence[Listed] | None = None) -> Overview:
-        """How a view's memory is doing; `listed` are its files, where they are known already."""
+        """The state of a view's memory; `listed` are its files, where they are known already."""
         names = await self.files.names(view) if listed is None else listed
         status = await self.index.status()
-        known = [(each.path, status.problems.get(_below(view, each.path))) for each in names]
-        problems = [f"{path}: {why}" for path, why in known if why]
+        problems = [
+            f"{each.path}: {why}"
+            for each in names
+            if (why := status.problems.get(layout.resolve(view, each.path)))
+        ]
         return Overview(
             files=len(names),
             chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
@@ -214,7 +215,7 @@ class Memory:
         )
 
     async def faded(self, view: MemoryView, today: date) -> Sequence[tuple[str, Claim]]:
-        """What a conversation begins without since it has faded: each claim with its file."""
+        """The claims that conversations begin without as they have faded, each with its file."""
         aging = await self.uses.aging([view.space], today)
         found: list[tuple[str, Claim]] = []
         for path in layout.curated_files(view):
@@ -237,7 +238,7 @@ class Memory:
         return await self.index.search(query, narrowed.partitions, limit)
 
     async def find(self, view: MemoryView, words: str) -> Sequence[Spot]:
-        """Where files hold these words, literally."""
+        """The places in files that hold these words, literally."""
         spots: list[Spot] = []
         async for path, matches in self._holding(view, words):
             spots += [Spot(path, match.first, match.text) for match in matches]
@@ -304,14 +305,188 @@ class Memory:
 
 
 def store_of(config: Config, clock: Clock, shared: Shared | None) -> NoteStore:
-    """Where the notes of a configuration are: below the workspace, or in a database."""
+    """The store of a configuration's notes: below the workspace, or in a database."""
     if shared is None:
         return FolderNotes(config.workspace)
     return RowNotes(shared.database, shared.coordination, clock, instead_of=config.workspace)
 
 
-def _below(view: MemoryView, path: str) -> str:
-    """A path as the person knows it, counted from the workspace."""
-    if view.space == MAIN_SPACE or path.startswith(f"{SHARED_SPACE}/"):
-        return path
-    return f"{view.space}/{path}"
+# Forgetting words everywhere they are kept: notes, their versions, index and conversations.
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A preview of forgetting: entries of files, and what holds the words elsewhere."""
+
+    spots: tuple[Spot, ...]
+    held: Held
+    versions: int
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing holds the words."""
+        held = self.held
+        elsewhere = held.results or held.titles or held.planned or held.queued or self.versions
+        return not (self.spots or held.mentions or elsewhere)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The result of forgetting.
+
+    `sessions` are those whose conversation has to be read again, `keys` those of all that were
+    looked at.
+    """
+
+    cleared: Cleared
+    gone: Gone
+    versions: int
+    sessions: frozenset[str]
+    keys: tuple[str, ...]
+
+
+Complete = Callable[[Transaction], Forgotten]
+"""The last step of forgetting, in a transaction of the caller's."""
+
+
+class Forgetter:
+    """The one way to forget: the chat, the page and the command line go by it."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        database: Database,
+        forgot: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`forgot` is called when words were forgotten; other nodes hear of it by themselves."""
+        self._memory = memory
+        self._database = database
+        self._forgot = forgot
+
+    async def preview(self, view: MemoryView, words: str) -> Preview:
+        """A preview of forgetting these words.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        found = await self._memory.find(view, words)
+        spots = tuple(each for each in found if not each.path.startswith(f"{SHARED_SPACE}/"))
+        held = await forgetting.find(self._database, view, words)
+        kept = await self._database.read(lambda tx: versions.holding(tx, view.space, words))
+        return Preview(spots, held, len(kept))
+
+    @asynccontextmanager
+    async def forgetting(self, view: MemoryView, words: str, now: int) -> AsyncGenerator[Complete]:
+        """Remove words; what is yielded is to be called in a transaction, within.
+
+        Until that is on disk, whatever is begun would read the words once more.
+
+        Raises:
+            ToolError: a note could not be written; what was removed so far is gone.
+            StorageError: the database cannot be read or written.
+        """
+        async with self._memory.notes.forgetting(view, words):
+            cleared = await self._memory.forget(view, words)
+            claims, entries = await self._standing(view)
+            held = await forgetting.find(self._database, view, words)
+            await forgetting.hide(self._database, held, now)
+
+            def complete(tx: Transaction) -> Forgotten:
+                gone = forgetting.complete(tx, held, now)
+                kept = versions.forget(tx, view.space, words)
+                uses.forget(tx, view.space, claims)
+                record.forget(tx, view.space, entries, now)
+                # Those that go on may have begun with the words, and have stored nothing yet.
+                keys = tuple(sorted({*held.keys, *view.keys}))
+                current = (store.current(tx, key) for key in keys)
+                going_on = (each.id for each in current if each is not None)
+                said = (mention.session_id for mention in gone.mentions)
+                stale = frozenset((*gone.prompts, *said, *going_on))
+                return Forgotten(cleared, gone, kept, stale, keys)
+
+            yield complete
+        if self._forgot is not None:
+            await self._forgot()
+
+    async def _standing(self, view: MemoryView) -> tuple[set[str], set[str]]:
+        """The digests of the claims in a view's own notes, and of their entries as they stand.
+
+        What is kept of any other may be of the words: an entry that was changed before they were
+        forgotten held them, too.
+        """
+        claims, entries = set[str](), set[str]()
+        for each in await self._memory.files.names(view):
+            if not each.path.startswith(f"{SHARED_SPACE}/"):
+                try:
+                    data = await self._memory.files.data(view, each.path, MAX_WRITE)
+                except ToolError:
+                    continue
+                text = data.decode("utf-8", "replace")
+                claims |= await asyncio.to_thread(uses.digests_of, text)
+                entries |= await asyncio.to_thread(edits.digests_of, text)
+        return claims, entries
+
+
+# Searching memory for people: what fits, and why, without what the bot itself once replied.
+#
+# A model is shown more than that and judges for itself; a person who looks for something wants to
+# be told when there is nothing, and not to be shown first that they asked for it before.
+
+ASKED = 3  # times as many passages as are shown: some are left out
+
+
+class Lookup:
+    """Searches for people: the chat's `/memory search` and the page."""
+
+    def __init__(self, memory: Memory, database: Database, settings: Settings) -> None:
+        self._memory = memory
+        self._database = database
+        self._settings = settings
+
+    async def find(self, view: MemoryView, query: str, today: date) -> Findings:
+        """Passages that a view may see and that fit, best first, each with why; questions last.
+
+        `today` is the day it is for whoever asks.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        most = self._settings.now.memory.max_results
+        found = await self._memory.index.search(query, view.partitions, most * ASKED, today=today)
+        hits = [
+            hit
+            for hit in found.hits
+            if hit.why.is_any
+            and not markdown.says_nothing(hit.snippet)
+            and (not is_note(hit) or layout.may_see(view, hit.space, hit.path))
+        ]
+        ids = [hit.path for hit in hits if not is_note(hit)]
+        said = await self._database.read(lambda tx: search.by_id(tx, ids))
+        told = await asyncio.to_thread(_asking, said)
+        fit = _once(hit for hit in hits if is_note(hit) or hit.path in told)
+        fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
+        shown = listing.fitting(fit, most) if found.many else fit[:most]
+        return replace(found, hits=tuple(shown))
+
+
+def _asking(said: Iterable[Entry]) -> dict[str, bool]:
+    """Messages of people and summaries, by id: True if one only asks; runs in a thread."""
+    return {
+        each.id: each.kind == "message" and sentences.only_asks(each.text)
+        for each in said
+        if each.kind == "compaction" or (each.kind == "message" and each.role == "user")
+    }
+
+
+def _once(hits: Iterable[Hit]) -> list[Hit]:
+    """Without what was said again in the same words."""
+    kept: dict[object, Hit] = {}
+    for hit in hits:
+        words: object = id(hit) if is_note(hit) else (hit.space, markdown.normal(hit.snippet))
+        kept.setdefault(words, hit)
+    return list(kept.values())
+
+
+def is_note(hit: Hit) -> bool:
+    """True if a passage is from a note; else it was said."""
+    return hit.path.endswith(layout.SUFFIX)

@@ -1,7 +1,7 @@
-"""Where notes stand, as files or as rows: the one way in which anything reaches them.
+"""The store of notes, as files or as rows: everything reaches notes through it.
 
-A note is named by `folders` and `name` below the workspace. `bot.memory.layout` says which names a
-view may use; a store asks nothing about views. Its methods wait for a disk or a server, so they
+A note is named by its path below the workspace. `bot.memory.layout` says which paths a view may
+use; a store asks nothing about views. Its methods wait for a disk or a server, so they
 are called in threads, but for those that are `async`.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from bot.errors import ToolError
+from bot.storage import Transaction, scalar, scalars
 
 MAX_WRITE = 1_000_000  # bytes of a note that is written to
 TRIES = 8  # another program may change the note just while it is being written
@@ -35,7 +36,7 @@ class Seen(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How long it is, in bytes."""
+        """Its size in bytes."""
         return self.look[1]
 
 
@@ -45,7 +46,7 @@ class NotesUnreachable(OSError):
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """What was forgotten in a space since somebody began to read it; nothing so far when empty.
+    """The words forgotten in a space since somebody began to read it.
 
     `number` is that of the last forgetting before it, where other nodes may forget as well.
     """
@@ -75,7 +76,7 @@ class NoteStore(Protocol):
         """
         ...
 
-    def read(self, folders: tuple[str, ...], name: str, limit: int) -> tuple[bytes, Seen]:
+    def read(self, path: str, limit: int) -> tuple[bytes, Seen]:
         """The first `limit` bytes of a note, and how it looked right after.
 
         Raises:
@@ -84,14 +85,7 @@ class NoteStore(Protocol):
         """
         ...
 
-    def append(
-        self,
-        folders: tuple[str, ...],
-        name: str,
-        lines: str,
-        heading: str,
-        watch: Watch | None = None,
-    ) -> int:
+    def append(self, path: str, lines: str, heading: str, watch: Watch | None = None) -> int:
         """Add whole lines to the end of a note, for good; the line they begin at.
 
         An empty or new one begins with `heading`.
@@ -104,11 +98,7 @@ class NoteStore(Protocol):
         ...
 
     def rewrite(
-        self,
-        folders: tuple[str, ...],
-        name: str,
-        change: Callable[[bytes], bytes],
-        watch: Watch | None = None,
+        self, path: str, change: Callable[[bytes], bytes], watch: Watch | None = None
     ) -> bytes:
         """Put `change` of a note's content in its place, for good; what it holds now.
 
@@ -123,7 +113,7 @@ class NoteStore(Protocol):
         """
         ...
 
-    def remove(self, folders: tuple[str, ...], name: str, before: bytes) -> bool:
+    def remove(self, path: str, before: bytes) -> bool:
         """Remove a note, for good, while it says what it said `before`; False if it does not.
 
         Raises:
@@ -133,7 +123,7 @@ class NoteStore(Protocol):
         ...
 
     def can_write(self, folders: tuple[str, ...]) -> bool:
-        """Whether notes can be put into these folders."""
+        """True if notes can be written into these folders."""
         ...
 
     def make(self) -> None:
@@ -186,3 +176,43 @@ def must_fit(size: int) -> None:
     """
     if size > MAX_WRITE:
         raise ToolError(f"this file is full: at most {MAX_WRITE // 1000} kB; use another one")
+
+
+# What was forgotten of late, for nodes that do not hear each other at once.
+#
+# A turn or a flush reads first and writes later, and meanwhile another node may forget what it
+# has read. Each forgetting has the next number of its space; who reads remembers the last one,
+# and looks in the very transaction that writes whether there were others since.
+
+FORGETTINGS_KEPT_MS = (
+    3_600_000  # words are cleared after so long: no turn that began before is at work still
+)
+
+
+def last_forgetting(tx: Transaction, space: str) -> int:
+    """The number of a space's last forgetting; 0 when there was none."""
+    return scalar(tx, "SELECT coalesce(max(number), 0) FROM forgettings WHERE space = ?", space)
+
+
+def tell_forgetting(tx: Transaction, space: str, words: str, now: int) -> None:
+    """Let whoever watches a space know, on whatever node, what was forgotten there."""
+    tx.execute(
+        "INSERT INTO forgettings(space, number, words, at) VALUES (?, ?, ?, ?)",
+        (space, last_forgetting(tx, space) + 1, words, now),
+    )
+
+
+def heard_forgetting(tx: Transaction, watch: Watch) -> tuple[str, ...]:
+    """The words forgotten since a watch began; an empty text stands for words that were cleared."""
+    if watch.number is None:
+        return tuple(watch.words)
+    since = "SELECT words FROM forgettings WHERE space = ? AND number > ? ORDER BY number"
+    return tuple(dict.fromkeys((*watch.words, *scalars(tx, since, watch.space, watch.number))))
+
+
+def clear_forgettings(tx: Transaction, now: int) -> None:
+    """Let go of words that nobody can write any more."""
+    tx.execute(
+        "UPDATE forgettings SET words = '' WHERE words <> '' AND at < ?",
+        (now - FORGETTINGS_KEPT_MS,),
+    )

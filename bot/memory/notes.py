@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
 from bot.memory import claims, disk, layout, markdown
-from bot.memory.layout import NOTES_FOLDER, Target
+from bot.memory.layout import NOTES_FOLDER
 from bot.memory.markdown import Changed, Provenance
 from bot.memory.note_store import FORGOTTEN, MAX_WRITE, NoteStore, Watch
 from bot.memory.versions import Versions
@@ -36,7 +37,7 @@ class NoteChanged(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands: a path as the person knows it, and a line counted from 1."""
+    """A place in a note: a path as the person knows it, and a line counted from 1."""
 
     path: str
     line: int
@@ -62,7 +63,7 @@ def listed(places: Sequence[Place]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Where the new words stand, and where the old ones are kept; None when there were none."""
+    """The places of the new words and of the old ones; None when there were no old ones."""
 
     new: Place
     old: Place | None = None
@@ -89,12 +90,13 @@ class Notes:
         self._store = store
         self._versions = versions
         self._written = written
-        self._lock = threading.Lock()  # one write at a time, in whatever thread
+        # One write at a time, in a thread of its own: what waits here delays no name look-up.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-notes")
         self._watches: dict[str, list[Watch]] = {}  # by space
         self._forgetting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def can_write(self, view: MemoryView) -> bool:
-        """Whether the view has a space, and its folder, or the one it would be made in, is open."""
+        """True if the view has a space, and its folder, or the nearest one above, is writable."""
         if not view.space:
             return False
         folders = (*layout.space_folders(view), NOTES_FOLDER)
@@ -118,15 +120,10 @@ class Notes:
     @asynccontextmanager
     async def forgetting(self, view: MemoryView, words: str) -> AsyncGenerator[None]:
         """Let nothing that was read before be written any more; what is within removes words."""
-
-        def let_through() -> None:
-            with self._lock:  # a write that began before is on disk then, and can be found there
-                pass
-
         async with self._forgetting.setdefault(view.space, asyncio.Lock()):
             for watch in self._watches.get(view.space, ()):
                 watch.words.append(words)
-            await asyncio.to_thread(let_through)
+            await self._run(lambda: None)  # what began before is on disk then, and can be found
             await self._store.forgot(view.space, words)
             yield
             # Who began to read elsewhere in between may have read the words still.
@@ -186,7 +183,9 @@ class Notes:
             ToolError: the disk did not take it.
         """
         target = layout.resolve(view, path, writing=True)
-        return await self._write(lambda: self._append(target, lines, heading, watch), watch)
+        return await self._write(
+            lambda: Place(path, self._store.append(target, lines, heading, watch)), watch
+        )
 
     async def supersede(
         self,
@@ -257,9 +256,7 @@ class Notes:
                 raise NoteChanged
             return after
 
-        await self._write(
-            lambda: self._store.rewrite(target.folders, target.name, change, watch), watch
-        )
+        await self._write(lambda: self._store.rewrite(target, change, watch), watch)
 
     async def remove(self, view: MemoryView, path: str, before: bytes, *, watch: Watch) -> None:
         """Remove a note as a whole, while it still says what it said `before`.
@@ -272,7 +269,7 @@ class Notes:
         target = layout.resolve(view, path, writing=True)
 
         def work() -> None:
-            if not self._store.remove(target.folders, target.name, before):
+            if not self._store.remove(target, before):
                 raise NoteChanged
 
         await self._write(work, watch)
@@ -297,7 +294,7 @@ class Notes:
             view,
             path,
             befores,
-            lambda: self._store.rewrite(target.folders, target.name, edit, watch),
+            lambda: self._store.rewrite(target, edit, watch),
             watch,
         )
 
@@ -316,7 +313,7 @@ class Notes:
         target = layout.resolve(view, path, writing=True)
 
         def work() -> Place | None:
-            data, _ = self._store.read(target.folders, target.name, MAX_WRITE)
+            data, _ = self._store.read(target, MAX_WRITE)
             lines = _confirmable(_decoded(data), claim)
 
             def edit(data: bytes) -> bytes:
@@ -327,7 +324,7 @@ class Notes:
                 return text.encode()
 
             if lines:
-                self._store.rewrite(target.folders, target.name, edit, watch)
+                self._store.rewrite(target, edit, watch)
             return Place(path, lines[0]) if lines else None
 
         return await self._write(work, watch)
@@ -347,7 +344,7 @@ class Notes:
             gone[:] = [match.text for match in markdown.holding(before, words)]
             return markdown.without_words(before, words).encode()
 
-        await self._write(lambda: self._store.rewrite(target.folders, target.name, edit))
+        await self._write(lambda: self._store.rewrite(target, edit))
         return tuple(gone)
 
     async def _replace(
@@ -359,7 +356,7 @@ class Notes:
         watch: Watch | None,
     ) -> Replaced:
         target = layout.resolve(view, path, writing=True)
-        note = layout.resolve(view, day_note(now), writing=True)
+        note = layout.resolve(view, today := day_note(now), writing=True)
 
         befores: list[str] = []
 
@@ -373,11 +370,12 @@ class Notes:
                 # First a copy, then the change: a crash in between repeats words, it loses none.
                 if changed.old.strip() and changed.old not in kept:
                     lines = _outdated(changed.old, path, now)
-                    kept[changed.old] = self._append(note, lines, _heading(now), watch)
+                    line = self._store.append(note, lines, _heading(now), watch)
+                    kept[changed.old] = Place(today, line)
                 made.append(changed)
                 return changed.text.encode("utf-8", "replace")
 
-            self._store.rewrite(target.folders, target.name, edit, watch)
+            self._store.rewrite(target, edit, watch)
             done = made[-1]
             return Replaced(Place(path, done.line), kept.get(done.old))
 
@@ -403,23 +401,21 @@ class Notes:
     async def _write(self, work: Callable[[], T], watch: Watch | None = None) -> T:
         def run() -> T:
             try:
-                with self._lock:
-                    if watch is not None and watch.words:
-                        raise ToolError(FORGOTTEN)
-                    return work()
+                if watch is not None and watch.words:
+                    raise ToolError(FORGOTTEN)
+                return work()
             except OSError as error:
                 if error.errno in disk.HIDDEN_ERRORS:
                     raise NotVisible from error
-                reason = disk.reason(error)
-                raise ToolError(f"the note could not be written: {reason}") from error
+                raise ToolError(f"the note could not be written: {disk.reason(error)}") from error
 
-        done = await asyncio.to_thread(run)
+        done = await self._run(run)
         self._written()
         return done
 
-    def _append(self, target: Target, lines: str, heading: str, watch: Watch | None) -> Place:
-        line = self._store.append(target.folders, target.name, lines, heading, watch)
-        return Place(target.path, line)
+    async def _run(self, work: Callable[[], T]) -> T:
+        loop, context = asyncio.get_running_loop(), copy_context()  # it has the fence of a turn
+        return await loop.run_in_executor(self._thread, context.run, work)
 
 
 def day_note(day: date) -> str:
@@ -433,7 +429,7 @@ def is_day_note(path: str) -> bool:
 
 
 def _confirmable(text: str, claim: str) -> list[int]:
-    """Where the entries begin that make a claim and can be confirmed."""
+    """The first lines of the entries that make a claim and can be confirmed."""
     entries = claims.of_note("", text)
     return [each.first for each in entries if each.can_be_confirmed and each.digest == claim]
 
@@ -450,12 +446,7 @@ def _outdated(old: str, path: str, now: datetime) -> str:
     words = markdown.plain(old).strip()
     if words.startswith(("- ", "* ", "+ ")):
         words = words[2:]
-    whose: Provenance
-    match by:
-        case "agent" | "imported" | "untrusted":
-            whose = by
-        case _:
-            whose = "owner"
+    whose = cast("Provenance", by) if by in {"agent", "imported", "untrusted"} else "owner"
     return markdown.bullet(words, now, whose, about=f"{since}, {about}".lstrip(", "), struck=True)
 
 

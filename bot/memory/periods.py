@@ -13,8 +13,84 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from bot.clock import MONTH_NAME, month_of
-from bot.memory import dates
 from bot.sessions.time_words import NUMERAL, WEEKDAYS, WORDS, any_of, compiled, number
+
+# Days and months that a text names, in the ways people and programs write them. Pure.
+
+_MONTH_NAME = rf"(?P<month>{MONTH_NAME})\.?"
+_YEAR_NUMBER = r"(?P<year>(?:19|20)\d\d)"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_WRITTEN = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?<!\d)(?<!\d\.)"
+        + _YEAR_NUMBER
+        + r"[-/.](?P<number>\d{1,2})[-/.](?P<day>\d{1,2})(?!\d|\.\d)",
+        r"(?<![\w.])(?P<day>\d{1,2})\. ?(?P<number>\d{1,2})\. ?" + _YEAR_NUMBER + r"(?!\d|\.\d)",
+        r"(?<!\d)"
+        + _YEAR_NUMBER
+        + r"\s*年\s*(?P<number>\d{1,2})\s*月(?:\s*(?P<day>\d{1,2})\s*[日号])?",
+        r"\b" + _DAY + r"\s+(?:of\s+)?" + _MONTH_NAME + r",?\s+" + _YEAR_NUMBER + r"\b",
+        r"\b" + _MONTH_NAME + r"\s+" + _DAY + r",?\s+" + _YEAR_NUMBER + r"\b",
+        r"\b" + _MONTH_NAME + r",?\s+(?:of\s+)?" + _YEAR_NUMBER + r"\b",
+    )
+)
+_HAS_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A day, or a whole month when `day` is 0."""
+
+    year: int
+    month: int
+    day: int
+
+    def as_date(self) -> date | None:
+        """The day, or None for a month."""
+        return date(self.year, self.month, self.day) if self.day else None
+
+
+def named_days(text: str) -> tuple[Named, ...]:
+    """The days and months a text names with their year, each once, in the order of the text.
+
+    A month that is part of a named day is not named again by itself.
+    """
+    found: dict[tuple[int, int], Named] = {}
+    taken: set[int] = set()  # characters
+    for pattern in _WRITTEN:
+        for match in pattern.finditer(text):
+            if match.start() in taken:
+                continue
+            for value in _valid(match):
+                found[match.span()] = value
+                taken.update(range(*match.span()))
+    return tuple(dict.fromkeys(found[span] for span in sorted(found)))
+
+
+def days_of(text: str) -> frozenset[date]:
+    """The whole days a text names."""
+    if not _HAS_YEAR.search(text):  # which is quickly seen, and so with most texts
+        return frozenset()
+    return frozenset(day for value in named_days(text) if (day := value.as_date()))
+
+
+def first_day(text: str) -> date | None:
+    """The first whole day a text names."""
+    return next((day for value in named_days(text) if (day := value.as_date())), None)
+
+
+def _valid(match: re.Match[str]) -> Iterator[Named]:
+    parts = match.groupdict()
+    number = parts.get("number")
+    month = int(number) if number else month_of(parts["month"])
+    value = Named(int(parts["year"]), month, int(parts.get("day") or 0))
+    try:
+        date(value.year, value.month, value.day or 1)
+    except ValueError:
+        return
+    yield value
+
 
 MAX_TEXT = 1_000  # characters of a question that are read
 YEARS_BACK = 10  # that a month without a year may be of
@@ -65,13 +141,13 @@ def asked(text: str, today: date) -> tuple[Period, ...]:
 
 
 def nearest(wanted: Iterable[Period], days: Iterable[date]) -> float:
-    """How well the days of a passage answer the times that are asked about: from 0 to 1."""
+    """The nearness of a passage's days to the times that are asked about: from 0 to 1."""
     every = tuple(days)
     return max((each.nearness(day) for each in wanted for day in every), default=0.0)
 
 
 def closest(wanted: Iterable[Period], days: Iterable[date]) -> float:
-    """How near the days of a passage come to the times that are asked about: from 0 to `NEAR`."""
+    """The closeness of a passage's days to the times that are asked about: from 0 to `NEAR`."""
     every = tuple(days)
     return max((each.closeness(day) for each in wanted for day in every), default=0.0)
 
@@ -106,10 +182,6 @@ def _year(year: int) -> Period:
     return _months(year * 12, 12)
 
 
-def _week(today: date, ahead: int) -> Period:
-    return _days(today + timedelta(days=7 * ahead - today.weekday()), 7)
-
-
 def _part(parts: dict[str, str | None]) -> tuple[int, int] | None:
     """The first month of what is named within a year, and how many months that has."""
     if month := parts.get("month"):
@@ -141,25 +213,24 @@ def _of_year(match: re.Match[str], _today: date) -> Iterator[Period]:
 
 def _of_years_ago(match: re.Match[str], today: date) -> Iterator[Period]:
     """Of a year that is told by how long ago it was, or is ahead."""
-    yield _in_year(today.year + _years_ahead(match.groupdict()), match.groupdict())
-
-
-def _years_ahead(parts: dict[str, str | None]) -> int:
+    parts = match.groupdict()
     if ago := parts.get("ago"):
-        return -_count(ago)
-    if word := parts.get("word"):
-        return _YEARS[word]
-    return -2 if parts.get("twice") else _AHEAD[str(parts["which"])]
+        ahead = -_count(ago)
+    elif word := parts.get("word"):
+        ahead = _YEARS[word]
+    else:
+        ahead = -2 if parts.get("twice") else _AHEAD[str(parts["which"])]
+    yield _in_year(today.year + ahead, parts)
 
 
 def _of_any_year(match: re.Match[str], today: date) -> Iterator[Period]:
-    """That of each of the last years, as far as it has begun."""
+    """That of each of the last years, as far as it has begun; a day also when it is to come."""
     for year in range(today.year, today.year - YEARS_BACK, -1):
         try:
             found = _in_year(year, match.groupdict())
         except ValueError:  # the 29th of February
             continue
-        if found.first <= today:
+        if found.first <= today or match.groupdict().get("day"):
             yield found
 
 
@@ -189,7 +260,7 @@ def _unit(match: re.Match[str], today: date) -> Iterator[Period]:
     if unit in {"month", "月"}:
         yield _months(today.year * 12 + today.month - 1 + ahead)
         return
-    week = _week(today, ahead)
+    week = _days(today + timedelta(days=7 * ahead - today.weekday()), 7)
     if unit == "weekend" or parts.get("end"):
         # A weekend that has begun is this one, and the one before it the last.
         yield _days(week.first + timedelta(days=5), 2)
@@ -246,7 +317,7 @@ def _two_days_off(match: re.Match[str], today: date) -> Iterator[Period]:
 
 def _written(match: re.Match[str], _today: date) -> Iterator[Period]:
     """A day or a month that is written out; either reading of 03/04/2023."""
-    for each in dates.named(match[0]):
+    for each in named_days(match[0]):
         day = each.as_date()
         yield _days(day) if day else _months(each.year * 12 + each.month - 1)
     if slashed := re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})", match[0]):
@@ -286,7 +357,7 @@ def _from_to(match: re.Match[str], today: date) -> Iterator[Period]:
 
 
 def _joined(found: list[_Found], rest: str, today: date) -> Iterator[Period]:
-    """What was found, joined where it is the ends of one stretch, and open where that is said."""
+    """The times found, joined into stretches, and open-ended where the text says so."""
     at = 0
     while at < len(found):
         start, end, named = found[at]
@@ -294,19 +365,15 @@ def _joined(found: list[_Found], rest: str, today: date) -> Iterator[Period]:
         if at < len(found) and named and found[at][2]:
             between = rest[end : found[at][0]]
             joins = compiled(_TO).fullmatch(between)
-            joins = joins or (compiled(_AND).fullmatch(between) and _is_between(rest, start))
+            joins = joins or (
+                compiled(_AND).fullmatch(between)
+                and compiled(_FROM).search(rest[max(0, start - 16) : start])
+            )
             if joins and named[0].first <= found[at][2][0].last:
                 yield Period(named[0].first, found[at][2][0].last)
                 at += 1
                 continue
         yield from _opened(named, rest[max(0, start - 24) : start], rest[end : end + 2], today)
-
-
-def _is_between(rest: str, start: int) -> bool:
-    return (
-        compiled(r"(?:between|from) (?:the )?$").search(rest[max(0, start - 16) : start])
-        is not None
-    )
 
 
 def _opened(named: tuple[Period, ...], before: str, after: str, today: date) -> Iterator[Period]:
@@ -329,7 +396,7 @@ def _opened(named: tuple[Period, ...], before: str, after: str, today: date) -> 
 
 
 def _is_part(text: str, match: re.Match[str]) -> bool:
-    """Whether it is part of something else: a number of a telephone or a version, a price."""
+    """True if it is part of something else: a phone number, a version, a price."""
     before, after = text[max(0, match.start() - 12) : match.start()], text[match.end() :][:12]
     begins, ends = match[0][0] in _DIGITS, match[0][-1] in _DIGITS
     return bool(
@@ -343,6 +410,7 @@ _SIDES = {"以来": "since", "以來": "since", "以后": "after", "之后": "af
           "之後": "after", "以前": "before", "之前": "before"}  # fmt: skip
 _TO = r" ?(?:to|until|till|through|-|–|—|~|到|至) ?(?:the )?"
 _AND = r" ?(?:and|和|与) ?"
+_FROM = r"(?:between|from) (?:the )?$"
 _SOMETHING = (
     r"(?:\b(?:versions?|release|build|v|tel|phone|call|no|nr|ip|room|page)[.:]? ?|"
     r"(?:版本|电话|型号|号码|价格)[:：]? ?|[$€£¥+] ?|[0-9][.,/:-]|[0-9a-z_]-|(?<=[0-9]) )$"
@@ -422,10 +490,10 @@ _PATTERNS: tuple[tuple[str, Read], ...] = (
     ((rf"(?:最近|过去|過去|近)的?(?P<count>{_CHINESE_COUNT})[个個]?"
       rf"(?P<unit>天|日|月|年|{_WEEK})"), _lately),
     # of any year
-    ((rf"\b(?:in|of|during|since|until|by|before|after|every|each|late|early|mid) (?:the )?"
-     rf"(?P<what>{_PART})"), _of_any_year),
     (rf"\b(?P<day>[0-9]{{1,2}}){_ORDINAL} (?:of )?{_MONTH}", _of_any_year),
     (rf"\b{_MONTH} (?:the )?(?P<day>[0-9]{{1,2}}){_ORDINAL}\b", _of_any_year),
+    ((rf"\b(?:in|of|during|since|until|by|before|after|every|each|late|early|mid) (?:the )?"
+     rf"(?P<what>{_PART})"), _of_any_year),
     (rf"{_NO_NUMBER}{_CHINESE_MONTH}{_CHINESE_DAY}", _of_any_year),
     (r"(?P<season>[春夏秋冬])[天季]", _of_any_year),
     # years

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from bot.config import MemoryConfig
-from bot.memory import chunking, claims, dates, listing, markdown, periods, snippets, vectors, words
+from bot.memory import chunking, claims, listing, markdown, periods, vectors, words
 from bot.memory.chunking import Unit
 from bot.memory.claims import Aging
 from bot.memory.periods import Period
@@ -84,7 +84,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is ranked: all that a search needs of wherever the chunks are kept.
+    """The chunks to rank: all that a search needs of wherever they are kept.
 
     `query` is its words as they are tokenized there, and `known` their statistics, or None to count
     them in the candidates themselves. `late` says that the time was up before all was looked at.
@@ -98,7 +98,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the parts of a score count; `recency` is the share that only new notes get."""
+    """The weights of the parts of a score; `recency` is the share that only new notes get."""
 
     text: float
     vector: float
@@ -154,7 +154,12 @@ def hits(
 
     A search for lines gives no reasons, as nobody reads them.
     """
-    ordered = _fused(scored, request, config)
+    weights = Weights(
+        text=config.text_weight,
+        vector=config.vector_weight if request.vector is not None else 0.0,
+        half_life_days=config.half_life_days,
+    )
+    ordered = fuse(scored, weights, today=request.today, times=request.times)
     good = [each for each in ordered if each.score > 0 and each.score >= config.min_score]
     good = _faded_later(good, request)
     show = _listed if request.many or request.room else _best
@@ -180,7 +185,7 @@ def _best(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Ite
     """The best passages, each with what answers best of it."""
     for each in diversify(good, request.limit, config.mmr_lambda):
         text = each.candidate.text
-        yield each, *snippets.snippet(text, each.units, each.unit_scores, each.cosines)
+        yield each, *listing.snippet(text, each.units, each.unit_scores, each.cosines)
 
 
 def _listed(good: Sequence[Scored], request: Request, config: MemoryConfig) -> Iterator[_Shown]:
@@ -189,20 +194,20 @@ def _listed(good: Sequence[Scored], request: Request, config: MemoryConfig) -> I
     trade_off, room = config.mmr_lambda, request.room
     for at, chosen in listing.choose(pool, request.limit, trade_off, room).items():
         each, passage = good[at], pool[at]
-        shown = snippets.joined(passage.units, chosen)
+        shown = listing.joined_runs(passage.units, chosen)
         meant = {unit.line: near for unit, near in zip(passage.units, passage.meant, strict=True)}
-        yield each, shown, listing.of(shown, passage.units, each.unit_scores, meant)
+        yield each, shown, listing.scored_lines(shown, passage.units, each.unit_scores, meant)
 
 
 def _passage(scored: Scored) -> listing.Passage:
     """A candidate as its lines are chosen from."""
     hit, units = scored.candidate.hit, scored.units
-    meant = snippets.meanings(scored.candidate.text, scored.cosines)
+    meant = listing.snippet_meanings(scored.candidate.text, scored.cosines)
     others = [False] * len(units) if scored.others is None else scored.others.tolist()
     return listing.Passage(
         place=(hit.space, hit.path, hit.start_line),
         score=scored.score,
-        units=[snippets.cut(unit) for unit in units],
+        units=[listing.cut_runs(unit) for unit in units],
         tokens=scored.prepared.lines,
         by_words=scored.unit_scores,
         meant=[meant.get(unit.line, 0.0) for unit in units],
@@ -246,7 +251,7 @@ def score(
     tokenize: words.Tokenize,
     vector: Vectors | None = None,
 ) -> list[Scored]:
-    """How well each chunk answers a query: by its words and, given a vector, by meaning."""
+    """The scores of chunks for a query: by words and, given a vector, by meaning."""
     texts = words.prepare([(c.text, c.heading) for c in candidates], tokenize)
     nothing = np.zeros((0, 0), np.bool_)
     scored = [Scored(c, text, nothing) for c, text in zip(candidates, texts, strict=True)]
@@ -352,7 +357,7 @@ def fuse(
 
 
 def _nearness(scored: Sequence[Scored], wanted: Sequence[Period]) -> list[float]:
-    """How well each candidate is of a time that was asked about; the nearest when none is of it."""
+    """The nearness of each candidate to the times asked about; closeness when none is of them."""
     if not wanted:
         return [0.0] * len(scored)
     days = [_days(each.candidate) for each in scored]
@@ -363,7 +368,7 @@ def _nearness(scored: Sequence[Scored], wanted: Sequence[Period]) -> list[float]
 def _days(candidate: Candidate) -> frozenset[date]:
     """The days a candidate is of: its own, and those that it names."""
     own = frozenset[date]() if candidate.day is None else frozenset({candidate.day})
-    return own | dates.days(candidate.text)
+    return own | periods.days_of(candidate.text)
 
 
 def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Scored]:
@@ -394,7 +399,7 @@ def diversify(ranked: Sequence[Scored], limit: int, trade_off: float) -> list[Sc
 
 
 def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
-    """What each unit has of each term, with less of what the lines around it and above it have."""
+    """The terms of each unit, with less of those of the lines around it and above it."""
     helped = found.units.copy()
     before, after = NEIGHBOUR * found.units, NEIGHBOUR * found.units
     before[[text.rows.stop - 1 for text in texts]] = 0.0  # it is no neighbour of the next text's
@@ -412,7 +417,7 @@ def _with_neighbours(texts: Sequence[Text], found: Matches) -> Matrix:
 
 
 def _headings(text: Text, inherited: Matrix, own: Matrix) -> list[tuple[Matrix, slice]]:
-    """What the heading above has of each term, for each stretch of lines under one heading."""
+    """The terms of the heading above, for each stretch of lines under one heading."""
     marks = [at for at, is_mark in enumerate(text.marks) if is_mark]
     ends = [*marks[1:], len(text.units)][: len(marks)]
     under = [(inherited, slice(0, len(text.units)))] if inherited.any() else []
@@ -425,21 +430,12 @@ def _best_windows(texts: Sequence[Text], units: Matrix, shares: Matrix) -> Matri
     firsts: list[int] = []
     for text in texts:
         firsts.append(len(edges) // 2)
-        for start, end in snippets.runs(text.units):
+        for start, end in listing.runs(text.units):
             edges += (text.first + start, text.first + end)
     # Every second stretch between two edges is a run; the last may end where the rows do.
     closed = np.vstack([units, np.zeros((1, units.shape[1]), np.float32)])
     together = np.maximum.reduceat(closed, edges, axis=0)[::2]
     return np.maximum.reduceat(together @ shares, firsts)
-
-
-def _fused(scored: Sequence[Scored], request: Request, config: MemoryConfig) -> list[Scored]:
-    weights = Weights(
-        text=config.text_weight,
-        vector=config.vector_weight if request.vector is not None else 0.0,
-        half_life_days=config.half_life_days,
-    )
-    return fuse(scored, weights, today=request.today, times=request.times)
 
 
 def _faded_later(ranked: Sequence[Scored], request: Request) -> list[Scored]:
@@ -449,7 +445,7 @@ def _faded_later(ranked: Sequence[Scored], request: Request) -> list[Scored]:
         return list(ranked)
     for each in ranked[:pool]:
         each.strength = _strength(each, aging)
-        each.score *= 1 - aging.share * (1 - each.strength)
+        each.score *= 1 - aging.config.search_share * (1 - each.strength)
     best = sorted(ranked[:pool], key=lambda each: (-each.score, each.candidate.key))
     return [*best, *ranked[pool:]]
 

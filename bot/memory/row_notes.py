@@ -20,8 +20,7 @@ from bot.coordination import Coordination, Event
 from bot.errors import FenceLost, NotVisible, StorageError, ToolError
 from bot.identity.view import MAIN_SPACE, SHARED_SPACE
 from bot.invocation import confidant
-from bot.memory import forgettings, layout
-from bot.memory import layout as workspace_folders
+from bot.memory import layout, note_store
 from bot.memory.note_store import (
     FORGOTTEN,
     KEEPS_CHANGING,
@@ -86,9 +85,9 @@ class RowNotes:
                 found.append(([*((1, part) for part in inner), (0, name)], seen))
         return iter([seen for _, seen in sorted(found)])
 
-    def read(self, folders: tuple[str, ...], name: str, limit: int) -> tuple[bytes, Seen]:
+    def read(self, path: str, limit: int) -> tuple[bytes, Seen]:
         """See `NoteStore.read`."""
-        path = _path(folders, name)
+        _must_be_plain(path)
         rows = self._read(
             lambda tx: tx.execute(
                 "SELECT text, path, changed_at, size, version FROM notes WHERE path = ?", (path,)
@@ -99,57 +98,43 @@ class RowNotes:
         text, *seen = rows[0]
         return str(text).encode()[:limit], seen_of(*seen)
 
-    def append(
-        self,
-        folders: tuple[str, ...],
-        name: str,
-        lines: str,
-        heading: str,
-        watch: Watch | None = None,
-    ) -> int:
+    def append(self, path: str, lines: str, heading: str, watch: Watch | None = None) -> int:
         """See `NoteStore.append`."""
-        path, added = _path(folders, name), lines.encode("utf-8", "replace").decode()
+        _must_be_plain(path)
+        added = lines.encode("utf-8", "replace").decode()
 
         def work(tx: Transaction) -> int:
-            found = tx.execute("SELECT text, version FROM notes WHERE path = ?", (path,))
-            before, version = found[0] if found else ("", 0)
+            before, version = _note(tx, path)
             lead = heading if not before else "" if before.endswith("\n") else "\n"
-            _put(tx, path, before + lead + added, int(version), self._clock())
+            _put(tx, path, before + lead + added, version, self._clock())
             return (before + lead).count("\n") + 1
 
         return self._write(work, watch)
 
     def rewrite(
-        self,
-        folders: tuple[str, ...],
-        name: str,
-        change: Callable[[bytes], bytes],
-        watch: Watch | None = None,
+        self, path: str, change: Callable[[bytes], bytes], watch: Watch | None = None
     ) -> bytes:
         """See `NoteStore.rewrite`."""
-        path = _path(folders, name)
+        _must_be_plain(path)
         for _ in range(TRIES):
-            found = self._read(
-                lambda tx: tx.execute("SELECT text, version FROM notes WHERE path = ?", (path,))
-            )
-            text, version = found[0] if found else ("", 0)
-            before = str(text).encode()
+            text, version = self._read(lambda tx: _note(tx, path))
+            before = text.encode()
             must_fit(len(before))
             data = change(before)
-            if found and data == before:
+            if version and data == before:
                 return data
             swap = partial(_swap, path=path, text=data.decode(), version=version, now=self._clock())
             if self._write(swap, watch):
                 return data
         raise ToolError(KEEPS_CHANGING)
 
-    def remove(self, folders: tuple[str, ...], name: str, before: bytes) -> bool:
+    def remove(self, path: str, before: bytes) -> bool:
         """See `NoteStore.remove`."""
-        path = _path(folders, name)
+        _must_be_plain(path)
 
         def work(tx: Transaction) -> bool:
-            found = tx.execute("SELECT text FROM notes WHERE path = ?", (path,))
-            if not found or str(found[0][0]).encode() != before:
+            text, version = _note(tx, path)
+            if not version or text.encode() != before:
                 return False
             tx.execute("DELETE FROM notes WHERE path = ?", (path,))
             tx.publish("notes", path)
@@ -166,14 +151,14 @@ class RowNotes:
 
     def prepare(self) -> int:
         """See `NoteStore.prepare`; templates are copied where there is no persona file at all."""
-        if self._instead_of is not None and _has_notes(self._instead_of):
+        if self._instead_of is not None and next(self._instead_of.rglob(f"*{layout.SUFFIX}"), None):
             log.warning(
                 "workspace.not_read",
                 folder=str(self._instead_of),
                 why="[storage] url is set: notes are rows of the database",
                 do=f"`{confidant('move')}` copies what the folder holds there",
             )
-        templates = workspace_folders.templates()
+        templates = layout.templates()
 
         def work(tx: Transaction) -> int:
             among = f"path IN ({marks(layout.BOOTSTRAP)})"
@@ -191,7 +176,7 @@ class RowNotes:
         """Let go of forgotten words that nobody can write any more."""
         now = self._clock()
         try:
-            await self._database.write(lambda tx: forgettings.clear(tx, now))
+            await self._database.write(lambda tx: note_store.clear_forgettings(tx, now))
         except StorageError as error:  # the next time will do
             log.warning("memory.not_tidied", error=type(error).__name__)
 
@@ -205,15 +190,17 @@ class RowNotes:
 
     async def begin_watch(self, watch: Watch) -> None:
         """See `NoteStore.begin_watch`."""
-        watch.number = await self._database.read(lambda tx: forgettings.last(tx, watch.space))
+        watch.number = await self._database.read(
+            lambda tx: note_store.last_forgetting(tx, watch.space)
+        )
 
     async def forgot(self, space: str, words: str) -> None:
         """See `NoteStore.forgot`."""
         now = self._clock()
 
         def work(tx: Transaction) -> None:
-            forgettings.clear(tx, now)
-            forgettings.tell(tx, space, words, now)
+            note_store.clear_forgettings(tx, now)
+            note_store.tell_forgetting(tx, space, words, now)
 
         await self._database.write(work)
 
@@ -230,7 +217,7 @@ class RowNotes:
         """Run `work` unless something was forgotten since `watch` began, in its transaction."""
 
         def checked(tx: Transaction) -> T:
-            if watch is not None and (words := forgettings.heard(tx, watch)):
+            if watch is not None and (words := note_store.heard_forgetting(tx, watch)):
                 raise _Forgotten(words)
             return work(tx)
 
@@ -263,19 +250,20 @@ def space_of(path: str) -> str:
             return MAIN_SPACE
 
 
-def _has_notes(folder: Path) -> bool:
-    return next(folder.rglob(f"*{layout.SUFFIX}"), None) is not None
-
-
-def _path(folders: tuple[str, ...], name: str) -> str:
-    if not all(map(layout.is_plain, (*folders, name))):
+def _must_be_plain(path: str) -> None:
+    if not all(map(layout.is_plain, path.split("/"))):
         raise NotVisible
-    return "/".join((*folders, name))
 
 
 def seen_of(path: str, changed_at: int, size: int, version: int) -> Seen:
     """A row as it was come across."""
     return Seen(path, (changed_at * 1_000_000, size, version))
+
+
+def _note(tx: Transaction, path: str) -> tuple[str, int]:
+    """The text of a note and its version, which is 0 when there is none."""
+    found = tx.execute("SELECT text, version FROM notes WHERE path = ?", (path,))
+    return (str(found[0][0]), int(found[0][1])) if found else ("", 0)
 
 
 def _put(tx: Transaction, path: str, text: str, version: int, now: int) -> None:
@@ -298,8 +286,7 @@ def _put(tx: Transaction, path: str, text: str, version: int, now: int) -> None:
 
 def _swap(tx: Transaction, *, path: str, text: str, version: int, now: int) -> bool:
     """Store a note unless it has another version by now."""
-    found = tx.execute("SELECT version FROM notes WHERE path = ?", (path,))
-    if (found[0][0] if found else 0) != version:
+    if _note(tx, path)[1] != version:
         return False
     _put(tx, path, text, version, now)
     return True

@@ -69,7 +69,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a search found, best first; which legs found it; and what it had to do without.
+    """The results of a search, best first; which legs found them; and what was missing.
 
     `many` says that many things were asked for: then there may be twice as many passages as were
     wanted, with no more text than so many have at most. `is_partial` says that something may have
@@ -95,7 +95,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether a part works, and what it says about itself."""
+    """The result of checking a part: if it works, and what it reports."""
 
     ok: bool
     detail: str
@@ -117,7 +117,7 @@ class Building:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How much of what is in the index; `size` in bytes, `spaces` in chunks.
+    """The contents of the index in numbers; `size` in bytes, `spaces` in chunks.
 
     `problems` maps a note's path to why it is not, or not all, in the index.
     """
@@ -134,7 +134,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Counts):
-    """How the index is doing.
+    """The state of the index.
 
     `degraded` says in words what does not work; empty when all is well. `words_off` and
     `vectors_off` say why a search does not look for words, or for what they mean: empty when it
@@ -156,7 +156,7 @@ class Status(Counts):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was removed from each place."""
+    """The numbers of rows removed from each place."""
 
     chunks: int = 0
     vectors: int = 0
@@ -193,6 +193,6 @@ class Searcher(Protocol):
 
 
 def how(answer: Findings) -> str:
-    """How a search was done, in a line."""
+    """The mode of a search, and what it had to do without, in a line."""
     why = "; ".join(answer.degraded)
     return f"{answer.mode} ({why})" if why else answer.mode

@@ -10,8 +10,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
-from typing import Final
+from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
+from typing import Final, NamedTuple
 
 import orjson
 import structlog
@@ -26,7 +28,7 @@ from bot.memory.memory import Memory
 from bot.sessions.erasing import ASKED
 from bot.storage import Database, Transaction
 from bot.storage.fulltext import is_stop_word
-from bot.storage.meta import drop, keep, under
+from bot.storage.records import MetaStore, drop, from_json, keep, values_under
 
 LOOK_SECONDS: Final = 1_200.0
 FIRST_SECONDS: Final = 60.0
@@ -45,8 +47,7 @@ _PIECE: Final = re.compile(r"([\u3400-\u9fff]{1,4})")  # of a run of Chinese
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """An entry that was not found: its file, its line from 1, and on how many nights in a row."""
 
     path: str
@@ -56,7 +57,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of a space's last night: `at` in ms since the epoch."""
+    """The result of a space's last night; `at` is in ms since the epoch."""
 
     at: int
     asked: int
@@ -70,7 +71,7 @@ class Asked:
 
     @property
     def share(self) -> int:
-        """How many of a hundred were found."""
+        """The percentage of entries that were found."""
         return round(100 * self.found / self.asked) if self.asked else 100
 
 
@@ -86,23 +87,19 @@ def in_other_words(entry: str, turn: int) -> str:
 
 
 def of_space(tx: Transaction, space: str) -> Asked | None:
-    """What came of a space's last night, if it was ever asked."""
+    """The result of a space's last night, if it was ever asked."""
     return _all(tx).get(space)
 
 
 def of_others(tx: Transaction) -> Asked | None:
-    """What came of everybody else's than the owner's, together, without any place."""
+    """The results of all spaces but the owner's as one, without any place."""
     known = [each for space, each in _all(tx).items() if space not in {MAIN_SPACE, SHARED_SPACE}]
     asked, found = (sum(each.asked for each in known), sum(each.found for each in known))
     return Asked(max(each.at for each in known), asked, found) if known else None
 
 
 def _all(tx: Transaction) -> Mapping[str, Asked]:
-    found = {space: orjson.loads(said) for space, said in under(tx, ASKED).items()}
-    return {
-        space: Asked(**(said | {"missed": tuple(Place(*each) for each in said["missed"])}))
-        for space, said in found.items()
-    }
+    return values_under(tx, ASKED, partial(from_json, Asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ class SelfTest:
             for space in known.keys() - status.spaces:
                 drop(tx, f"{ASKED}{space}")
             for space, each in came.items():
-                keep(tx, f"{ASKED}{space}", orjson.dumps(_written(each)).decode(), now)
+                keep(tx, f"{ASKED}{space}", orjson.dumps(each, default=list).decode(), now)
 
         await self.database.write(work)
         log.info("memory.selftest", asked=MOST - left, found=sum(e.found for e in came.values()))
@@ -200,6 +197,36 @@ class SelfTest:
         )
 
 
-def _written(asked: Asked) -> Mapping[str, object]:
-    missed = [astuple(each) for each in asked.missed]
-    return {"at": asked.at, "asked": asked.asked, "found": asked.found, "missed": missed}
+# How memory grows: how many notes and passages there were, one line a day. Numbers alone.
+
+GROWTH_KEPT: Final = 400  # days
+_PREFIX: Final = "growth:"
+
+
+class MemoryGrowth:
+    """Notes down what there is, and tells what there was."""
+
+    def __init__(self, memory: Memory, database: Database, clock: Clock) -> None:
+        self._memory = memory
+        self._kept = MetaStore(database, clock)
+        self._clock = clock
+
+    async def note(self) -> None:
+        """Keep what there is today (UTC), and forget the oldest days.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        status = await self._memory.index.status()
+        today = f"{moment(self._clock(), UTC):%Y-%m-%d}"
+        await self._kept.set(f"{_PREFIX}{today}", f"{status.files} {status.chunks}")
+        for day in sorted(await self._kept.under(_PREFIX))[:-GROWTH_KEPT]:
+            await self._kept.forget(f"{_PREFIX}{day}")
+
+    async def days(self) -> Mapping[str, tuple[int, int]]:
+        """Notes and passages on each day that was noted, by its date."""
+        found: dict[str, tuple[int, int]] = {}
+        for day, words in sorted((await self._kept.under(_PREFIX)).items()):
+            notes, _, passages = words.partition(" ")
+            found[day] = int(notes), int(passages)
+        return found

@@ -7,9 +7,9 @@ again when the index was rebuilt. What a person had forgotten stays out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import orjson
 import structlog
@@ -18,10 +18,11 @@ from bot.clock import DAY_MS, Clock
 from bot.config import Settings
 from bot.errors import StorageClosed, StorageError
 from bot.identity.view import TALK
+from bot.memory.index import MemoryIndex
 from bot.memory.search import Document
-from bot.sessions import entries
+from bot.sessions import store
 from bot.storage import Database, Transaction, scalar, scalars
-from bot.storage.meta import keep, text_of
+from bot.storage.records import from_json, keep, value_of
 
 EVERY_SECONDS = 5.0  # between looks for what was said meanwhile
 EXPIRE_EVERY = 720  # looks: about an hour
@@ -33,32 +34,11 @@ WITHDRAW_MS = 60_000  # what was forgotten so recently may have been on its way 
 log = structlog.get_logger(__name__)
 
 
-class DocumentIndex(Protocol):
-    """The part of the memory index that is used here."""
-
-    async def add_documents(self, documents: Iterable[Document]) -> None:
-        """Index texts that are no files."""
-        ...
-
-    async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> None:
-        """Take documents out, by partition and id."""
-        ...
-
-    @property
-    def generation(self) -> str:
-        """Another one after each rebuild, which may not have found every document."""
-        ...
-
-    async def document_ids(self) -> frozenset[tuple[str, str]]:
-        """Every document in the index, by partition and id."""
-        ...
-
-
 class TranscriptFeed:
     """Hands the index what was said in the last days, and takes older things out."""
 
     def __init__(
-        self, database: Database, index: DocumentIndex, settings: Settings, clock: Clock
+        self, database: Database, index: MemoryIndex, settings: Settings, clock: Clock
     ) -> None:
         self._database = database
         self._index = index
@@ -114,16 +94,13 @@ class TranscriptFeed:
     def _news(
         self, tx: Transaction
     ) -> tuple[Sequence[tuple[int, Document]], Sequence[tuple[str, str]]]:
-        """What was said since the last look, and what any process had forgotten of late.
+        """New entries since the last look, and those that any process had forgotten recently.
 
         The latter may have been on its way to the index; what was forgotten after this is among
         those of the next look.
         """
         since, self._looked_at = self._looked_at - WITHDRAW_MS, self._clock()
-        return (
-            _documents(tx, self._last, self._since(), BATCH),
-            _forgotten(tx, since),
-        )
+        return _documents(tx, self._last, self._since(), BATCH), _forgotten(tx, since)
 
     async def reconcile(self) -> None:
         """Take out what is too old or was forgotten, and begin again with what is missing.
@@ -144,15 +121,23 @@ class TranscriptFeed:
                 break
             begun = after
             first = first or next((each.seq for each in found), 0)
-            lacking = _lacking(found, left)
+            wanted = [each for each in found if not each.is_forgotten]
+            lacking = (each.seq for each in wanted if each.document not in left)
             missing = missing or min(lacking, default=0)
+            left.difference_update(each.document for each in wanted)
         if left:
             await self._index.remove_documents(left)
         self._last = missing - 1 if missing else last
         # Not the very last ones: others may be storing some with lower numbers.
         edge = min(first, begun) if first else begun
         if edge > known:
-            await self._database.write(lambda tx: _note_edge(tx, edge, since, self._clock()))
+            now = self._clock()
+
+            def note(tx: Transaction) -> None:
+                for id_ in scalars(tx, "SELECT id FROM entries WHERE seq = ?", edge):
+                    keep(tx, _EDGE, orjson.dumps((edge, since, id_)).decode(), now)
+
+            await self._database.write(note)
 
     def _since(self) -> int:
         return self._clock() - self._settings.now.memory.retention_days * DAY_MS
@@ -167,14 +152,6 @@ class _Wanted:
     is_forgotten: bool
 
 
-def _lacking(found: Iterable[_Wanted], left: set[tuple[str, str]]) -> list[int]:
-    """The numbers of those that should be in the index and are not; the others leave `left`."""
-    wanted = [each for each in found if not each.is_forgotten]
-    lacking = [each.seq for each in wanted if each.document not in left]
-    left.difference_update(each.document for each in wanted)
-    return lacking
-
-
 _KINDS = "kind IN ('message', 'compaction')"
 _IS_FORGOTTEN = "EXISTS (SELECT 1 FROM forgotten WHERE forgotten.seq = entries.seq)"
 
@@ -184,16 +161,11 @@ def _edge(tx: Transaction, since: int) -> int:
 
     What is stored later has higher numbers, so it holds for every later time.
     """
-    said = text_of(tx, _EDGE)
-    seq, at, id_ = orjson.loads(said) if said else (0, since + 1, "")
+    read = partial(from_json, tuple[int, int, str])
+    seq, at, id_ = value_of(tx, _EDGE, read) or (0, since + 1, "")
     # In a copy of this database elsewhere the numbers may be others.
     is_same = scalar(tx, "SELECT id FROM entries WHERE seq = ?", seq) == id_
     return seq if at <= since and is_same else 0
-
-
-def _note_edge(tx: Transaction, seq: int, since: int, now: int) -> None:
-    for id_ in scalars(tx, "SELECT id FROM entries WHERE seq = ?", seq):
-        keep(tx, _EDGE, orjson.dumps((seq, since, id_)).decode(), now)
 
 
 def _oldest(tx: Transaction) -> int:
@@ -201,14 +173,14 @@ def _oldest(tx: Transaction) -> int:
 
 
 def partition_of(chat_type: str, person: str, key: str) -> str:
-    """Where what was said is searched: with its person in direct chats, else with its room."""
+    """The partition of what was said: its person's in direct chats, else its room's."""
     return f"{TALK}{person if chat_type == 'direct' and person else key}"
 
 
 def _documents(
     tx: Transaction, after: int, since: int, limit: int
 ) -> Sequence[tuple[int, Document]]:
-    """What was said after an entry, with its sequence number."""
+    """Entries after a sequence number, as documents, each with its own number."""
     rows = tx.execute(
         "SELECT entries.seq, entries.id, line, chat_type, person, key FROM entries "
         "JOIN sessions ON sessions.id = entries.session_id "
@@ -219,7 +191,7 @@ def _documents(
     return [
         (seq, Document(partition_of(chat_type, person, key), id_, entry.text, entry.at))
         for seq, id_, line, chat_type, person, key in rows
-        for entry in (entries.parse(line),)
+        for entry in store.read_entries([(seq, line)])
     ]
 
 

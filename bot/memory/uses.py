@@ -1,4 +1,4 @@
-"""When claims were last used: a model that was shown a note said in its answer what it claims.
+"""The days claims were last used: a model that was shown a note said in its answer what it claims.
 
 A turn only notes what it showed and what it answered, in this process' memory. Some minutes later
 the notes are read again, and of those claims whose words an answer has the day is stored, as a
@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
@@ -27,7 +27,7 @@ from bot.config import Settings
 from bot.context import wording
 from bot.errors import StorageError, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, forgettings, layout, markdown
+from bot.memory import claims, layout, markdown, note_store
 from bot.memory.claims import Aging, Claim
 from bot.memory.disk import MAX_WRITE
 from bot.memory.files import SpaceFiles
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What a turn showed of a view's notes, and what it answered, on a day."""
+    """A turn's answer on a day, and which of a view's notes it was shown."""
 
     view: MemoryView
     paths: tuple[str, ...]
@@ -57,16 +57,8 @@ class _Answered:
     day: date
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """What is to be looked at of one view."""
-
-    paths: dict[str, None] = field(default_factory=dict[str, None])
-    answers: list[_Answered] = field(default_factory=list[_Answered])
-
-
 def of_space(tx: Transaction, space: str) -> dict[str, date]:
-    """When claims of a space were last used, by their digests."""
+    """The days on which claims of a space were last used, by their digests."""
     rows = tx.execute(
         "SELECT claim, used_on FROM claim_uses WHERE space = ? "
         f"ORDER BY used_on DESC, claim LIMIT {MOST}",
@@ -127,10 +119,10 @@ class Uses:
         )
 
     async def aging(self, spaces: Iterable[str], today: date | None = None) -> Aging:
-        """What strengths in some spaces go by; without uses when they cannot be read."""
+        """The `Aging` of some spaces; without uses when they cannot be read."""
         used = {space: await self._of(space) for space in dict.fromkeys(spaces)}
         today = today or moment(self._clock(), None).date()
-        return Aging.configured(self._settings.now.memory.aging, today, used)
+        return Aging(today, self._settings.now.memory.aging, used)
 
     def note(self, view: MemoryView, paths: Iterable[str], answer: str, day: date) -> None:
         """Remember, until it is stored, that a turn showed notes and gave an answer.
@@ -151,19 +143,17 @@ class Uses:
 
     async def store(self, files: SpaceFiles, notes: Notes) -> int:
         """Store what was used since the last time; of how many claims. Never raises."""
-        waiting: dict[MemoryView, _Waiting] = {}
+        waiting: dict[MemoryView, list[_Answered]] = {}
         for each in self._waiting:
-            of_view = waiting.setdefault(each.view, _Waiting())
-            of_view.paths |= dict.fromkeys(each.paths)
-            of_view.answers.append(each)
+            waiting.setdefault(each.view, []).append(each)
         count = 0
-        for view, of_view in waiting.items():
+        for view, answers in waiting.items():
             try:
-                count += await self._store(view, of_view, files, notes)
+                count += await self._store(view, answers, files, notes)
             except (StorageError, ToolError, OSError) as error:  # a day of use is lost
                 log.warning("memory.uses_not_stored", error=type(error).__name__)
             # Only now: who is cancelled meanwhile leaves the rest to whoever stores next.
-            done = set(map(id, of_view.answers))
+            done = set(map(id, answers))
             self._keep(each for each in self._waiting if id(each) not in done)
         return count
 
@@ -171,19 +161,20 @@ class Uses:
         self._waiting = deque(waiting, maxlen=WAITING)
 
     async def _store(
-        self, view: MemoryView, waiting: _Waiting, files: SpaceFiles, notes: Notes
+        self, view: MemoryView, answers: Sequence[_Answered], files: SpaceFiles, notes: Notes
     ) -> int:
         """Store the uses of one view's claims, unless something is forgotten meanwhile."""
         if self._database is None:
             return 0
         async with notes.watching(view) as watch:
-            texts = [(path, await files.text(view, path, MAX_WRITE)) for path in waiting.paths]
-            used = await asyncio.to_thread(_used, texts, waiting.answers)
+            paths = dict.fromkeys(path for each in answers for path in each.paths)
+            texts = [(path, await files.text(view, path, MAX_WRITE)) for path in paths]
+            used = await asyncio.to_thread(_used, texts, answers)
             known = await self._of(view.space)
             news = {claim: day for claim, day in used.items() if known.get(claim, date.min) < day}
 
             def work(tx: Transaction) -> int:
-                if forgettings.heard(tx, watch):
+                if note_store.heard_forgetting(tx, watch):
                     return 0
                 keep(tx, view.space, news)
                 return len(news)

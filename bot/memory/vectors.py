@@ -1,4 +1,4 @@
-"""How vectors are kept: a byte a dimension to compare well, a bit a dimension to find fast. Pure.
+"""Stored vectors: a byte a dimension to compare well, a bit a dimension to find fast. Pure.
 
 Cosine ignores length, so each vector is scaled to use its whole byte: no dimension is off by more
 than half of a 127th of the largest. Signs alone are 32 times smaller than floats, and a scan over

@@ -1,4 +1,4 @@
-"""What notes said before they were changed: kept for a while, as a way back.
+"""Earlier versions of notes, kept for a while so that changes can be undone.
 
 The page keeps what it writes over, and so do the bot's own changes that put something in the place
 of something else. What others changed, such as an editor, is known from the index, as far as that
@@ -55,7 +55,7 @@ class Version:
 
 
 def number(tx: Transaction, space: str) -> int:
-    """How often something was forgotten in a space; ask before reading what may be kept later."""
+    """The number of forgettings in a space; ask before reading what may be kept later."""
     return scalar(tx, "SELECT number FROM forgotten_spaces WHERE space = ?", space) or 0
 
 
@@ -84,12 +84,22 @@ def keep(
         "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
         *(space, path, now, kind, len(text.encode()), text),
     )
-    _bound(tx, space, path)
+    tx.execute(
+        "DELETE FROM note_versions WHERE id IN (SELECT id FROM "
+        "(SELECT id, sum(size) OVER (ORDER BY id DESC) AS total FROM note_versions "
+        "WHERE space = ?) AS sized WHERE total > ?)",
+        (space, MOST_BYTES),
+    )
+    tx.execute(
+        "DELETE FROM note_versions WHERE id IN (SELECT id FROM note_versions "
+        f"WHERE space = ? AND path = ? ORDER BY id DESC LIMIT 1000 OFFSET {MOST})",
+        (space, path),
+    )
     return made
 
 
 def numbers(tx: Transaction) -> dict[str, int]:
-    """How often something was forgotten, of every space where something was."""
+    """The numbers of forgettings by space, where there were any."""
     return {str(space): int(n) for space, n in tx.execute("SELECT * FROM forgotten_spaces")}
 
 
@@ -124,7 +134,7 @@ def listed(tx: Transaction, space: str, path: str) -> list[Version]:
 
 
 def text_of(tx: Transaction, space: str, path: str, version: int) -> str | None:
-    """What a version says; None when there is none of this number."""
+    """The text of a version; None when there is none of this number."""
     where = "space = ? AND path = ? AND id = ?"
     return scalar(tx, f"SELECT text FROM note_versions WHERE {where}", space, path, version)
 
@@ -203,20 +213,3 @@ class Versions:
             pass
         except StorageError as error:  # the change is made, and there is no way back from it
             log.warning("memory.no_version", error=type(error).__name__)
-
-
-def _bound(tx: Transaction, space: str, path: str) -> None:
-    old = tx.execute(
-        "SELECT id FROM note_versions WHERE space = ? AND path = ? ORDER BY id DESC "
-        f"LIMIT 1000 OFFSET {MOST}",
-        (space, path),
-    )
-    left = MOST_BYTES
-    for version, size in tx.execute(
-        "SELECT id, size FROM note_versions WHERE space = ? ORDER BY id DESC", (space,)
-    ):
-        left -= size
-        if left < 0:
-            old.append((version,))
-    for (version,) in old:
-        tx.execute("DELETE FROM note_versions WHERE id = ?", (version,))

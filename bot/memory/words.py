@@ -76,14 +76,14 @@ def indexed(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of the words in the index: in how many of its chunks each term is."""
+    """Statistics of the index: in how many of its chunks each term occurs."""
 
     chunks: int
     average_length: float
     frequencies: Mapping[tuple[str, ...], int]
 
     def idf(self, term: Term) -> float:
-        """How much a term says: much when it is rare."""
+        """The inverse document frequency of a term: higher for rarer ones."""
         seen = self.frequencies.get(term.tokens, 0)
         return term.weight * max(_NO_IDF, math.log((self.chunks + 1) / (seen + 0.5)))
 
@@ -102,7 +102,7 @@ class Text:
 
     @property
     def marks(self) -> list[bool]:
-        """Which of its units are headings."""
+        """For each unit, True if it is a heading."""
         if "#" not in self.joined:
             return [False] * len(self.units)
         return [chunking.heading_of(unit.text) is not None for unit in self.units]
@@ -114,7 +114,7 @@ class Text:
 
     @property
     def length(self) -> int:
-        """How many words it has, its heading's among them."""
+        """The number of words, including the heading's."""
         return len(self.tokens) - len(self.units)
 
     @property
@@ -137,7 +137,7 @@ class Text:
 
 @dataclass(slots=True)
 class Matches:
-    """What was found: `units` is what each unit has of each term, `headings` each text's heading.
+    """Matches: `units` is what each unit has of each term, `headings` each text's heading.
 
     `counts` is how often a text has each term, `pairs` the share of the query's neighbouring words
     that are neighbours there.
@@ -157,7 +157,7 @@ def prepare(passages: Sequence[tuple[str, str]], tokenize: Tokenize) -> list[Tex
         joined = indexed("\n".join([*(unit.text for unit in units), heading.replace("\n", " ")]))
         texts.append(Text(units, joined, []))
     # All at once, as most of what a call costs is the call; its lines tell what is whose.
-    tokens = tokenize(_together(texts))
+    tokens = tokenize("".join(f"{text.joined} {NEW_LINE} " for text in texts))
     start = at = 0
     for text in texts:
         for _ in text.units:
@@ -200,6 +200,7 @@ def match(texts: Sequence[Text], query: Query, idf: Sequence[float]) -> Matches:
         lines = np.searchsorted(ends, codes.places(stream, hits, (*a.tokens, *b.tokens)))
         there = np.unique(of_text[lines[~is_heading[lines]]])
         found.pairs[there] += each / sum(worth)
+    np.minimum(found.pairs, 1, out=found.pairs)  # what rounding added
     return found
 
 
@@ -245,13 +246,13 @@ class _Codes:
         return np.fromiter(map(self._numbers.get, tokens, repeat(0)), np.int64)
 
     def ends(self, stream: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Where the lines of a stream of such numbers end."""
+        """The positions of line ends in a stream of such numbers."""
         return np.flatnonzero(stream < 0)
 
     def places(
         self, stream: NDArray[np.int64], hits: NDArray[np.intp], tokens: Sequence[str]
     ) -> NDArray[np.intp]:
-        """Where some tokens stand in a row, in a stream that ends with the end of a line.
+        """The positions of consecutive tokens in a stream that ends with the end of a line.
 
         `hits` are the places of all that have a number.
         """
@@ -261,8 +262,3 @@ class _Codes:
             following = stream[np.minimum(at + step, len(stream) - 1)]
             at = at[following == self._numbers[token]]
         return at
-
-
-def _together(texts: Sequence[Text]) -> str:
-    """Texts as one, each of its lines with an end."""
-    return "".join(f"{text.joined} {NEW_LINE} " for text in texts)

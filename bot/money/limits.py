@@ -1,24 +1,42 @@
-"""How much may be used: limits, how far each is used up, and what follows. Pure.
+"""How much may be used: limits, how far each is used up, and what follows.
 
-A turn is made while no limit of it is used up, so a limit can be exceeded by what the turns use
-that run at the same time: one for each conversation.
+Whatever asks a model has an `Account`, which is charged before each call: a call is made while no
+limit is used up, even if those that run now come to the most they may. Otherwise it waits for
+them. So a limit is exceeded by one call at most, whatever runs beside it, on all nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta, tzinfo
+from functools import partial
 from typing import Final, Literal
 
+import structlog
+from pydantic import TypeAdapter
+
+from bot import fencing
 from bot.agent.models import Usage
-from bot.clock import moment
-from bot.config import OFFLINE, CapsConfig
-from bot.context.report import grouped
+from bot.agent.turn import Meter, added
+from bot.clock import Clock, moment
+from bot.config import OFFLINE, CapsConfig, LimitsConfig
+from bot.context.budget import grouped
+from bot.errors import ModelError, StorageError
 from bot.i18n import text
-from bot.money.prices import Prices
-from bot.money.prices import shown as in_dollars
+from bot.identity import Conversation, ConversationResolver
+from bot.identity.routing import OWNER
+from bot.money import counts
+from bot.money.counts import EVER, Prices
+from bot.money.counts import shown_price as in_dollars
 from bot.sessions.due_time import shown
+from bot.storage import Database, Transaction, insist, records
+
+log = structlog.get_logger(__name__)
 
 Span = Literal["day", "month"]
 
@@ -70,13 +88,15 @@ class Limit:
 class Standing:
     """How far a limit is used up in the period that runs now.
 
-    `guessed` are the models without a price, which count as the dearest known one.
+    `guessed` are the models without a price, which count as the dearest known one; `held` is the
+    most that calls may come to that run now.
     """
 
     limit: Limit
     period: Period
     used: float
     guessed: tuple[str, ...] = ()
+    held: float = 0.0
 
     @property
     def percent(self) -> int:
@@ -106,6 +126,11 @@ class Balance:
         reached = [each for each in self.standings if each.is_reached]
         return max(reached, key=lambda each: each.period.end, default=None)
 
+    @property
+    def is_held(self) -> bool:
+        """True when nothing may be left of a limit once the calls that run now have ended."""
+        return any(each.used + each.held >= each.limit.most for each in self.standings)
+
     def after(self, used: Mapping[str, Usage], prices: Prices) -> Balance:
         """The same once a turn has used this."""
         return Balance(
@@ -125,6 +150,31 @@ class Balance:
         return tuple(each for each in self.standings if each.is_near)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What work that runs has used that is not counted yet, and the most its call may come to.
+
+    `at` is when that was noted, in ms since the epoch.
+    """
+
+    used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    held: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    at: int = 0
+
+
+NOTHING: Final = Running()
+
+
+class LimitReached(ModelError):
+    """What may be used is used up."""
+
+    key = "error.model.limit"
+
+    def __init__(self, limit: Standing) -> None:
+        super().__init__()
+        self.limit = limit
+
+
 def limits_of(caps: CapsConfig, whose: Whose) -> tuple[Limit, ...]:
     """The limits that are configured for somebody."""
     found = (
@@ -136,11 +186,17 @@ def limits_of(caps: CapsConfig, whose: Whose) -> tuple[Limit, ...]:
     return tuple(each for each in found if each.most)
 
 
-def standing(limit: Limit, period: Period, used: Mapping[str, Usage], prices: Prices) -> Standing:
-    """How far a limit is used up by what models used in a period."""
-    return Standing(
-        limit, period, amount(limit.unit, used, prices), guessed(limit.unit, used, prices)
-    )
+def standing(
+    limit: Limit,
+    period: Period,
+    used: Mapping[str, Usage],
+    prices: Prices,
+    beside: Running = NOTHING,
+) -> Standing:
+    """How far a limit is used up by what models used in a period, with what runs beside that."""
+    unit, used = limit.unit, added(used, beside.used)
+    held = amount(unit, beside.held, prices)
+    return Standing(limit, period, amount(unit, used, prices), guessed(unit, used, prices), held)
 
 
 def amount(unit: Unit, used: Mapping[str, Usage], prices: Prices) -> float:
@@ -169,6 +225,11 @@ def refusal(language: str, each: Standing, zone: tzinfo, *, tells_amounts: bool)
     return _with_amounts(language, words, each) if tells_amounts else words
 
 
+def unsummarised(language: str, each: Standing, here: Conversation) -> str:
+    """Why no summary is written now, and from when on one may be."""
+    return _said(language, "unsummarised", each, here.snapshot.zone_of(here.person))
+
+
 def notice(language: str, each: Standing, zone: tzinfo) -> str:
     """That most of a limit is used, or all of it."""
     key = "reached" if each.is_reached else "near"
@@ -192,7 +253,7 @@ def _said(language: str, key: str, each: Standing, zone: tzinfo) -> str:
 
 
 def _with_amounts(language: str, words: str, each: Standing) -> str:
-    used, most = (_amount(language, each.limit, n) for n in (each.used, each.limit.most))
+    used, most = amounts(language, each)
     parts = [words, text(language, "limit.amounts", used=used, most=most)]
     if each.guessed:
         models = ", ".join(f"`{model}`" for model in each.guessed)
@@ -200,7 +261,277 @@ def _with_amounts(language: str, words: str, each: Standing) -> str:
     return " ".join(parts)
 
 
-def _amount(language: str, limit: Limit, amount: float) -> str:
-    if limit.unit == "usd":
-        return in_dollars(amount)
-    return text(language, "limit.tokens", count=grouped(int(amount)))
+def amounts(language: str, each: Standing) -> tuple[str, str]:
+    """How much of a limit is used, and the most there is of it."""
+    if each.limit.unit == "usd":
+        return in_dollars(each.used), in_dollars(each.limit.most)
+    most = text(language, "limit.tokens", count=grouped(int(each.limit.most)))
+    return grouped(int(each.used)), most
+
+
+# Asks the counts whether somebody may use a model, and notes what was told of that.
+
+SETTLED_MS: Final = 60 * 60_000  # nothing is counted for a time that is so long ago
+UNLIMITED: Final = Balance()
+UNKNOWN: Final = 1 << 40  # tokens of a call of which nobody knows what it may come to
+
+# What is noted in `meta` of work that runs, by its person's digest and a number of its own.
+RUNNING: Final = "running_cost:"
+HELD_MS: Final = 10 * 60_000  # after which a call is taken for lost, with the node that made it
+NOTED_MS: Final = 24 * 60 * 60_000  # after which what was used for it is
+LOOK_SECONDS: Final = 1.0  # between looks whether calls of other nodes have ended
+SETTLE_SECONDS: Final = 5.0  # for noting that a call has ended, as its program may be ending too
+
+
+_RUNNING: Final = TypeAdapter(Running)
+
+
+def _note(tx: Transaction, key: str, noted: Running) -> None:
+    if noted.used or noted.held:
+        records.keep(tx, key, _RUNNING.dump_json(noted).decode(), noted.at)
+    else:
+        records.drop(tx, key)
+
+
+def _running(
+    tx: Transaction, prefix: str, now: int, but: str, used: Mapping[str, Usage]
+) -> Running:
+    """All together of what is noted under a prefix, but for one key, whose work has `used` this."""
+    found = Running(used)
+    for name, each in records.values_under(tx, prefix, _RUNNING.validate_json).items():
+        if prefix + name != but and abs(now - each.at) < NOTED_MS:
+            is_lost = abs(now - each.at) >= HELD_MS
+            held = found.held if is_lost else added(found.held, each.held)
+            found = Running(added(found.used, each.used), held)
+    return found
+
+
+def _prefix(person: str) -> str:
+    return f"{RUNNING}{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}:"
+
+
+class Account(Meter):
+    """The meter of one piece of work, which somebody is charged for before each call."""
+
+    def __init__(self, allowance: Allowance, payer: Conversation) -> None:
+        super().__init__()
+        self.key = f"{_prefix(payer.person)}{secrets.token_hex(8)}"
+        self.payer = payer
+        self.clock = allowance.clock
+        self._allowance = allowance
+
+    @asynccontextmanager
+    async def call(self, model: str, sent: int, most: int) -> AsyncGenerator[None]:
+        """See `Meter.call`; waits while other calls may use up what is left."""
+        before, is_held = self.usage.context_tokens, True  # it may be, should it be cancelled
+        try:
+            is_held = await self._allowance.hold(self, model, sent, most)
+            async with super().call(model, sent, most):
+                yield
+        finally:
+            if is_held:
+                used = self.usage.context_tokens - before
+                await self._allowance.settle(self, model, used if used > sent + most else 0)
+
+
+_Settled = tuple[int, dict[str, Usage]]
+
+
+class Allowance:
+    """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
+
+    def __init__(
+        self, database: Database, resolver: ConversationResolver, prices: Prices, clock: Clock
+    ) -> None:
+        self._database = database
+        self._resolver = resolver
+        self.clock = clock
+        # What everybody used from the beginning of a period to some time that is settled.
+        self._settled: dict[int, _Settled] = {}
+        self._changed = asyncio.Event()  # a call has ended
+        self._most: dict[str, int] = {}  # tokens of calls that came to more than was thought
+        self.prices = prices
+
+    def account(self, payer: Conversation) -> Account:
+        """Pays for the calls of one piece of work."""
+        return Account(self, payer)
+
+    async def of(self, conversation: Conversation, model: str = "") -> Balance:
+        """What holds for whoever speaks in a conversation, and for a turn with a model.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if model == OFFLINE or not self._is_limited(conversation):
+            return UNLIMITED
+        now, person = self.clock(), conversation.person
+        found, self._settled = await self._database.read(lambda tx: self._look(tx, person, now))
+        return found
+
+    async def hold(self, account: Account, model: str, sent: int, most: int) -> bool:
+        """Wait until a call may be made, and note the most it may come to; False: without limits.
+
+        Raises:
+            LimitReached: nothing is left to pay for it.
+            StorageClosed: the database was closed meanwhile.
+        """
+        while model != OFFLINE and self._is_limited(account.payer):
+            changed, now, who = self._changed, self.clock(), account.payer.person
+            account.noted = account.key
+            written = max(most, self._most.get(model, 0) - sent)
+            noted = Running(account.used, {model: Usage(0, written, 0, sent)}, now)
+            work = partial(self._look, person=who, now=now, key=account.key, noted=noted)
+            balance, self._settled = await insist(self._database, work)
+            if balance.refused is not None:
+                raise LimitReached(balance.refused)
+            if not balance.is_held:
+                return True
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), LOOK_SECONDS)
+        return False
+
+    async def settle(self, account: Account, model: str, over: int) -> None:
+        """Note that a call has ended; what counts it drops the note.
+
+        `over` are its tokens if they were more than was thought, else 0.
+        """
+        self._most[model] = max(over, self._most.get(model, 0))
+        noted = Running(account.used, at=self.clock())
+        try:
+            with fencing.behind(None):
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await insist(self._database, lambda tx: _note(tx, account.key, noted))
+        except (StorageError, TimeoutError) as error:
+            log.warning("limit.not_settled", error=type(error).__name__)
+        finally:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def in_all(self) -> tuple[Standing, ...]:
+        """How far the limits are used up that hold for everybody together.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        if not self._in_all:
+            return ()
+        now = self.clock()
+        return await self._database.read(lambda tx: self._stand_in_all(tx, now)[0])
+
+    async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
+        """How far each of these has used up their own limits; without those who have none.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        now, snapshot = self.clock(), self._resolver.now
+        asked = {
+            person: [
+                (limit, period(limit.span, now, snapshot.zone_of(person)))
+                for limit in self._own(person)
+            ]
+            for person in people
+            if person != OWNER or not self._config.exempt_owner
+        }
+
+        def look(tx: Transaction) -> Mapping[str, tuple[Standing, ...]]:
+            return {person: self._stand(tx, person, own) for person, own in asked.items() if own}
+
+        return await self._database.read(look) if any(asked.values()) else {}
+
+    def _look(
+        self, tx: Transaction, person: str, now: int, key: str = "", noted: Running = NOTHING
+    ) -> tuple[Balance, dict[int, _Settled]]:
+        """How far the limits are used up that hold for a person, with what runs now.
+
+        Of the work with this key as it says itself, which is `noted` if its call may be made.
+        """
+        own, zone = self._own(person), self._resolver.now.zone_of(person)
+        asked = [(limit, period(limit.span, now, zone)) for limit in own]
+        everybody = _running(tx, RUNNING, now, key, noted.used) if self._in_all else NOTHING
+        in_all, settled = self._stand_in_all(tx, now, everybody)
+        theirs = _running(tx, _prefix(person), now, key, noted.used)
+        balance = Balance((*self._stand(tx, person, asked, theirs), *in_all))
+        if key and not balance.is_held:
+            _note(tx, key, noted)
+        return balance, settled
+
+    def _stand(
+        self,
+        tx: Transaction,
+        person: str,
+        own: Sequence[tuple[Limit, Period]],
+        beside: Running = NOTHING,
+    ) -> tuple[Standing, ...]:
+        used: dict[int, dict[str, Usage]] = {}
+        for _, lasting in own:
+            if lasting.start not in used:
+                used[lasting.start] = _by_model(tx, lasting.start, EVER, person)
+        return tuple(
+            standing(limit, each, used[each.start], self.prices, beside) for limit, each in own
+        )
+
+    def _stand_in_all(
+        self, tx: Transaction, now: int, beside: Running = NOTHING
+    ) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
+        """How far everybody's limits are used up, and what need not be asked again of that."""
+        zone, until = self._resolver.now.policy.zone, now - now % SETTLED_MS - SETTLED_MS
+        asked = [(limit, period(limit.span, now, zone)) for limit in self._in_all]
+        used = {each.start: self._together(tx, each, until) for _, each in asked}
+        found = tuple(
+            standing(limit, each, used[each.start][0], self.prices, beside) for limit, each in asked
+        )
+        return found, {start: settled for start, (_, settled) in used.items()}
+
+    @property
+    def _config(self) -> LimitsConfig:
+        return self._resolver.policy.config.limits
+
+    @property
+    def _in_all(self) -> tuple[Limit, ...]:
+        return limits_of(self._config.in_all, "all")
+
+    def _is_limited(self, conversation: Conversation) -> bool:
+        is_exempt = conversation.is_owner and self._config.exempt_owner
+        return not is_exempt and bool(self._in_all or self._own(conversation.person))
+
+    def _own(self, person: str) -> tuple[Limit, ...]:
+        people = self._config.people
+        names = self._resolver.now.names_of(person) if people else ()
+        caps = next((people[name] for name in names if name in people), self._config.each)
+        return limits_of(caps, "person")
+
+    def _together(
+        self, tx: Transaction, lasting: Period, until: int
+    ) -> tuple[dict[str, Usage], _Settled]:
+        """What everybody used in a period, and how much of that need not be asked again."""
+        before, known = self._settled.get(lasting.start, (lasting.start, {}))
+        if before > until:  # it has only just begun, or the clock was set back
+            before, known = lasting.start, {}
+        else:
+            known = added(known, _by_model(tx, before, until, None))
+            before = until
+        now = _by_model(tx, before, EVER, None)
+        return added(known, now), (before, known)
+
+
+def is_first(tx: Transaction, whom: str, each: Standing, now: int) -> bool:
+    """Note that somebody is told of a limit; False when they were told in this period."""
+    rows = tx.execute(
+        "INSERT INTO limit_notices(person, whose, span, unit, start, told_at) "
+        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING start",
+        (whom, each.limit.whose, each.limit.span, each.limit.unit, each.period.start, now),
+    )
+    return bool(rows)
+
+
+def prune_notices(tx: Transaction, now: int) -> None:
+    """Forget what was told of periods that are over, and what was noted of work that is lost."""
+    tx.execute("DELETE FROM limit_notices WHERE told_at < ?", (now - counts.KEPT_WHOLE_MS,))
+    stale = f"key LIKE '{RUNNING}%' AND updated_at < ?"
+    tx.execute(f"DELETE FROM meta WHERE {stale}", (now - NOTED_MS,))
+
+
+def _by_model(tx: Transaction, start: int, end: int, person: str | None) -> dict[str, Usage]:
+    found = counts.sums(tx, ("model",), start, end, person=person)
+    return {str(each.keys[0]): each.usage for each in found}

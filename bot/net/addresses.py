@@ -82,7 +82,7 @@ _NOT_PLAIN = re.compile(r"[\x00-\x20\x7f\\\s]")
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What may be opened: everything public, and of the rest the hosts an operator named.
+    """Lets through everything public, and of the rest the hosts an operator named.
 
     `internal` has these as host and port.
     """
@@ -90,7 +90,7 @@ class Guard:
     internal: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
-    def of(cls, internal_hosts: Iterable[str]) -> Self:
+    def from_hosts(cls, internal_hosts: Iterable[str]) -> Self:
         """A guard that lets through "wiki.example", at the web's ports, or "10.0.0.7:8080".
 
         Raises:

@@ -65,7 +65,7 @@ class SystemLookup:
 
 
 class CheckedResolver(AbstractResolver):
-    """What aiohttp asks for a host's addresses."""
+    """aiohttp's resolver, which returns checked addresses only."""
 
     def __init__(self, guard: Guard, lookup: Lookup) -> None:
         self._guard = guard
@@ -114,7 +114,7 @@ class ProxyFailed(ProxyTrouble):
 
 
 def why(error: BaseException) -> str:
-    """What may be told of a connection that failed: its proxy's fault, or the kind of error."""
+    """The reason a connection failed, fit to be told: its proxy's fault, or the kind of error."""
     return str(error) if isinstance(error, ProxyTrouble) else type(error).__name__
 
 
@@ -270,7 +270,7 @@ _LOGIN: Final = "wants a user and password, or other ones"
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with a proxy that did not connect."""
+    """The fault of a proxy that did not connect."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             return "has a name that cannot be looked up"

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +26,23 @@ from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
 from bot.errors import ArchiveBusy, ArchiveError
-from bot.portability import archive, places, seal
-from bot.portability.archive import Head, Manifest, Writer
+from bot.portability import archive, places
+from bot.portability.archive import (
+    Advance,
+    Copying,
+    Head,
+    Manifest,
+    Writer,
+    in_thread,
+    nobody,
+    unheard,
+)
 from bot.portability.move import Move
-from bot.portability.rows import all_tables
-from bot.portability.work import Advance, Copying, in_thread, nobody, unheard
+from bot.portability.places import all_tables
 from bot.sessions import store
 from bot.storage import Transaction, backup, files
 from bot.storage.files import DATABASE_NAME
-from bot.storage.meta import MOVE, drop_under
+from bot.storage.records import MOVE, drop_under
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
 
 _SPOOLED = 16_000_000  # bytes of a note that are read at once; a larger one goes through a file
@@ -43,7 +51,7 @@ _MODE = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What goes into a backup.
+    """The contents of a backup.
 
     `database` is a copy that nobody else uses, `storage` the storage folder, which may be within
     the workspace, `settings` the configuration without secrets.
@@ -95,9 +103,12 @@ def _locked(place: Path) -> int:
         raise ArchiveError(f"{place} cannot be used: {exc.strerror}.") from exc
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
+    except BlockingIOError as exc:
         os.close(lock)
         raise ArchiveBusy from exc
+    except OSError as exc:
+        os.close(lock)
+        raise ArchiveError(f"{place} cannot be locked: {exc.strerror}.") from exc
     return lock
 
 
@@ -206,7 +217,7 @@ def pack(
             manifest = writer.finish({each.name: each.count(tx) for each in all_tables()})
         if passphrase is not None:
             plain.seek(0)
-            seal.seal(plain, file, passphrase, advance)
+            archive.seal(plain, file, passphrase, advance)
         size = file.tell()
     return Made(target, size, manifest, left)
 
@@ -306,8 +317,5 @@ def _size_of(content: Content) -> int:
 
 @contextmanager
 def _transaction(database: Path) -> Generator[Transaction]:
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
+    with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         yield SqliteTransaction(connection)
-    finally:
-        connection.close()

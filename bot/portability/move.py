@@ -14,11 +14,10 @@ from typing import Literal
 
 from bot.clock import Clock
 from bot.errors import StorageError
-from bot.portability.places import Place, must_be_text
-from bot.portability.rows import Digest, TableRows, all_tables
+from bot.portability.places import Digest, Place, TableRows, all_tables, must_be_text
 from bot.sessions import entries, inbox, store
 from bot.storage import Row, Transaction, months
-from bot.storage.meta import MOVE, MOVED, MOVED_FROM, drop_under, keep, text_of
+from bot.storage.records import MOVE, MOVED, MOVED_FROM, drop_under, keep, text_of
 
 INDEX, NOTES = "words", "notes"  # what is moved beside the tables
 _CAME_FROM = f"{MOVE}source"
@@ -41,7 +40,7 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move came to. `others` counts files beside the notes, which were left."""
+    """The result of a move. `others` counts files beside the notes, which were left."""
 
     was_done: bool = False
     others: int = 0
@@ -224,7 +223,7 @@ def _origin(tx: Transaction) -> str | None:
 
 
 def _first_with_rows(tx: Transaction) -> str:
-    """What a place holds already; empty for nothing."""
+    """The first table of a place that holds anything; empty for none."""
     found = (each.name for each in all_tables() if each.name != "meta" and each.last(tx))
     return next(found, "")
 

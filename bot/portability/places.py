@@ -1,30 +1,34 @@
-"""Where everything is, or is to be: a storage folder or a PostgreSQL, notes as files or rows."""
+"""The two kinds of home for all data: a storage folder or a PostgreSQL, notes as files or rows."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
+import orjson
 
 from bot.cluster import census
 from bot.cluster.extra import needing_extra
 from bot.errors import ConfidantError, StorageBusy, StorageClosed, StorageError
-from bot.memory import disk, layout
+from bot.memory import layout
+from bot.memory.disk import FolderNotes
 from bot.memory.row_notes import space_of
 from bot.recovery import TRANSCRIPTS
-from bot.storage import Database, Transaction, files, fulltext, scalars, upsert
+from bot.storage import Database, Row, Transaction, files, fulltext, scalar, scalars, sqlite, upsert
 from bot.storage.files import DATABASE_NAME, DataDirLock
-from bot.storage.meta import must_be_whole
+from bot.storage.records import MOVE, must_be_whole
 from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction, mapped
+from bot.storage.tables import MOVED
 
 if TYPE_CHECKING:
     from bot.storage.postgres_sql import PostgresTransaction
@@ -71,7 +75,7 @@ class Files:
             return ()
         refused: dict[str, str] = {}
         try:
-            found = disk.walk(self._root, (), layout.is_note, layout.MAX_PARTS, refused)
+            found = FolderNotes(self._root).walk((), layout.is_note, layout.MAX_PARTS, refused)
             paths = sorted(seen.path for seen in found)
         except OSError as exc:
             raise ConfidantError(f"{self._root} cannot be read: {exc.strerror}.") from exc
@@ -89,14 +93,11 @@ class Files:
         Raises:
             ConfidantError: it cannot be read.
         """
-        *folders, name = path.split("/")
         try:
-            data, status = await asyncio.to_thread(
-                disk.read, self._root, tuple(folders), name, _ALL
-            )
+            data, seen = await asyncio.to_thread(FolderNotes(self._root).read, path, _ALL)
         except OSError as exc:
             raise ConfidantError(f"The note {path} cannot be read: {exc.strerror}.") from exc
-        return Note(path, data, status.st_mtime_ns // _MS)
+        return Note(path, data, seen.look[0] // _MS)
 
     async def write(self, note: Note) -> None:
         """Put a note there, in the place of one with its path; it has the time of its last change.
@@ -114,7 +115,7 @@ class Files:
             ) from exc
 
     async def others(self) -> int:
-        """How many files there are that are no notes, and are not moved."""
+        """The number of files that are no notes, and are not moved."""
 
         def count() -> int:
             return sum(len(names) for _, _, names in os.walk(self._root)) - len(self._paths())
@@ -186,7 +187,7 @@ def must_be_text(notes: Sequence[Note]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where everything is, or is to be.
+    """One home for all data.
 
     Attributes:
         name: what people know it by; it holds no password.
@@ -207,7 +208,7 @@ class Place:
 
 
 def identity_of(name: str) -> str:
-    """What a place of this name is known by where something was moved from it."""
+    """The id of a place of this name where something was moved from it."""
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
@@ -233,12 +234,9 @@ async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Pl
         )
     with DataDirLock(path):
         files.must_not_be_erasing(path)
-        database = await SqliteDatabase.open(path / DATABASE_NAME)
-        try:
+        async with await SqliteDatabase.open(path / DATABASE_NAME) as database:
             notes = Files(workspace or path / WORKSPACE)
             yield Place(str(path.resolve()), database, notes, is_shared=False)  # noqa: ASYNC240
-        finally:
-            await database.close()
 
 
 @asynccontextmanager
@@ -359,3 +357,113 @@ def _holds_something(path: Path) -> bool:
     if path.is_dir():
         return any(path.iterdir())
     return path.exists() and path.stat().st_size > 0
+
+
+# The rows of each table, read and written in the same way on both engines.
+#
+# Which tables there are is in `bot.storage.tables`; their columns are asked of a database itself.
+
+AT_ONCE = 200  # rows that are read or written together
+# What is said in a database about itself: how far a move is, and which cluster it belongs to.
+_OWN_META = f"substr(key, 1, {len(MOVE)}) <> '{MOVE}' AND key <> 'cluster'"
+_SIZE = 16  # bytes of a digest
+_NUL = "\U0010ffff"  # what PostgreSQL keeps in the place of the one character it cannot
+
+Key = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The number of rows of a table, and their checksum in whatever order."""
+
+    rows: int = 0
+    sum: int = 0
+
+    def of(self, rows: Iterable[Row]) -> Digest:
+        """With some more rows."""
+        count, total = self.rows, self.sum
+        for row in rows:
+            line = orjson.dumps([_canonical(value) for value in row])
+            count += 1
+            total += int.from_bytes(blake2b(line, digest_size=_SIZE).digest())
+        return Digest(count, total % (1 << 8 * _SIZE))
+
+    def __str__(self) -> str:
+        return f"{self.sum:0{2 * _SIZE}x}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of one table; `serial` is the column that numbers them, or empty."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    serial: str
+
+    def page(self, tx: Transaction, after: Key | None) -> list[Row]:
+        """The next rows behind a key, in the order of their keys."""
+        conditions = [_OWN_META] if self.name == "meta" else []
+        names = ", ".join(self.key)
+        if after is not None:
+            conditions.append(f"({names}) > ({', '.join('?' * len(after))})")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return tx.execute(
+            f"SELECT {', '.join(self.columns)} FROM {self.name}{where} ORDER BY {names} LIMIT ?",
+            (*(after or ()), AT_ONCE),
+        )
+
+    def last(self, tx: Transaction) -> Key | None:
+        """The key of the last row, if there is any."""
+        where = f" WHERE {_OWN_META}" if self.name == "meta" else ""
+        order = ", ".join(f"{name} DESC" for name in self.key)
+        rows = tx.execute(
+            f"SELECT {', '.join(self.key)} FROM {self.name}{where} ORDER BY {order} LIMIT 1"
+        )
+        return rows[0] if rows else None
+
+    def key_of(self, row: Row) -> Key:
+        """The key of a row."""
+        return tuple(row[self.columns.index(name)] for name in self.key)
+
+    def count(self, tx: Transaction) -> int:
+        """The number of rows, with those of `meta` that are about the database itself."""
+        return scalar(tx, f"SELECT count(*) FROM {self.name}")
+
+    def put(self, tx: Transaction, rows: Sequence[Row]) -> None:
+        """Add rows."""
+        marks = f"({', '.join('?' * len(self.columns))})"
+        tx.execute(
+            f"INSERT INTO {self.name}({', '.join(self.columns)}) "
+            f"VALUES {', '.join([marks] * len(rows))}",
+            [value for row in rows for value in row],
+        )
+
+    def clear(self, tx: Transaction) -> None:
+        """Remove all rows."""
+        where = f" WHERE {_OWN_META}" if self.name == "meta" else ""
+        tx.execute(f"DELETE FROM {self.name}{where}")
+
+
+@cache
+def all_tables() -> tuple[TableRows, ...]:
+    """All tables that a backup holds and a move copies, by name."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        tx = SqliteTransaction(connection)
+        sqlite.migrate(tx, Path(), keeps=False)
+        return tuple(_all(tx))
+
+
+def _all(tx: Transaction) -> Iterator[TableRows]:
+    for table in sorted(MOVED, key=lambda each: each.name):
+        found = tx.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table.name,))
+        # Every other number is a BIGINT.
+        serial = next((str(name) for name, kind, pk in found if pk and kind == "INTEGER"), "")
+        yield TableRows(table.name, tuple(str(row[0]) for row in found), table.key, serial)
+
+
+def _canonical(value: object) -> object:
+    """A value as both engines have it, for JSON."""
+    if isinstance(value, str):
+        return value.replace(_NUL, "\0")
+    return {"bytes": value.hex()} if isinstance(value, bytes) else value

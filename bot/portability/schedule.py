@@ -178,7 +178,7 @@ def _told(folder: Path) -> Generator[None]:
 
 
 def name_of(bot: str, made_at: int) -> str:
-    """What a backup is called that is made now (ms), in UTC."""
+    """The name of a backup that is made now (ms), in UTC."""
     return f"confidant-{bot}-{datetime.fromtimestamp(made_at / 1000, UTC):{_MOMENT}}.backup"
 
 

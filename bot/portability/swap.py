@@ -31,7 +31,7 @@ _NEW = "new"
 
 
 class Place:
-    """Where a backup is unpacked: beside what it will take the place of."""
+    """The folders in which a backup is unpacked, beside those it will replace."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
         workspace = workspace.resolve()  # what a link leads to takes part, and the link stays
@@ -93,11 +93,11 @@ class Place:
     def _plan(self, now: int) -> dict[str, object]:
         """Which names change: pairs of the old one and the new one, in order."""
         moment = f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
-        aside = _free(self.folder / f"{ASIDE}{moment}")
+        aside = files.free_name(self.folder / f"{ASIDE}{moment}")
         moved = [(path, aside / path.relative_to(self.folder)) for path in parts(self.folder)]
         if self.old_workspace.exists():
             name = f"{self.old_workspace.name}-{aside.name}"
-            beside = _free(self.old_workspace.with_name(name))
+            beside = files.free_name(self.old_workspace.with_name(name))
             to = aside / WORKSPACE if self.is_inside else beside
             moved.append((self.old_workspace, to))
         put = [
@@ -121,7 +121,7 @@ class Place:
 
 
 def parts(folder: Path) -> Iterator[Path]:
-    """What of a storage folder belongs to its database, as far as it is there."""
+    """The files of a storage folder that belong to its database, as far as they are there."""
     names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
     for name in (*names, TRANSCRIPTS, JOURNAL, INDEX_FOLDER, SETTINGS):
         if os.path.lexists(folder / name):
@@ -190,12 +190,3 @@ def remove_empty(folder: Path) -> None:
         if [path.name for path in folder.iterdir()] == [files.LOCK_NAME]:
             (folder / files.LOCK_NAME).unlink()
             folder.rmdir()
-
-
-def _free(path: Path) -> Path:
-    """A name that nothing has yet."""
-    number, free = 1, path
-    while os.path.lexists(free):
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free

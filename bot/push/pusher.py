@@ -7,7 +7,8 @@ get through is tried again a few times and then dropped: the message itself wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -21,25 +22,74 @@ from bot import fencing
 from bot.channel import Address
 from bot.clock import Clock
 from bot.config import Settings
-from bot.errors import AddressRefused, StorageError
+from bot.errors import AddressRefused, PoolFull, StorageError
 from bot.i18n import text
 from bot.net.addresses import Guard
 from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector, session, why
-from bot.push import subscriptions
-from bot.push.subscriptions import Subscription
-from bot.speech.speakable import speakable
-from bot.storage import Database, Transaction
-from bot.storage.meta import text_of
+from bot.shares import NOTES, POSTS, Pool
+from bot.speech.transcriber import speakable
+from bot.storage import Database, Transaction, scalars
+from bot.storage.records import Records, text_of
 
 if TYPE_CHECKING:
     from bot.push.encryption import Signature
+
+
+# Where a person's browsers are told of messages: the addresses they gave, with their keys.
+
+MOST_SUBSCRIPTIONS = 10  # browsers of one person; with another one the oldest is told no more
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One browser of one person; whoever asks it last has it.
+
+    `login` is what the browser was let in by when it asked, `origin` the page it asked from.
+    `words` says that it may be sent the first words of a message.
+    """
+
+    person: str
+    login: str
+    endpoint: str
+    p256dh: str
+    auth: str
+    origin: str
+    language: str
+    words: bool = False
+
+    @property
+    def id(self) -> str:
+        """What it is known by: it tells nothing of its address."""
+        return hashlib.sha256(self.endpoint.encode()).hexdigest()
+
+
+SUBSCRIPTIONS: Final = Records("push_subscriptions", Subscription, "id", "made_at")
+
+
+def put_subscription(tx: Transaction, subscription: Subscription, now: int) -> None:
+    """Tell a browser from now on; what was known of it before is replaced."""
+    SUBSCRIPTIONS.put(tx, subscription, subscription.id, now)
+    ids = "SELECT id FROM push_subscriptions WHERE person = ? ORDER BY made_at DESC, id"
+    for old in scalars(tx, ids, subscription.person)[MOST_SUBSCRIPTIONS:]:
+        drop_subscription(tx, old)
+
+
+def drop_subscription(tx: Transaction, subscription: str, person: str = "") -> None:
+    """Tell a browser no more, by its id; with `person` only if it is theirs."""
+    theirs = " AND person = ?" if person else ""
+    parameters = (subscription, person) if person else (subscription,)
+    tx.execute(f"DELETE FROM push_subscriptions WHERE id = ?{theirs}", parameters)
+
+
+def subscriptions_of(tx: Transaction, person: str) -> Sequence[Subscription]:
+    """The browsers of a person."""
+    return SUBSCRIPTIONS.where(tx, "person = ?", person, order="made_at, id")
+
 
 RETRIES: Final = (2.0, 15.0, 60.0)  # seconds before each further try …
 LONGEST_WAIT = 300.0  # … or as many as the service asks for, up to this
 ANSWER_SECONDS = 15.0
 CHANNEL = "web"
-AT_ONCE = 8  # notes on their way at the same time
-MOST_WAITING = 500  # notes that wait or are tried again; more are dropped
 KEPT_SECONDS = 24 * 3600  # how long a service keeps a note for a browser that is off
 WORDS = 120  # characters of a message in a note that has some
 SECRET = "push/secret"  # noqa: S105 - where it is kept in `meta`
@@ -107,15 +157,12 @@ class Pusher:
         self._own_lookup = SystemLookup() if lookup is None else None
         self._lookup: Lookup = lookup or self._own_lookup or SystemLookup()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._notes, self._posts = Pool(NOTES), Pool(POSTS)
         self._signature: Signature | None = None
 
     def reach(self, address: Address, words: str) -> None:
         """Tell the browsers of whoever has this chat on the page; returns at once."""
         if address.channel != CHANNEL:
-            return
-        if len(self._tasks) >= MOST_WAITING:
-            log.warning("push.too_many")
             return
         task = asyncio.create_task(self._tell(address.chat, words))
         self._tasks.add(task)
@@ -150,7 +197,14 @@ class Pusher:
     async def _tell(self, person: str, words: str) -> None:
         fencing.put(None)  # it belongs to no turn and to no account
         try:
-            found = await self._database.read(lambda tx: subscriptions.of(tx, person))
+            async with self._notes.place(person):
+                await self._tell_browsers(person, words)
+        except PoolFull:  # theirs wait, or are tried again: the message itself is in the history
+            log.warning("push.too_many")
+
+    async def _tell_browsers(self, person: str, words: str) -> None:
+        try:
+            found = await self._database.read(lambda tx: subscriptions_of(tx, person))
             logins = await self._logins(person) if found else ()
             told = [each for each in found if each.login in logins]
         except StorageError as error:
@@ -167,7 +221,7 @@ class Pusher:
         """Send a note to one browser, again when it does not get through."""
         for wait in (*RETRIES, None):
             try:
-                async with self._room:
+                async with self._posts.place(subscription.person):
                     status = await self._post(subscription, words)
             except AddressRefused:  # its host has another address by now
                 log.warning("push.refused")
@@ -180,7 +234,7 @@ class Pusher:
                 await asyncio.sleep(max(wait, min(asked, LONGEST_WAIT)))
                 continue
             if status in GONE:
-                await self._database.write(lambda tx: subscriptions.drop(tx, subscription.id))
+                await self._database.write(lambda tx: drop_subscription(tx, subscription.id))
             log.info("push.sent", status=int(status))
             return
 

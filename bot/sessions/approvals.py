@@ -1,4 +1,4 @@
-"""Whether a tool may be called: questions, their answers, and that each call is begun but once.
+"""Approvals of tool calls: questions, their answers, and that each call is begun but once.
 
 Functions over a transaction. A question names its call by the place in the transcript, so what is
 run is what was shown, and what was forgotten meanwhile is run by nobody. Every step is one way:
@@ -11,20 +11,21 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from bot.sessions import inbox
 from bot.storage import Transaction
-from bot.storage.records import Form, Records
+from bot.storage.records import Form, Records, drop_under, keep, under
 
 VALID_MS = 3_600_000  # a question may be answered that long, and what was allowed be begun
 KEPT_MS = 7 * 24 * VALID_MS  # questions are remembered that long
 
 State = Literal["open", "allowed", "denied", "begun"]
 Verdict = Literal["allowed", "denied", "begun", "late"]
-"""What becomes of a call; "late" is one that was allowed too long ago, "begun" one that was begun
+"""The fate of a call; "late" is one that was allowed too long ago, "begun" one that was begun
 before: by a program that ended, so what came of it is not known.
 """
 
 Asker = tuple[str, str, str]
-"""Who is asked: the channel, the account, and their id there."""
+"""The person asked: the channel, the account, and their id there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def of_id(tx: Transaction, id_: str) -> Question | None:
 
 
 def open_in(tx: Transaction, session_id: str, asker: Asker, now: int) -> list[Question]:
-    """What somebody may answer in a session, the oldest first."""
+    """The questions somebody may answer in a session, the oldest first."""
     return QUESTIONS.where(
         tx,
         "session_id = ? AND state = 'open' AND channel = ? AND account = ? AND sender = ? "
@@ -85,7 +86,7 @@ def answer(tx: Transaction, question: Question, now: int, *, is_allowed: bool) -
 
 
 def begin(tx: Transaction, id_: str, now: int) -> tuple[Question, Verdict] | None:
-    """What was answered to a question; a call that was allowed is begun by this, once for ever."""
+    """The answer to a question; a call that was allowed is begun by this, once for ever."""
     question = QUESTIONS.get(tx, id_)
     if question is None:
         return None
@@ -103,3 +104,32 @@ def drop_all(tx: Transaction) -> None:
     A database that was restored does not know what was carried out since.
     """
     tx.execute("DELETE FROM approvals")
+
+
+# Calls that nobody has to allow, and that must not be made twice all the same: each is noted before
+# it begins, and the note goes with the turn that is stored. One that is found by another turn of
+# the same message was begun, and what came of it is lost.
+
+STARTED: Final = "started:"  # what the keys of `meta` begin with: "started:ROW:NUMBER"
+
+
+def start(tx: Transaction, row: int, call: str, now: int) -> None:
+    """Note that a call of a message's turn begins."""
+    keep(tx, f"{STARTED}{row}:{len(started(tx, row)):04}", call, now)
+
+
+def started(tx: Transaction, row: int) -> list[str]:
+    """The calls that turns of a message have begun, in order."""
+    return list(under(tx, f"{STARTED}{row}:").values())
+
+
+def forget_started(tx: Transaction, row: int) -> None:
+    """A message's turn is stored, or there is none: nothing is to be remembered."""
+    drop_under(tx, f"{STARTED}{row}:")
+
+
+def tidy_started(tx: Transaction) -> None:
+    """Let go of what was noted for messages that wait no more."""
+    for row in {int(key.partition(":")[0]) for key in under(tx, STARTED)}:
+        if not inbox.is_waiting(tx, row):
+            forget_started(tx, row)

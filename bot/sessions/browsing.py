@@ -7,15 +7,18 @@ neither to a model nor here. Everything is read by index, a page at a time, howe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bot.channel import Address, HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.sessions import entries, store
+from bot.sessions import entries, inbox, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
+from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
+from bot.storage.records import HERE, place
 
 MAX_TITLE = 120  # characters
 MAX_FOUND = 200  # messages one search comes to
@@ -33,7 +36,7 @@ _AT = "CASE WHEN last_turn_at > 0 THEN last_turn_at ELSE started_at END"
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a page of the list ends: the conversation after which the next one begins."""
+    """The end of a page of the list: the conversation after which the next page begins."""
 
     at: int
     session_id: str
@@ -55,8 +58,13 @@ class Listed:
     opening: str
 
     @property
+    def name(self) -> str:
+        """Its title, or else the words it began with; empty where only commands were given."""
+        return self.title or self.opening
+
+    @property
     def cursor(self) -> Cursor:
-        """Where the list goes on after it."""
+        """The place where the list goes on after it."""
         return Cursor(self.at, self.id)
 
 
@@ -102,9 +110,29 @@ def listed(
             (person, *values, limit),
         )
     rows.sort(key=lambda row: (row[2], row[0]), reverse=True)
+    return _listed(tx, rows[:limit])
+
+
+def earlier(
+    tx: Transaction, current: Session, limit: int, *, id_: str = ""
+) -> Mapping[int, Listed]:
+    """Other conversations of the same key in which something was answered, the last one first.
+
+    They are numbered from 1 on. With an id, that one alone.
+    """
+    rows = tx.execute(
+        f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions WHERE key = ? "
+        "AND id <> ? AND turns > 0 AND started_by NOT IN ('task', 'import') "
+        f"{'AND id = ? ' if id_ else ''}ORDER BY {_AT} DESC, id DESC LIMIT ?",
+        (current.key, current.id, *filter(None, [id_]), limit),
+    )
+    return dict(enumerate(_listed(tx, rows), 1))
+
+
+def _listed(tx: Transaction, rows: Iterable[Row]) -> list[Listed]:
     return [
         Listed(id_, channel, at, count, title_of(tx, id_), _opening(tx, id_, first_seq))
-        for id_, channel, at, count, first_seq in rows[:limit]
+        for id_, channel, at, count, first_seq in rows
     ]
 
 
@@ -115,7 +143,7 @@ def own(tx: Transaction, people: Sequence[str], session_id: str) -> Session | No
 
 
 def title_of(tx: Transaction, session_id: str) -> str:
-    """What somebody named a conversation, or empty."""
+    """The name somebody gave a conversation, or empty."""
     return scalar(tx, "SELECT title FROM titles WHERE session_id = ?", session_id) or ""
 
 
@@ -197,12 +225,14 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
         "SELECT seq, line FROM entries WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
         (session.id, max(after_seq, session.first_seq - 1), BATCH),
     )
+    stored = {entry.id: (entry, row[1]) for row in rows for entry in store.read_entries([row])}
     shown, _ = as_shown(tx, rows)
     return [
         line
-        if entry == entries.parse(line)
+        if entry == whole
         else entries.line_of(entries.to_append(entry), entry.id, entry.parent_id, entry.at)
-        for entry, (_, line) in zip(shown, rows, strict=True)
+        for entry in shown
+        for whole, line in (stored[entry.id],)
     ], (int(rows[-1][0]) if rows else 0)
 
 
@@ -226,15 +256,16 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
         hidden.setdefault(seq, set()).add(block)
     shown: list[Entry] = []
     gone: set[str] = set()
-    for seq, line in rows:
-        whole = entry = entries.parse(line)
-        if seq in hidden:
-            entry = entries.veil(whole, hidden[seq])
-        if seq in forgotten:
-            entry = replace(entry, text="", files=())
-        if whole.text and not entry.text:
-            gone.add(entry.id)
-        shown.append(entry)
+    for row in rows:
+        for whole in store.read_entries([row[:2]]):
+            seq, entry = row[0], whole
+            if seq in hidden:
+                entry = entries.veil(whole, hidden[seq])
+            if seq in forgotten:
+                entry = replace(entry, text="", files=())
+            if whole.text and not entry.text:
+                gone.add(entry.id)
+            shown.append(entry)
     return shown, frozenset(gone)
 
 
@@ -320,7 +351,7 @@ def _batches(
 
 
 def _seq(tx: Transaction, session: Session, number: int | None) -> int | None:
-    """Where an entry stands; None when it is not there (any more)."""
+    """The sequence number of an entry; None when it is not there (any more)."""
     if number is None:
         return None
     id_ = entries.entry_id(session.id, number)
@@ -347,3 +378,111 @@ def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int)
         session_id, channel = places[number]
         hits += [Found(session_id, channel, entry) for entry in shown if entry.id not in gone]
     return hits
+
+
+def listed_with(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Listed]:
+    """A person's own conversations in which the words were said, the best matches first."""
+    ids = dict.fromkeys(hit.session_id for hit in found(tx, view, query, 0, MAX_FOUND))
+    wanted = list(ids)[:limit]
+    rows = tx.execute(
+        f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions "
+        f"WHERE id IN ({marks(wanted)})",
+        wanted,
+    )
+    return sorted(_listed(tx, rows), key=lambda each: wanted.index(each.id))
+
+
+# What was said at an address, as whoever talks there saw it: a page draws it, and reads it back.
+#
+# Plain functions over one transaction. An address's own conversations are read from the newest
+# line backwards, by index, so what others say costs nothing.
+
+_END = 2**62  # beyond the number of every entry
+FEWEST_LOOKED_AT = 50  # conversations among which the newest lines are looked for
+
+
+def history_of(
+    tx: Transaction, address: Address, limit: int, before: str = ""
+) -> list[HistoryItem]:
+    """Up to `limit` lines said at an address: the newest, or the last before a place; oldest first.
+
+    `before` is the `HistoryItem.place` of a line. A divider stands where a conversation begins,
+    unless it is the first of all. What has no answer yet comes last. Nobody saw how a task was
+    carried out: what came of it stands in the conversation itself.
+    """
+    # Before one that is not there, nothing stands.
+    number = "SELECT seq FROM entries WHERE id = ?"
+    edge = (scalar(tx, number, before) or 0) if before else _END
+    rows = _newest(tx, address, edge, limit)
+    items = _items(tx, rows)
+    while rows and not items:  # nothing but what tools did
+        rows = _newest(tx, address, int(rows[-1][0]), limit)
+        items = _items(tx, rows)
+    if items:
+        lowest = rows[-1]
+        if items[0].role == "divider" and not _newest(tx, address, int(lowest[0]), 1):
+            del items[0]
+        edge_id = scalar(tx, "SELECT id FROM entries WHERE seq = ?", lowest[0])
+        items[0] = replace(items[0], place=edge_id)
+    if not before:
+        items += _unanswered(tx, address)
+    return items
+
+
+def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
+    """The lines of some entries, which come newest first, and the dividers between them."""
+    shown, gone = as_shown(tx, [row[:2] for row in reversed(rows)])
+    first = {row[2]: int(row[0]) for row in rows}  # the lowest number of each session
+    items: list[HistoryItem] = []
+    begun: set[str] = set()
+    for entry in in_order([each for each in shown if is_line(each, gone)]):
+        session = entry.session_id
+        if session not in begun:
+            begun.add(session)
+            if not has_lines_before(tx, session, first[session]):
+                id_ = f"{entry.id}.divider"
+                items.append(HistoryItem(id_, "divider", "", entry.said_or_at, entry.id))
+        items.append(_item(entry))
+    return items
+
+
+def _item(entry: Entry) -> HistoryItem:
+    role = "user" if entry.role == "user" else "bot"
+    id_ = entry.source or entry.id
+    at = entry.said_or_at
+    return HistoryItem(id_, role, entry.shown, at, entry.id, entry.files, entry.failed)
+
+
+def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Row]:
+    """The newest entries below a number (number, line, session), the newest first."""
+    heads = tx.execute(
+        "SELECT id, (SELECT max(seq) FROM entries WHERE session_id = sessions.id "
+        "AND seq >= sessions.first_seq AND seq < ?) FROM sessions "
+        f"WHERE {HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
+        "ORDER BY last_user_at DESC LIMIT ?",
+        (edge, *place(address), edge, max(2 * limit, FEWEST_LOOKED_AT)),
+    )
+    rows: list[Row] = []
+    known = ((int(newest), id_) for id_, newest in heads if newest is not None)
+    for newest, session_id in sorted(known, reverse=True):
+        if len(rows) == limit and newest < rows[-1][0]:
+            break
+        rows += tx.execute(
+            "SELECT seq, line, session_id FROM entries WHERE session_id = ? AND seq < ? "
+            "ORDER BY seq DESC LIMIT ?",
+            (session_id, edge, limit),
+        )
+        rows.sort(key=lambda row: int(row[0]), reverse=True)
+        del rows[limit:]
+    return rows
+
+
+def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:
+    waiting = f"SELECT id, body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id"
+    for id_, body in tx.execute(waiting, place(address)):
+        inbound = inbox.read_back(id_, body)
+        if inbound is not None:
+            files = refs_of(inbound)
+            yield HistoryItem(
+                inbound.message_id, "user", inbound.shown, inbound.sent_at, files=files
+            )

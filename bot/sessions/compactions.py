@@ -198,7 +198,7 @@ def before(tx: Transaction, at: int) -> list[Name]:
 
 
 def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
-    """Remove those of sessions whose old months are dropped; what is said there begins anew."""
+    """Remove those of sessions that nobody spoke in for long; the next request makes them anew."""
     digests: set[str] = set()
     for name in names:
         rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)

@@ -1,4 +1,4 @@
-"""When something is to happen, read from what people write, in English and Chinese. Pure.
+"""The time something is to happen, read from what people write, in English and Chinese. Pure.
 
 Written here because no library reads both: of ten plain Chinese phrases dateparser 1.x knows two
 ("10分钟后", "后天"), and it takes 0.1 s to import, guesses ("the 2 may") and ignores clock changes.
@@ -18,11 +18,11 @@ from zoneinfo import ZoneInfo
 
 from bot import i18n
 from bot.sessions import recurrence, time_phrases, zones
-from bot.sessions.recurrence import Series, TooOften
+from bot.sessions.recurrence import Rule, Series, TooOften
 from bot.sessions.reminders import MAX_AHEAD, moment
 from bot.sessions.repeat_phrases import Repetition
-from bot.sessions.time_phrases import Day, Phrase, Span
-from bot.sessions.time_words import Clock, Part
+from bot.sessions.time_phrases import Phrase
+from bot.sessions.time_words import Clock, Day, Part, Span
 
 # The hour of a part of the day when none is said.
 _HOURS: Final[dict[Part, int]] = {
@@ -35,6 +35,8 @@ _HOURS: Final[dict[Part, int]] = {
     "evening": 20,
     "midnight": 24,
 }
+_HALF_A_DAY = 12 * 3600
+_NIGHT_ENDS = 6  # an hour before this is seldom meant when no more is said
 _LEAP = 8  # years within which every date comes again
 
 
@@ -47,6 +49,10 @@ class Problem(StrEnum):
     FAR = "far"  # further away than `MAX_AHEAD`
     REPEATS = "repeats"  # again and again, in a way that cannot be read
     OFTEN = "often"  # again and again, with less than `MIN_MINUTES` in between
+    PARTLY = "partly"  # there is more of a time in it than could be read
+    HALF = "half"  # in the morning or in the afternoon?
+    ZONE = "zone"  # no such time zone, or several
+    ZONE_REPEATS = "zone_repeats"  # again and again, by the clocks of another zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +89,18 @@ def parse(text: str, now: datetime) -> When | Every | Problem:
         return Problem.NONE
     if phrase.repetition is not None:
         return _every(phrase.repetition, phrase.rest, now)
-    if phrase.repeats:
-        return Problem.REPEATS
+    if phrase.unread:
+        return Problem(phrase.unread)
     return _once(phrase, now)
 
 
 def _once(phrase: Phrase, now: datetime) -> When | Problem:
+    here = now.tzinfo
+    if phrase.clock is not None and phrase.clock.zone:
+        zone = zones.zone_named(phrase.clock.zone)
+        if zone is None:
+            return Problem.ZONE
+        now = now.astimezone(zone)
     try:
         at = _moment(phrase, now)
     except OverflowError:
@@ -96,9 +108,35 @@ def _once(phrase: Phrase, now: datetime) -> When | Problem:
     except ValueError:
         return Problem.WRONG
     ahead = at.timestamp() - now.timestamp()
+    if phrase.clock is not None and phrase.clock.loose and not (phrase.day and phrase.day.part):
+        is_today = phrase.day == Day()
+        if is_today and -_HALF_A_DAY < ahead <= 0 and _is_spoken(phrase.clock):
+            # "today at 3", said at two in the afternoon.
+            at, ahead = at + timedelta(hours=12), ahead + _HALF_A_DAY
+        elif ahead > 0 and _may_be_either(phrase.clock, ahead, is_dated=phrase.day is not None):
+            return Problem.HALF
     if ahead <= 0:
         return Problem.PAST
-    return Problem.FAR if ahead > MAX_AHEAD.total_seconds() else When(at, phrase.rest)
+    is_far = ahead > MAX_AHEAD.total_seconds()
+    return Problem.FAR if is_far else When(at.astimezone(here), phrase.rest)
+
+
+def _may_be_either(clock: Clock, ahead: float, *, is_dated: bool) -> bool:
+    """True if nobody can tell if an hour is one of the morning or of the afternoon.
+
+    `ahead` is how many seconds the one of the morning is away.
+    """
+    is_at_night = (clock.hour or 0) < _NIGHT_ENDS
+    if is_dated:
+        return is_at_night and clock.loose == "spoken"
+    if ahead <= _HALF_A_DAY:  # the next one is that of the morning
+        return is_at_night and ahead > _NIGHT_ENDS * 3600
+    return _is_spoken(clock)
+
+
+def _is_spoken(clock: Clock) -> bool:
+    """True if an hour is counted up to twelve; "9:30" is one of twenty-four, "3:30" seldom."""
+    return clock.loose == "spoken" or (clock.hour or 0) < _NIGHT_ENDS
 
 
 def shown(language: str, at: datetime) -> str:
@@ -110,44 +148,119 @@ def shown(language: str, at: datetime) -> str:
 def _every(found: Repetition, rest: str, now: datetime) -> Every | Problem:
     try:
         rule = recurrence.checked(found.rule)
-        time = _time(found.clock or Clock(None), found.part)
+        if (problem := _unclear(found, rule, now)) is not None:
+            return problem
+        rule, time = _timed_rule(found, rule)
     except TooOften:
         return Problem.OFTEN
     except ValueError:
         return Problem.WRONG
-    over, time = divmod(time, timedelta(days=1))
-    if over and rule.weekdays and rule.frequency == "WEEKLY":  # "twelve at night" ends a day
-        days = sorted((day + 1) % 7 for _, day in rule.weekdays)
-        rule = replace(rule, weekdays=tuple((0, day) for day in days))
-    elif over and rule.frequency != "DAILY":
+    try:
+        series, first = _series(found, rule, time, now)
+    except (OverflowError, ValueError):
         return Problem.WRONG
+    until = series.rule.until
+    is_over = until is not None and first.replace(tzinfo=None) > until
+    return Problem.PAST if is_over else Every(series, first, rest)
+
+
+def _series(
+    found: Repetition, rule: Rule, time: timedelta, now: datetime
+) -> tuple[Series, datetime]:
+    """All of its times, and the first one to come.
+
+    Raises:
+        OverflowError, ValueError: there is none.
+    """
     if rule.is_elapsed:
         days = [now.date(), now.date() + timedelta(days=1)]
-        start = now if found.clock is None else _next(days, time, now)
+        start = _next(days, time, now) if found.clocks else now
         begins = start.astimezone(UTC).replace(tzinfo=None)
-        if found.clock is None:
+        if not found.clocks:
             begins += timedelta(seconds=rule.seconds)
     else:
         today = datetime.combine(now.date(), datetime.min.time()) + time
         begins = today.replace(second=0)
         # Every second week is counted from the first time to come.
         first = _first(Series(replace(rule, interval=1), begins), now)
-        if first is None:
-            return Problem.WRONG
         begins = datetime.combine(first.date(), begins.time())
-    series = Series(rule, begins)
-    first = _first(series, now)
-    return Problem.WRONG if first is None else Every(series, first, rest)
+    first = _first(Series(rule, begins), now)
+    return Series(replace(rule, until=_until(found, first, now)), begins), first
 
 
-def _first(series: Series, now: datetime) -> datetime | None:
+def _unclear(found: Repetition, rule: Rule, now: datetime) -> Problem | None:
+    """Why it cannot be told when this is, although all of it was read."""
+    minutes = {clock.minute for clock in found.clocks}
+    if len(minutes) > 1 or (rule.is_elapsed and len(found.clocks) > 1):
+        return Problem.PARTLY
+    for clock in found.clocks:
+        if not rule.is_elapsed and clock.loose and _may_be_either(clock, 0, is_dated=True):
+            return Problem.HALF
+        if clock.zone:
+            zone = zones.zone_named(clock.zone)
+            if zone is None:
+                return Problem.ZONE
+            if str(zone) != str(now.tzinfo):
+                return Problem.ZONE_REPEATS
+    return None
+
+
+def _timed_rule(found: Repetition, rule: Rule) -> tuple[Rule, timedelta]:
+    """The rule with its times of day, and the time at which its days begin.
+
+    Raises:
+        TooOften: two times are too close.
+        ValueError: there is no such time, or no rule for these.
+    """
+    if len(found.clocks) > 1:  # at the same minute of several hours; see `_unclear`
+        times = [_time(clock, found.part) for clock in found.clocks]
+        if any(time.days for time in times):
+            raise ValueError
+        hours = tuple(sorted({time.seconds // 3600 for time in times}))
+        minutes = (found.clocks[0].minute,)
+        return recurrence.checked(replace(rule, hours=hours, minutes=minutes)), timedelta()
+    clock = found.clocks[0] if found.clocks else Clock(None)
+    over, time = divmod(_time(clock, found.part), timedelta(days=1))
+    if over and rule.weekdays and rule.frequency == "WEEKLY":  # "twelve at night" ends a day
+        days = sorted((day + 1) % 7 for _, day in rule.weekdays)
+        rule = replace(rule, weekdays=tuple((0, day) for day in days))
+    elif over and rule.frequency != "DAILY":
+        raise ValueError
+    return rule, time
+
+
+def _until(found: Repetition, first: datetime, now: datetime) -> datetime | None:
+    """The last moment on the wall clock; None when it has no end.
+
+    Raises:
+        OverflowError, ValueError: there is no such day.
+    """
+    if found.lasting is not None:
+        end = _after(found.lasting, None, first).replace(tzinfo=None)
+        return end - timedelta(seconds=1)
+    if found.until is None:
+        return None
+    days = _dates(found.until, now.date())
+    day = next((each for each in days if each >= first.date()), days[-1])
+    midnight = datetime.combine(day, datetime.min.time())
+    return midnight + timedelta(seconds=-1 if found.is_before else _HALF_A_DAY * 2 - 1)
+
+
+def _first(series: Series, now: datetime) -> datetime:
+    """The first time to come.
+
+    Raises:
+        ValueError: there is none.
+    """
     zone = now.tzinfo if isinstance(now.tzinfo, ZoneInfo) else ZoneInfo("UTC")
     at = series.after(int(now.timestamp() * 1000), zone)
-    return None if at is None else datetime.fromtimestamp(at / 1000, now.tzinfo)
+    if at is None:
+        raise ValueError
+    return datetime.fromtimestamp(at / 1000, now.tzinfo)
 
 
 def _moment(phrase: Phrase, now: datetime) -> datetime:
-    """When it is.
+    """The time a phrase means.
 
     Raises:
         ValueError: there is no such day or time.
@@ -194,6 +307,8 @@ def _dates(day: Day, today: date) -> list[date]:
     Raises:
         ValueError: there is none.
     """
+    if day.of_month is not None:
+        return _of_month(*day.of_month, day.weekday, today)
     if day.weekday is not None:
         monday = today - timedelta(days=today.weekday())
         if day.weeks is not None:
@@ -208,6 +323,21 @@ def _dates(day: Day, today: date) -> list[date]:
     date(2000, month, number)  # there is such a day in some years
     years = range(today.year, today.year + _LEAP + 1)
     return [date(y, month, number) for y in years if (month, number) != (2, 29) or isleap(y)]
+
+
+def _of_month(ahead: int | None, number: int, weekday: int | None, today: date) -> list[date]:
+    """The dates with a day's number, and its weekday if it has one, in the order they come."""
+    first = today.year * 12 + today.month - 1
+    months = range(first, first + 12 * _LEAP) if ahead is None else [first + ahead]
+    found = [
+        date(month // 12, month % 12 + 1, number)
+        for month in months
+        if 1 <= number <= monthrange(month // 12, month % 12 + 1)[1]
+    ]
+    found = [each for each in found if weekday in {None, each.weekday()}]
+    if not found:
+        raise ValueError
+    return found
 
 
 def _time(clock: Clock, of_day: Part) -> timedelta:

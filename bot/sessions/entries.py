@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import orjson
 
-from bot.messages import THOUGHTS
+from bot.messages import THOUGHTS, Whose
 
 FORMAT_VERSION = 1
 GONE = "(forgotten, as the person wished)"
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def said_or_at(self) -> int:
-        """When it was said, as far as that is known, in ms since the epoch."""
+        """The time it was said, as far as that is known, in ms since the epoch."""
         return self.said_at or self.at
 
     @property
@@ -177,3 +177,58 @@ def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
             return {**left, "content": GONE}
         case _:
             return {}
+
+
+# Conversations that took place with another program: how they are told from those held here.
+# Pure.
+#
+# Their session has the channel "import:<source>", which no channel can be called, and
+# `started_by` "import"; what is said in them is marked as `imported`, so it counts neither as
+# this bot's memory nor as words that were said to it.
+
+Source = Literal[
+    "chatgpt",
+    "claude",
+    "openclaw",
+    "openwebui",
+    "librechat",
+    "astrbot",
+    "telegram",
+    "whatsapp",
+    "jsonl",
+    "markdown",
+]
+
+NAMES: Final[dict[Source, str]] = {
+    "chatgpt": "ChatGPT",
+    "claude": "Claude",
+    "openclaw": "OpenClaw",
+    "openwebui": "Open WebUI",
+    "librechat": "LibreChat",
+    "astrbot": "AstrBot",
+    "telegram": "Telegram",
+    "whatsapp": "WhatsApp",
+    "jsonl": "JSONL",
+    "markdown": "Markdown",
+}
+IMPORTED_ORIGIN: Final[Whose] = "imported"
+IMPORTED_ID: Final = "import-"  # what their sessions' ids begin with
+_PREFIX = "import:"
+
+
+def imported_channel(source: Source) -> str:
+    """The channel of sessions that come from another program."""
+    return f"{_PREFIX}{source}"
+
+
+def is_imported(id_: str) -> bool:
+    """True for the id of such a session, or of an entry of it."""
+    return id_.startswith(IMPORTED_ID)
+
+
+def imported_name(channel: str) -> str:
+    """The program a session comes from, in words; empty for one that was held here."""
+    source = channel.removeprefix(_PREFIX)
+    if source == channel:
+        return ""
+    return next((NAMES[each] for each in get_args(Source) if each == source), source)

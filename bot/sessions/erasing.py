@@ -11,23 +11,257 @@ removed again when it takes this one's place.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from bot.identity import MessageOrigin
-from bot.sessions import belongings, compactions, entries, speakers, store, uploads
-from bot.sessions.belongings import Belongings
+from bot.identity import MessageOrigin, Seat
+from bot.identity.view import folder_name
+from bot.sessions import compactions, entries, store, uploads
 from bot.sessions.entries import GONE, Entry
-from bot.storage import Transaction, fulltext, scalars
-from bot.storage.meta import drop, drop_under, keep, under
+from bot.storage import Transaction, Value, fulltext, marks, scalar, scalars
+from bot.storage.records import drop, drop_under, from_json, keep, under, values_under
 from bot.storage.tables import TABLES, Owner
+
+# What in the database belongs to one person, table by table. Functions over a transaction.
+#
+# Somebody is known by their canonical identity and by every other name that theirs may be kept
+# under ("ada", "telegram:42"). What several people said in a room is in `bot.sessions.erasing`.
+
+WEB = "web"  # the channel in which the people of the page have their names
+CHANNEL_KEPT = "channel/"  # what the keys of `meta` begin with that channels keep something under
+
+Condition = tuple[str, tuple[Value, ...]]
+"""The text after WHERE, and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """Somebody, by all their names, the canonical one first.
+
+    `sessions` are the ids of their direct conversations, and `chats` where these take place
+    (channel, account, chat).
+    """
+
+    names: tuple[str, ...]
+    sessions: tuple[str, ...] = ()
+    chats: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """The accounts among their names."""
+        return tuple((name.partition(":")[0], name.partition(":")[2]) for name in self.accounts)
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The names that are accounts: "telegram:42"."""
+        return tuple(name for name in self.names if ":" in name)
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces of notes that are, or were, theirs; not those of the owner."""
+        return tuple(f"people/{folder_name(name)}" for name in self.names)
+
+
+def belongings_of(tx: Transaction, names: Iterable[str]) -> Belongings:
+    """Somebody's, with accounts joined to theirs and the names they have on the page."""
+    known = dict.fromkeys(names)
+    while True:
+        found = Belongings(tuple(known))
+        more = dict.fromkeys((*_joined(tx, found.seats), *_page_names(tx, found.seats)))
+        if more.keys() <= known.keys():
+            break
+        known |= more
+    where, values = _direct(found.names)
+    theirs = f"SELECT id FROM sessions WHERE {where} ORDER BY started_at, id"
+    spot = "SELECT DISTINCT channel, account, chat FROM"
+    spots = tx.execute(f"{spot} sessions WHERE {where}", values)
+    for table in ("pairing", "links"):
+        seated, seats = _among("channel, sender", found.seats)
+        spots += tx.execute(f"{spot} {table} WHERE {seated}", seats)
+    return Belongings(
+        found.names,
+        tuple(scalars(tx, theirs, *values)),
+        tuple(dict.fromkeys((a, b, c) for a, b, c in spots)),
+    )
+
+
+def belonging_conditions(found: Belongings, *, on_server: bool = False) -> dict[str, Condition]:
+    """Which rows of each table are somebody's; of those that others hang on, last."""
+    direct, names = _direct(found.names)
+    theirs = f"session_id IN (SELECT id FROM sessions WHERE {direct})"
+    person, person_names = within("person", found.names)
+    on_page = tuple(sender for channel, sender in found.seats if channel == WEB)
+    by: dict[Owner, Condition] = {
+        "direct": (direct, names),
+        "session": (theirs, names),
+        "entry": (f"seq IN (SELECT seq FROM entries WHERE {theirs})", names),
+        "person": (person, person_names),
+        "repeat": (f"repeat IN (SELECT id FROM repeats WHERE {person})", person_names),
+        "seat": _among("channel, sender", found.seats),
+        "root": _among("root_channel, root_sender", found.seats),
+        "chat": _among("channel, account, chat", found.chats),
+        "asker": _among("channel, asker", found.seats),
+        "space": within("space", found.spaces),
+        "page person": within("person", on_page),
+        "page asker": within("asker", found.names),
+        "page name": within("name", on_page),
+    }
+    engines = {"", "postgres" if on_server else "sqlite"}
+    return {
+        table.name: _any([by[owner] for owner in table.owner])
+        for table in TABLES
+        if table.owner and table.engine in engines
+    }
+
+
+def count_belongings(
+    tx: Transaction, found: Belongings, *, on_server: bool = False
+) -> dict[str, int]:
+    """The number of somebody's rows in each table; tables that hold none are left out."""
+    told: dict[str, int] = {}
+    for table, (where, values) in belonging_conditions(found, on_server=on_server).items():
+        if number := scalar(tx, f"SELECT count(*) FROM {table} WHERE {where}", *values):
+            told[table] = number
+    return told
+
+
+def belonging_rows(
+    tx: Transaction, found: Belongings, table: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Some columns of somebody's rows of a table, in the order of the first ones."""
+    where, values = belonging_conditions(found)[table]
+    read = tx.execute(
+        f"SELECT {', '.join(columns)} FROM {table} WHERE {where} ORDER BY {', '.join(columns[:2])}",
+        values,
+    )
+    return [dict(zip(columns, row, strict=True)) for row in read]
+
+
+def channel_keys(tx: Transaction, found: Belongings) -> list[str]:
+    """The keys of what channels keep about somebody's direct chats."""
+    chats = {chat for _, _, chat in found.chats}
+    return [
+        f"{CHANNEL_KEPT}{key}"
+        for key in under(tx, CHANNEL_KEPT)
+        if not chats.isdisjoint(key.split("/", 2)[-1].replace(":", " ").split(" "))
+    ]
+
+
+def _joined(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
+    where, values = _any(
+        [_among("channel, sender", seats), _among("root_channel, root_sender", seats)]
+    )
+    columns = "channel, sender, root_channel, root_sender"
+    found = tx.execute(f"SELECT {columns} FROM links WHERE {where}", values)
+    return [f"{row[n]}:{row[n + 1]}" for row in found for n in (0, 2)]
+
+
+def _page_names(tx: Transaction, seats: Sequence[Seat]) -> list[str]:
+    at, values = _among("channel, sender", seats)
+    names = scalars(tx, f"SELECT name FROM page_people WHERE {at}", *values)
+    return [f"{WEB}:{name}" for name in names]
+
+
+def _direct(names: Sequence[str]) -> Condition:
+    where, values = within("person", names)
+    return f"chat_type = 'direct' AND {where}", values
+
+
+def within(column: str, values: Sequence[Value]) -> Condition:
+    """Rows that have one of these values, of which there may be none."""
+    return f"{column} IN ({marks(values)})" if values else "1 = 0", tuple(values)
+
+
+def _among(columns: str, values: Sequence[tuple[str, ...]]) -> Condition:
+    if not values:
+        return "1 = 0", ()
+    one = " AND ".join(f"{column} = ?" for column in columns.split(", "))
+    return f"({' OR '.join([f'({one})'] * len(values))})", tuple(v for each in values for v in each)
+
+
+def _any(of: Sequence[Condition]) -> Condition:
+    return f"({' OR '.join(where for where, _ in of)})", tuple(v for _, each in of for v in each)
+
+
+# What one person said in rooms, where a conversation is everybody's. Pure, over entries.
+#
+# Beside each message in a room stands who wrote it, id first, in a note that the person cannot
+# write themselves; commands have no such note.
+
+_FROM = re.compile(r"^\[from (?P<who>[^\n]*?)(?:, called “(?P<name>[^\n]*)”)?\]$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """The writer of a message: their account, and what they were called there."""
+
+    account: str
+    name: str
+
+
+def speaker_of(entry: Entry) -> Speaker | None:
+    """The writer of an entry of a room; None for what the bot said, and where nothing tells."""
+    if entry.role != "user":
+        return None
+    for block in entry.content:
+        if block.get("note") and (found := _FROM.search(str(block.get("text", "")))):
+            return Speaker(found["who"], found["name"] or "")
+    return None
+
+
+def tag_of(account: str) -> str:
+    """An account as the notes spell it: on one line, without brackets."""
+    return " ".join(account.split()).replace("[", "(").replace("]", ")")
+
+
+def rooms_spoken_in(tx: Transaction) -> list[tuple[str, str]]:
+    """The conversations of rooms, by key in the order in which they began: (id, key)."""
+    return tx.execute(
+        "SELECT id, key FROM sessions WHERE chat_type <> 'direct' ORDER BY key, started_at, id"
+    )
+
+
+def read_speaker(tx: Transaction, session_id: str) -> Iterator[tuple[int, Entry]]:
+    """The entries of a conversation with their numbers, in order."""
+    for seq, line in tx.execute(
+        "SELECT seq, line FROM entries WHERE session_id = ? ORDER BY seq", (session_id,)
+    ):
+        yield int(seq), entries.parse(str(line))
+
+
+def said_by(tx: Transaction, session_id: str, accounts: Collection[str]) -> list[tuple[int, Entry]]:
+    """The entries somebody wrote in a conversation of a room."""
+    tags = {*map(tag_of, accounts)}
+    spoken = tx.execute(  # most rooms know nothing of them, and most entries are not worth parsing
+        "SELECT 1 FROM entries WHERE session_id = ? AND role = 'user' AND line LIKE '%[from %' "
+        "LIMIT 1",
+        (session_id,),
+    )
+    if not spoken:
+        return []
+    found = ((seq, entry, speaker_of(entry)) for seq, entry in read_speaker(tx, session_id))
+    return [(seq, entry) for seq, entry, who in found if who is not None and who.account in tags]
+
+
+def speaker_accounts(tx: Transaction) -> Iterable[str]:
+    """Everybody who ever said something to the bot in a room."""
+    known: dict[str, None] = {}
+    for session_id, _ in rooms_spoken_in(tx):
+        for _, entry in read_speaker(tx, session_id):
+            if (who := speaker_of(entry)) is not None:
+                known[who.account] = None
+    return known
+
 
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
+FORGETTING = "forgetting:"  # and what somebody is having forgotten: "person/key"
 WAITING = "forgotten:"  # and what was forgotten of entries that are not here: "id/block"
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
@@ -60,9 +294,9 @@ class Mark:
 def preview(
     tx: Transaction, found: Belongings, *, on_server: bool = False
 ) -> tuple[dict[str, int], int]:
-    """How many rows of each table would go, and how many messages of theirs are in rooms."""
-    said = sum(len(speakers.said_by(tx, id_, found.accounts)) for id_, _ in speakers.rooms(tx))
-    return belongings.counts(tx, found, on_server=on_server), said
+    """The number of rows of each table that would go, and of their messages in rooms."""
+    said = sum(len(said_by(tx, id_, found.accounts)) for id_, _ in rooms_spoken_in(tx))
+    return count_belongings(tx, found, on_server=on_server), said
 
 
 def erase_for_good(
@@ -80,16 +314,16 @@ def erase_for_good(
 
 def is_marked(tx: Transaction, names: Sequence[str], at: int) -> bool:
     """True when the erasing that was asked for then has removed its rows."""
-    return any(mark.at == at and all(map(mark.is_of, names)) for mark in marks(tx))
+    return any(mark.at == at and all(map(mark.is_of, names)) for mark in erased_marks(tx))
 
 
 def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = False) -> None:
     """Remove everything of somebody."""
     _leave_rooms(tx, found, now)
     kept = [f"{kind}{space}" for space in found.spaces for kind in (ASKED, NIGHT)]
-    for key in (*belongings.channel_keys(tx, found), *kept):
+    for key in (*channel_keys(tx, found), *kept):
         drop(tx, key)
-    for table, (where, values) in belongings.conditions(found, on_server=on_server).items():
+    for table, (where, values) in belonging_conditions(found, on_server=on_server).items():
         if table == "entries":
             for seq in scalars(tx, f"SELECT seq FROM entries WHERE {where}", *values):
                 tx.forget_text(seq)
@@ -98,11 +332,13 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
     _leave_inbox(tx, found)
     for session_id in found.sessions:
         drop_under(tx, f"{WAITING}{session_id}.")
+    for name in found.names:
+        drop_under(tx, f"{FORGETTING}{name}/")
 
 
 def _leave_inbox(tx: Transaction, found: Belongings) -> None:
     """Remove what somebody said in rooms and waits for its answer; what has one has no words."""
-    where, values = belongings.within("channel", [channel for channel, _ in found.seats])
+    where, values = within("channel", [channel for channel, _ in found.seats])
     rows = tx.execute(f"SELECT id, channel, body FROM inbox WHERE body <> '' AND {where}", values)
     for id_, channel, body in rows:
         try:
@@ -121,9 +357,9 @@ def put_mark(tx: Transaction, mark: Mark) -> None:
     keep(tx, f"{ERASED}{mark.salt}", orjson.dumps(mark.row()).decode(), mark.at)
 
 
-def marks(tx: Transaction) -> list[Mark]:
+def erased_marks(tx: Transaction) -> list[Mark]:
     """Everybody who was erased."""
-    return [mark_of(orjson.loads(said)) for said in under(tx, ERASED).values()]
+    return [*values_under(tx, ERASED, lambda said: mark_of(orjson.loads(said))).values()]
 
 
 def mark_of(row: Mapping[str, Any]) -> Mark:
@@ -135,7 +371,7 @@ def erase_again(tx: Transaction, mark: Mark, now: int) -> bool:
     """Remove what an older copy of the database holds of somebody; False when that is nothing."""
     names = [name for name in dict.fromkeys(_everybody(tx)) if mark.is_of(name)]
     if names:
-        erase(tx, belongings.of(tx, names), now)
+        erase(tx, belongings_of(tx, names), now)
     return bool(names)
 
 
@@ -144,7 +380,7 @@ _NAMED: Mapping[Owner, str] = {
     "person": "person",
     "seat": "channel || ':' || sender",
     "root": "root_channel || ':' || root_sender",
-    "page name": f"'{belongings.WEB}:' || name",
+    "page name": f"'{WEB}:' || name",
 }
 
 
@@ -154,7 +390,7 @@ def _everybody(tx: Transaction) -> Iterator[str]:
         for owner in table.owner if not table.engine else ():
             if name := _NAMED.get(owner):
                 yield from scalars(tx, f"SELECT DISTINCT {name} FROM {table.name}")
-    yield from speakers.accounts(tx)
+    yield from speaker_accounts(tx)
 
 
 def _digest(salt: str, name: str) -> str:
@@ -164,8 +400,8 @@ def _digest(salt: str, name: str) -> str:
 def _is_theirs(found: Belongings, packed: str) -> bool:
     """True when whoever asked for something in a room is somebody, by its origin."""
     try:
-        return MessageOrigin(**orjson.loads(packed)).seat in found.seats
-    except (TypeError, ValueError):
+        return from_json(MessageOrigin, packed).seat in found.seats
+    except ValueError:
         return False
 
 
@@ -175,10 +411,10 @@ def _is_theirs(found: Belongings, packed: str) -> bool:
 def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> None:
     """Put a mark in the place of what somebody said in rooms, was answered, and is quoted with."""
     by_key: dict[str, list[str]] = {}
-    for session_id, key in speakers.rooms(tx):
+    for session_id, key in rooms_spoken_in(tx):
         by_key.setdefault(key, []).append(session_id)
     for key, ids in by_key.items():
-        said = {id_: speakers.said_by(tx, id_, found.accounts) for id_ in ids}
+        said = {id_: said_by(tx, id_, found.accounts) for id_ in ids}
         if not any(said.values()):
             continue
         wanted = _Wanted.of(entry for each in said.values() for _, entry in each)
@@ -189,7 +425,7 @@ def _leave_rooms(tx: Transaction, found: Belongings, now: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What tells that something quotes somebody: their words, and what they were called."""
+    """The signs that something quotes somebody: their words, and what they were called."""
 
     words: tuple[str, ...]
     names: tuple[str, ...]
@@ -202,7 +438,7 @@ class _Wanted:
                 folded = fulltext.folded(line)
                 if len(folded) >= _SHORTEST:
                     words[folded] = None
-            if (who := speakers.speaker_of(entry)) is not None and who.name:
+            if (who := speaker_of(entry)) is not None and who.name:
                 names[who.name] = None
         return cls(tuple(words), tuple(names))
 
@@ -216,9 +452,9 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
     """Put marks into one conversation of a room."""
     is_changed, begun, is_answer = False, False, False
     before: Entry | None = None
-    for seq, entry in speakers.read(tx, session_id):
+    for seq, entry in read_speaker(tx, session_id):
         begun = begun or seq in own
-        if entry.role == "user" and speakers.speaker_of(entry) is not None:
+        if entry.role == "user" and speaker_of(entry) is not None:
             # Messages that were answered together are one turn; so is what a tool said in it.
             goes_on = before is not None and before.role == "user" and is_answer
             is_answer = seq in own or goes_on
@@ -246,7 +482,7 @@ def _goes(entry: Entry, begun: bool, is_answer: bool) -> bool:  # noqa: FBT001 -
         return begun
     if entry.kind in {"command", "notice"}:
         return True
-    return is_answer and speakers.speaker_of(entry) is None
+    return is_answer and speaker_of(entry) is None
 
 
 def _without(entry: Entry, wanted: _Wanted, *, whole: bool) -> Entry | None:
@@ -302,3 +538,83 @@ def _leave_planned(tx: Transaction, found: Belongings, key: str) -> None:
         if _is_theirs(found, str(origin)):
             tx.execute("DELETE FROM repeat_runs WHERE repeat = ?", (id_,))
             tx.execute("DELETE FROM repeats WHERE id = ?", (id_,))
+
+
+# What was taken away for good: what people had the bot forget, and whom an operator erased.
+#
+# It must hold whatever older copy of the database takes this one's place, so it is said by where
+# it was in transcripts and by digests of names, never by the words themselves.
+
+_WORDS = -1  # in the place of a block: no search finds the words of the entry
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """Blocks of entries that are hidden, by the entry's id, and marks of whoever was erased."""
+
+    hidden: frozenset[tuple[str, int]] = frozenset()
+    erased: tuple[Mark, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {"hidden": sorted(self.hidden), "erased": [mark.row() for mark in self.erased]}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Removals:
+        """The value that `facts` describes."""
+        hidden = frozenset((str(entry), int(block)) for entry, block in facts.get("hidden", ()))
+        return cls(hidden, tuple(map(mark_of, facts.get("erased", ()))))
+
+
+NOTHING = Removals()
+
+
+def removals_of(tx: Transaction) -> Removals:
+    """Everything there was until now."""
+    rows = tx.execute(
+        "SELECT id, ? FROM forgotten JOIN entries ON entries.seq = forgotten.seq "
+        "UNION ALL SELECT id, block FROM hidden JOIN entries ON entries.seq = hidden.seq",
+        (_WORDS,),
+    )
+    hidden = frozenset((str(entry), int(block)) for entry, block in rows)
+    return Removals(hidden, tuple(erased_marks(tx)))
+
+
+def apply_removals(tx: Transaction, removals: Removals, now: int) -> list[Mark]:
+    """Take away again what an older database has; the marks of whoever was still in it."""
+    blocks: dict[str, set[int]] = defaultdict(set)
+    for entry, block in removals.hidden - removals_of(tx).hidden:
+        blocks[entry].add(block)
+    for entry, gone in blocks.items():
+        for seq in scalars(tx, "SELECT seq FROM entries WHERE id = ?", entry):
+            hide(tx, seq, gone - {_WORDS}, now, says=_WORDS in gone)
+    known = {mark.salt for mark in erased_marks(tx)}
+    new = [mark for mark in removals.erased if mark.salt not in known]
+    for mark in new:
+        put_mark(tx, mark)
+    return [mark for mark in new if erase_again(tx, mark, now)]
+
+
+def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bool) -> None:
+    """Show the model these blocks of an entry no more; with `says` no search finds it either.
+
+    By block, so that a message stays readable when only something beside its words (a tool's
+    answer, what was recalled for it) had to go; and by number, so that nowhere is written what it
+    was. The transcript keeps all of it.
+    """
+    tx.execute(
+        "UPDATE sessions SET version = version + 1 "
+        "WHERE id = (SELECT session_id FROM entries WHERE seq = ?)",
+        (seq,),
+    )
+    for block in blocks:
+        tx.execute(
+            "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
+            "ON CONFLICT(seq, block) DO NOTHING",
+            (seq, block, now),
+        )
+    if says:
+        tx.forget_text(seq)
+        tx.execute(
+            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
+        )

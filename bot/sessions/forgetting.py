@@ -7,7 +7,6 @@ transaction looks only at what came meanwhile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,25 +14,30 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
+from bot.channel import Inbound
 from bot.identity.view import MemoryView
+from bot.messages import LABELS
 from bot.sessions import (
+    approvals,
     artifacts,
     browsing,
     compactions,
     entries,
-    removals,
+    erasing,
+    inbox,
     repeats,
     search,
+    store,
     uploads,
 )
 from bot.sessions.compactions import Name
+from bot.sessions.entries import NewEntry
 from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
-from bot.tool_results import LABELS
+from bot.storage.records import read_alone
 
 SLICE = 200  # entries that are looked at, or hidden, together
 LONG_SLICE = 10  # prompts, or long results of tools
 
-_WILD = re.compile("[!%_]")
 _TALK = frozenset({"message", "compaction"})
 # The parts of a block that have words; of any other block all but its type may.
 _TOLD: Mapping[str, tuple[str, ...]] = {
@@ -64,7 +68,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What holds some words in a view's conversations, and what was looked at to tell.
+    """Everything that holds some words in a view's conversations, and what was looked at to tell.
 
     `keys` are those of the conversations, `newest` the number of the last entry there was.
     """
@@ -77,22 +81,24 @@ class Held:
     results: tuple[str, ...]
     titles: tuple[str, ...]  # the conversations that are named with them
     planned: int  # reminders and tasks
+    queued: int  # messages that wait for an answer, or are being answered
     seen: frozenset[Name | str]  # every prompt and result
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What held the words: entries, sessions that began with them, and how many others."""
+    """Everything that held the words: entries, sessions that began with them, counts of others."""
 
     mentions: list[Mention]
     prompts: list[str]
     results: int
     titles: int
     planned: int
+    queued: int
 
 
 async def find(database: Database, view: MemoryView, words: str) -> Held:
-    """What holds these words in the conversations a view may see; nobody waits for it.
+    """Find these words in the conversations a view may see; nobody waits for it.
 
     Raises:
         StorageError: the database cannot be read.
@@ -114,6 +120,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
+        queued=len(await database.read(lambda tx: _queued(tx, keys, words))),
         seen=frozenset((*names, *ids)),
     )
 
@@ -132,7 +139,9 @@ async def hide(database: Database, held: Held, now: int) -> None:
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
     """Do the same with what came since the words were looked for, and say what there was."""
-    words, late = held.words, numbers_of(tx, held.keys, held.newest)
+    words = held.words
+    queued = _withdraw(tx, held.keys, words, now)
+    late = numbers_of(tx, held.keys, held.newest)
     mentions = [mention for some in _slices(late, SLICE) for mention in among(tx, some, words)]
     _hide(tx, mentions, now)
     spoke = tx.execute(
@@ -158,6 +167,7 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
         len(held.results) + len(results),
         len(titles),
         repeats.forget(tx, held.keys, words, now),
+        queued,
     )
 
 
@@ -186,6 +196,39 @@ def _slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[at : at + size]
 
 
+# --- messages that wait for an answer -------------------------------------------------------------
+
+
+def _queued(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[int, str, Inbound]]:
+    """The messages without an answer, or with one that is being made, that hold these words.
+
+    Each with its number and session.
+    """
+    wanted = fulltext.folded(words)
+    found: list[tuple[int, str, Inbound]] = []
+    for id_, session_id, body in inbox.held_by(tx, keys) if wanted else ():
+        inbound = inbox.read_back(id_, body)
+        told = () if inbound is None else _strings(orjson.loads(body))
+        if inbound is not None and any(wanted in fulltext.folded(each) for each in told):
+            found.append((id_, session_id, inbound))
+    return found
+
+
+def _withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
+    """Let no message be answered that holds these words; how many there were.
+
+    The transcript has them, out of sight. A turn that has begun is not stored.
+    """
+    found = _queued(tx, keys, words)
+    for id_, session_id, inbound in found:
+        said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
+        forget_all(tx, store.append(tx, session_id, [said], now).ids, now)
+        inbox.done(tx, [id_], now)
+    if found:
+        approvals.tidy_started(tx)
+    return len(found)
+
+
 # --- entries of transcripts -----------------------------------------------------------------------
 
 
@@ -212,23 +255,23 @@ def mentions(
 def among(tx: Transaction, numbers: Sequence[int], words: str) -> list[Mention]:
     """The entries of these numbers that literally hold some words and were not forgotten before.
 
-    Case and spacing do not count. Entries are read, because the full text knows no phrases, nor
-    what tools said.
+    Entries are read, because the full text knows no phrases, nor what tools said; see
+    `fulltext.folded` for what does not count.
     """
     wanted = fulltext.folded(words)
     if not wanted or not numbers:
         return []
-    raw = orjson.dumps(wanted).decode()[1:-1]
     rows = tx.execute(
-        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({marks(numbers)}) "
-        "AND lower(line) LIKE ? ESCAPE '!' ORDER BY seq",
-        (*numbers, _like(raw)),
+        f"SELECT seq, session_id, line FROM entries WHERE seq IN ({marks(numbers)}) ORDER BY seq",
+        numbers,
     )
     found: list[Mention] = []
     for seq, session_id, line in rows:
-        if raw not in fulltext.folded(line.replace("\\n", "\n").replace("\\t", " ")):
+        told = _strings(read_alone("entries", str(seq), orjson.loads, line))
+        if not any(wanted in fulltext.folded(each) for each in told):
             continue  # most entries are not worth parsing
-        entry = entries.parse(line)
+        if (entry := read_alone("entries", str(seq), entries.parse, line)) is None:
+            continue
         gone = tx.execute("SELECT 1 FROM forgotten WHERE seq = ?", (seq,))
         says = not gone and wanted in fulltext.folded(entry.text)
         hidden = {*scalars(tx, "SELECT block FROM hidden WHERE seq = ?", seq)}
@@ -276,21 +319,10 @@ def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
     for mention in mentions:
         found = scalars(tx, "SELECT line FROM entries WHERE seq = ?", mention.seq)
         for line in found:  # none when its month was dropped since it was looked for
-            removals.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
+            erasing.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:
                 uploads.drop_of(tx, mention.session_id, entry.files)
-
-
-def _like(wanted: str) -> str:
-    """A pattern for every line that may hold some folded words: the longest that SQL can fold."""
-    known = (
-        word
-        for word in wanted.split()
-        if (word.isascii() and "ss" not in word) or word.upper() == word  # "ss" may be "ß"
-    )
-    word = _WILD.sub(r"!\g<0>", max(known, key=len, default=""))
-    return f"%{word}%"
 
 
 def _told(block: Mapping[str, Any]) -> Iterator[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, cast
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 import orjson
 
-from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
+from bot.channel import Inbound
 from bot.clock import DAY_MS
 from bot.identity import Conversation
-from bot.storage import Row, Transaction, scalar, scalars
+from bot.storage import Row, Transaction, marks, scalar, scalars
+from bot.storage.records import from_json, read_alone
 from bot.unicode import well_formed
 
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
@@ -38,6 +39,11 @@ class QueuedMessage:
     def is_suspect(self) -> bool:
         """True when its turn failed or ended the program before."""
         return self.tries > 0 or self.deaths > 0
+
+    @property
+    def is_readable(self) -> bool:
+        """False for one that is no message any more."""
+        return self.tries < UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +178,31 @@ def aside(tx: Transaction, since: int) -> list[SetAside]:
     return [SetAside(*row) for row in rows]
 
 
-def done(tx: Transaction, rows: Sequence[int], now: int) -> None:
-    """These messages have their answer; their words are in the transcript."""
+def done(tx: Transaction, rows: Sequence[int], now: int, failed: str = "") -> None:
+    """These messages have their answer; their words are in the transcript.
+
+    It tells that there is none when the turn `failed` by an error of this name, or was "stopped".
+    """
     for row in rows:
         tx.execute(
-            "UPDATE inbox SET state = 'done', body = '', done_at = ? WHERE id = ?", (now, row)
+            "UPDATE inbox SET state = 'done', body = '', done_at = ?, error = ? WHERE id = ?",
+            (now, failed, row),
         )
 
 
-def refuse(tx: Transaction, row: int, now: int) -> None:
-    """This message is not for us; only that it came is kept."""
+def refuse(
+    tx: Transaction, row: int, now: int, why: Literal["unpaired", "denied", "silenced"]
+) -> None:
+    """This message is not for us; only that it came, and why it is not, is kept."""
     tx.execute(
-        "UPDATE inbox SET state = 'refused', body = '', done_at = ? WHERE id = ?", (now, row)
+        "UPDATE inbox SET state = 'refused', body = '', done_at = ?, error = ? WHERE id = ?",
+        (now, why, row),
     )
+
+
+def dismiss(tx: Transaction, row: QueuedMessage, now: int) -> None:
+    """Refuse a message that waits, as whoever sent it is not served any more."""
+    refuse(tx, row.id, now, "silenced" if row.conversation.is_admitted else "denied")
 
 
 def waiting(
@@ -202,17 +220,29 @@ def waiting(
 
 def is_waiting(tx: Transaction, row: int) -> bool:
     """True while a message has no answer."""
-    return bool(tx.execute("SELECT 1 FROM inbox WHERE id = ? AND state = 'waiting'", (row,)))
+    return bool(still_waiting(tx, [row]))
+
+
+def still_waiting(tx: Transaction, rows: Sequence[int]) -> set[int]:
+    """Those of some messages that have no answer and are to get one."""
+    among = f"id IN ({marks(rows)}) AND state = 'waiting'"
+    return set(scalars(tx, f"SELECT id FROM inbox WHERE {among}", *rows))
 
 
 def waiting_count(tx: Transaction, key: str) -> int:
-    """How many messages of a key have no answer yet."""
+    """The number of messages of a key without an answer yet."""
     return scalar(tx, "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", key)
 
 
 def waiting_keys(tx: Transaction) -> list[str]:
     """Every key with a message that has no answer yet."""
     return scalars(tx, "SELECT DISTINCT key FROM inbox WHERE state = 'waiting'")
+
+
+def held_by(tx: Transaction, keys: Sequence[str]) -> list[tuple[int, str, str]]:
+    """The waiting messages in some keys' conversations: number, session and stored JSON."""
+    waiting = f"key IN ({marks(keys)}) AND state = 'waiting'"
+    return tx.execute(f"SELECT id, session_id, body FROM inbox WHERE {waiting} ORDER BY id", keys)
 
 
 def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
@@ -226,7 +256,7 @@ def last_seen(tx: Transaction, channel: str, account: str) -> dict[str, str]:
 
 
 def last_received(tx: Transaction) -> dict[tuple[str, str], int]:
-    """When each account of each channel last received something (ms); only of the last weeks."""
+    """The time each account of each channel last received something (ms), within some weeks."""
     rows = tx.execute(
         "SELECT channel, account, max(received_at) FROM inbox GROUP BY channel, account"
     )
@@ -240,34 +270,17 @@ def prune(tx: Transaction, before: int) -> None:
 
 def revived(body: str | bytes) -> Inbound:
     """The message of its stored JSON; fields a newer version added are left out."""
-    data = cast("dict[str, Any]", orjson.loads(body))
-    plain = _known(Inbound, data)
-    reply = plain.get("reply_to")
-    plain["reply_to"] = ReplyTo(**_known(ReplyTo, reply)) if reply else None
-    plain["media"] = tuple(Media(**_known(Media, item)) for item in plain.get("media", ()))
-    plain["foreign"] = tuple(Foreign(**_known(Foreign, p)) for p in plain.get("foreign", ()))
-    plain["heard"] = tuple(Heard(**_known(Heard, item)) for item in plain.get("heard", ()))
-    return Inbound(**plain)
+    return from_json(Inbound, body)
 
 
-def read_back(body: str | bytes) -> Inbound | None:
+def read_back(row: int, body: str) -> Inbound | None:
     """The message of its stored JSON; None when it is damaged, or another version's."""
-    try:
-        return revived(body)
-    except (ValueError, TypeError, AttributeError):
-        return None
-
-
-def _known(
-    kind: type[Inbound | ReplyTo | Media | Heard | Foreign], data: dict[str, Any]
-) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in data.items() if name in names}
+    return read_alone("inbox", str(row), revived, body)
 
 
 def _queued(row: Row, resolve: Callable[[Inbound], Conversation]) -> QueuedMessage:
     id_, key, session_id, tries, deaths, body, channel, account, chat, thread, message_id = row
-    inbound = read_back(body)
+    inbound = read_back(id_, body)
     if inbound is None:
         kind = "group"  # so that nothing private is said there
         inbound = Inbound(channel, account, chat, kind, "", message_id, "", 0, thread=thread)
@@ -284,7 +297,7 @@ _THEN = "state <> 'waiting' AND done_at >= ? AND done_at < ?"
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What came within some time, by channel, and how long answers took, in ms.
+    """The messages of some time, by channel, and how long answers took, in ms.
 
     `middle` is the median and `slow` what nine of ten answers stayed within, from the moment a
     message was stored to the one its answer was; None where nothing was answered.
@@ -297,7 +310,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits: messages for an answer, texts to be sent, reminders for their time."""
+    """Counts of what waits: messages for an answer, texts to be sent, reminders for their time."""
 
     messages: int
     texts: int
@@ -306,7 +319,7 @@ class Waiting:
 
 
 def traffic(tx: Transaction, start: int, end: int) -> Traffic:
-    """What was done with from `start` to, not including, `end` (ms since the epoch)."""
+    """The traffic from `start` to, not including, `end` (ms since the epoch)."""
     channels = tx.execute(
         f"SELECT channel, count(*) FROM inbox WHERE {_THEN} "
         "AND state IN ('done', 'aside') GROUP BY channel ORDER BY channel",
@@ -325,7 +338,7 @@ def traffic(tx: Transaction, start: int, end: int) -> Traffic:
 
 
 def backlog(tx: Transaction) -> Waiting:
-    """What waits now."""
+    """The counts of what waits now."""
     counts = [
         scalar(tx, f"SELECT count(*) FROM {where}")
         for where in (

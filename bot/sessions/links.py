@@ -10,9 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from bot import codes
 from bot.channel import Address
 from bot.identity import Link, Seat
+from bot.sessions import pairing
 from bot.storage import Transaction
 from bot.storage.records import Form, Records, place
 
@@ -56,7 +56,7 @@ def offer(tx: Transaction, made: Offer, now: int) -> None:
 def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
     """Use up the code somebody typed; None when no valid one of another person is like it."""
     for found in _valid(tx, now):
-        if codes.is_same(found.code, typed) and found.person != person:
+        if pairing.is_same_code(found.code, typed) and found.person != person:
             tx.execute("DELETE FROM link_codes WHERE person = ?", (found.person,))
             return found
     return None

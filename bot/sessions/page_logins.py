@@ -1,4 +1,4 @@
-"""Who is let in to the page, by which link, with which browsers: functions over one transaction.
+"""Logins of the page: people, links and browsers. Functions over one transaction.
 
 A page person has a name, which is their account in the web channel and is never given to anybody
 else. A login is a browser that was let in. Of what is secret, the key of a link and the cookie of
@@ -185,7 +185,7 @@ def invite(
 
 
 def offered(tx: Transaction, key: str, now: int) -> LoginLink | None:
-    """What a link is for, while it is good."""
+    """The offer of a link, while it is good."""
     return _good(LINKS.where(tx, "digest = ?", _digest(key)), now)
 
 

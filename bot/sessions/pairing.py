@@ -10,15 +10,41 @@ them again and again.
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from bot import codes
 from bot.channel import Address, Inbound
 from bot.identity import Seat
 from bot.storage import Transaction
 from bot.storage.records import Records
+
+# Codes that people pass on to prove something: short enough to type, too many to guess.
+
+ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no I, O, 0 or 1: codes are read aloud
+CODE_LENGTH = 8
+
+_LIKE_A_CODE = re.compile(
+    rf"(?<![A-Za-z0-9])[{ALPHABET}{ALPHABET.lower()}]{{{CODE_LENGTH}}}(?![A-Za-z0-9])"
+)
+
+
+def new_code() -> str:
+    """A code nobody can guess."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+
+
+def is_same_code(code: str, typed: str) -> bool:
+    """True if somebody typed this code, in whatever case; an empty one never is."""
+    return bool(code) and secrets.compare_digest(code.encode(), typed.strip().upper().encode())
+
+
+def typed_code(text: str) -> frozenset[str]:
+    """The words of a text that could be a code; many an ordinary word could."""
+    return frozenset(match[0].upper() for match in _LIKE_A_CODE.finditer(text))
+
 
 VALID_MS = 60 * 60_000
 MAX_PENDING = 100  # for a channel's account
@@ -45,12 +71,12 @@ class Pairing:
 
     @property
     def address(self) -> Address:
-        """Where this person can be told."""
+        """The address this person can be told at."""
         return Address(self.channel, self.account, self.chat, self.thread)
 
     @property
     def seat(self) -> tuple[str, str]:
-        """Who this is on their platform."""
+        """Their account on the platform."""
         return (self.channel, self.sender)
 
     def is_from(self, inbound: Inbound) -> bool:
@@ -77,7 +103,7 @@ class Block:
 
     @property
     def seat(self) -> Seat:
-        """Who this is on their platform."""
+        """Their account on the platform."""
         return (self.channel, self.sender)
 
 
@@ -87,7 +113,7 @@ BLOCKS: Final = Records("blocks", Block)
 
 @dataclass(frozen=True, slots=True)
 class PairingReply:
-    """What a message from an unlisted person comes to: approved, a new code, or silence."""
+    """The answer to a message from an unlisted person: approved, a new code, or silence."""
 
     approved: bool
     code: str = ""
@@ -139,7 +165,7 @@ def _make_room(tx: Transaction, channel: str, account: str, now: int) -> None:
 def holder(tx: Transaction, channel: str, code: str, now: int) -> Pairing | None:
     """Whoever was given this code (any case); None when no valid code is like it."""
     for found in pending(tx, now):
-        if found.channel == channel and codes.is_same(found.code, code):
+        if found.channel == channel and is_same_code(found.code, code):
             return found
     return None
 
@@ -171,7 +197,7 @@ def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
 
 
 def _void(tx: Transaction, found: Pairing) -> None:
-    """What is left of a code is who had it, and when: nobody gets any number of them."""
+    """Void a code. Its row keeps who had it, and when, so that nobody gets any number of them."""
     tx.execute(
         "UPDATE pairing SET state = 'void', code = '' "
         "WHERE channel = ? AND account = ? AND sender = ?",

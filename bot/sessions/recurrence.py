@@ -48,7 +48,7 @@ class TooOften(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When something comes again: every `interval` of the frequency, on what the rest leaves.
+    """A rule of recurrence: every `interval` of the frequency, on what the rest leaves.
 
     `days` are those of the month, from its end when negative. `weekdays` are pairs: which one of
     the month (from its end when negative; 0: each), and which day of the week from Monday, 0.
@@ -72,12 +72,12 @@ class Rule:
 
     @property
     def seconds(self) -> int:
-        """How long it is from one time to the next; only when it `is_elapsed`."""
+        """The time from one occurrence to the next; only when it `is_elapsed`."""
         return self.interval * (60 if self.frequency == "MINUTELY" else 3600)
 
     @property
     def least_minutes(self) -> int:
-        """How many minutes there are at least between two times."""
+        """The least number of minutes between two times."""
         if self.is_elapsed:
             return self.seconds // 60
         minutes = sorted(
@@ -258,7 +258,7 @@ class Series:
         return None if best is None else best[0]
 
     def count(self, since: int, until: int, zone: ZoneInfo, most: int) -> int:
-        """How many times there are after `since` and up to `until`; at most `most`."""
+        """The number of times after `since` and up to `until`; at most `most`."""
         found = 0
         at = self.after(since, zone)
         while found < most and at is not None and at <= until:
@@ -275,7 +275,7 @@ class Series:
         return None if until is not None and wall > until else at
 
     def _walls(self, since: datetime) -> Iterator[datetime]:
-        """What the rule says of a wall clock, in order, from about `since` on."""
+        """The times of the rule on a wall clock, in order, from about `since` on."""
         rule, begins = self.rule, self.begins
         period, days = _PERIODS[rule.frequency]
         passed = max(0, (since - begins).days) // (days * rule.interval) * rule.interval
@@ -313,7 +313,7 @@ class Series:
 
 
 def described(language: str, series: Series) -> str:
-    """How often and when: "every weekday at 08:00"."""
+    """The rule in words: "every weekday at 08:00"."""
     rule = series.rule
     parts = [_frequency(language, series)]
     if not rule.is_elapsed:

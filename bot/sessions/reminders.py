@@ -82,10 +82,8 @@ def add(
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
-    """What should have been sent by now, in order."""
-    return REMINDERS.where(
-        tx, f"{_WAITING} AND due_at <= ?", now, limit, order="due_at, id LIMIT ?"
-    )
+    """What should have been sent by now, in order; what cannot be read is set aside."""
+    return REMINDERS.take(tx, f"{_WAITING} AND due_at <= ?", now, limit, order="due_at, id LIMIT ?")
 
 
 def next_due(tx: Transaction) -> int | None:

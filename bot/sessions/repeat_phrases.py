@@ -1,4 +1,4 @@
-"""How people say that something comes again and again, in English and Chinese, as rules. Pure.
+"""Recurrence as people write it, in English and Chinese, read as rules. Pure.
 
 What it says is read once, for `time_phrases`; a time of day may stand before it or after it.
 """
@@ -21,11 +21,17 @@ from bot.sessions.time_words import (
     WEEKDAYS,
     WORDS,
     Clock,
+    Day,
     Part,
     Reader,
+    Span,
     any_of,
+    chinese_span,
     clock_at,
     compiled,
+    day_at,
+    english_span,
+    joined,
     number,
     part_of,
 )
@@ -33,46 +39,130 @@ from bot.sessions.time_words import (
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A rule without its time of day, and that as it was written."""
+    """A rule without its times of day and its end, and these as they were written.
+
+    The day `until` which it comes is the last one, or with `is_before` the first without it.
+    """
 
     rule: Rule
-    clock: Clock | None = None
+    clocks: tuple[Clock, ...] = ()
     part: Part = ""
+    until: Day | None = None
+    is_before: bool = False
+    lasting: Span | None = None
 
 
 Read = Callable[[re.Match[str]], Repetition | None]
 
 
 def repetition_at(reader: Reader) -> Repetition | None:
-    """How often, if that stands here."""
-    clock = reader.read(clock_at)
-    if clock is not None:
+    """The repetition written here, if any."""
+    clocks = _clocks(reader, "")
+    if clocks:
         reader.take(r"[\s,]*")
     found = _english(reader) or _chinese(reader)
     if found is None:
         return None
-    found = _with_days(reader, found)
-    if clock is None:
-        clock = reader.read(clock_at, between=BETWEEN)
-        if clock is None and (part := reader.take(_IN_THE_PART)):
-            found = replace(found, part=part_of(part[1] or part[2]))
-    if clock is not None and not clock.part and clock.half == "":
-        clock = replace(clock, part=found.part)
-    return replace(_with_days(reader, found), clock=clock)
+    found = replace(found, clocks=clocks)
+    found = completed(reader, found)
+    clocks = tuple(
+        replace(each, part=found.part, loose="")
+        if found.part and not each.part and not each.half
+        else each
+        for each in found.clocks
+    )
+    return replace(found, clocks=clocks)
+
+
+def completed(reader: Reader, found: Repetition) -> Repetition:
+    """With the days, times of day and end that stand here, in any order."""
+    before = -1
+    while reader.at > before:
+        before = reader.at
+        found = _ended(reader, _without(reader, _timed(reader, _with_days(reader, found))))
+    return found
+
+
+def _timed(reader: Reader, found: Repetition) -> Repetition:
+    """With the times of day that stand behind."""
+    if found.clocks:
+        return found
+    if clocks := _clocks(reader, BETWEEN):
+        return replace(found, clocks=clocks)
+    part = reader.take(_IN_THE_PART)
+    return replace(found, part=part_of(part[1] or part[2])) if part else found
+
+
+def _clocks(reader: Reader, between: str) -> tuple[Clock, ...]:
+    found: list[Clock] = []
+    while (clock := reader.read(clock_at, between=between)) is not None:
+        found.append(clock)
+        between = r"\s*(?:,\s*(?:and\s+)?|and\s+|&\s*|[、和及跟])\s*"
+    return tuple(found)
+
+
+def _without(reader: Reader, found: Repetition) -> Repetition:
+    """Without the days of the week that are excepted behind it."""
+    rule, before = found.rule, reader.at
+    days = rule.weekdays or (_EVERY_DAY if rule.frequency == "DAILY" else ())
+    if rule.interval != 1 or rule.frequency not in {"DAILY", "WEEKLY"} or not days:
+        return found
+    match = reader.take(_EXCEPT) or reader.take(_CHINESE_EXCEPT)
+    if match is None:
+        return found
+    gone = _WEEKEND if match["end"] else _excepted(match["names"])
+    left = tuple(day for day in days if day not in gone)
+    if joined(reader.text, reader.at) or not left or len(left) == len(days):
+        reader.at = before
+        return found
+    return replace(found, rule=replace(rule, frequency="WEEKLY", weekdays=left))
+
+
+def _ended(reader: Reader, found: Repetition) -> Repetition:
+    """With its end, where that stands behind: "until june", "for a week", 持续一周."""
+    before = reader.at
+    if found.until is not None or found.lasting is not None:
+        return found
+    if reader.take(_UNTIL):
+        day = reader.read(day_at)
+        if day is not None and not day.part:
+            reader.take("(?:为止|為止)")
+            return replace(found, until=day)
+        if (month := reader.read(month_at)) is not None:
+            return replace(found, until=Day(date=(None, month, 1)), is_before=True)
+    reader.at = before
+    if reader.take(r"[\s,]*for\s+(?:the\s+next\s+)?"):
+        lasting = reader.read(english_span)
+    else:
+        lasting = reader.read(chinese_span, between=r"[\s,]*(?:持续|持續|连续|連續|为期|為期)")
+    if lasting is not None and not lasting.seconds:
+        return replace(found, lasting=lasting)
+    reader.at = before
+    return found
+
+
+def month_at(reader: Reader) -> int | None:
+    """The month that stands here."""
+    if match := reader.take(MONTH):
+        return month_of(match[1])
+    match = reader.take(f"{DATE_NUMBER}月(?:份|为止|為止)?(?![0-9])")
+    return int(number(match[1])) if match and 1 <= number(match[1]) <= 12 else None
 
 
 # --- English -------------------------------------------------------------------------------------
 
 _NAME = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:days?)?(?![a-z])"
 _AND = r"\s*(?:,\s*and\b|,|\band\b|&)\s*"
-_NAMES = rf"({_NAME}(?:{_AND}{_NAME})*)"
+_TO = r"\s*(?:\bto\b|\bthrough\b|-|–)\s*"
+_LISTED = rf"{_NAME}(?:(?:{_AND}|{_TO}){_NAME})*"
+_NAMES = f"({_LISTED})"
 _PLURALS = (
     r"((?:mon|tues|wednes|thurs|fri|satur|sun)days(?![a-z])"
     rf"(?:{_AND}(?:mon|tues|wednes|thurs|fri|satur|sun)days(?![a-z]))*)"
 )
 _EVERY = r"(?:every|each)\s+"
 _COUNT = rf"(?:(other|second|single|half(?:\s+an?)?|[0-9]{{1,4}}|{any_of(WORDS)})\s+)?"
-_UNIT = r"(second|minute|hour|day|week|month|year)s?(?![a-z])"
+_UNIT = r"(second|minute|hour|day|week|fortnight|month|quarter|year)s?(?![a-z])"
 _WORKDAYS = r"(weekday|workday|working\s+day|weekend)s?(?![a-z])"
 _PART = r"(?:\s+(morning|afternoon|evening|night)s?(?![a-z]))?"
 _BARE_PART = r"(morning|noon|afternoon|evening|night|midnight)s?(?![a-z])"
@@ -84,7 +174,13 @@ _OF_MONTH = r"\s+(?:of|in)\s+(?:each|every)\s+month(?![a-z])"
 _OF_THE_MONTH = r"\s+(?:of|in)\s+(?:the|each|every)\s+month(?![a-z])"
 _DATE = rf"(?:(?:the\s+)?{MONTH}\s+(?:the\s+)?([0-9]{{1,2}})|(?:the\s+)?([0-9]{{1,2}})"
 _DATES = rf"{_DATE}(?:st|nd|rd|th)?\s+(?:of\s+)?{MONTH})(?:st|nd|rd|th)?(?![0-9a-z:])"
-_ONE_WORD = r"(daily|weekly|monthly|yearly|annually|hourly|nightly)(?![a-z])"
+_ONE_WORD = r"(daily|weekly|fortnightly|monthly|quarterly|yearly|annually|hourly|nightly)(?![a-z])"
+_END = r"(?P<end>weekends?)"
+_EXCEPT = (
+    rf"[\s,(]*(?:except(?:\s+for)?|excluding|but\s+not)\s+(?:on\s+|at\s+)?"
+    rf"(?:the\s+)?(?:{_END}|(?P<names>{_LISTED}))\)?(?![a-z])"
+)
+_UNTIL = r"[\s,]*(?:(?:until|till)\s+|直到|[到至])"
 
 _FREQUENCIES: Final[dict[str, Frequency]] = {
     "minute": "MINUTELY",
@@ -99,12 +195,16 @@ _ONE_WORDS: Final[dict[str, Frequency]] = {
     "daily": "DAILY",
     "nightly": "DAILY",
     "weekly": "WEEKLY",
+    "fortnightly": "WEEKLY",
+    "quarterly": "MONTHLY",
     "monthly": "MONTHLY",
     "yearly": "YEARLY",
     "annually": "YEARLY",
 }
 _WHICH: Final = {"first": 1, "1st": 1, "second": 2, "2nd": 2, "third": 3, "3rd": 3, "fourth": 4}
 _WEEKEND: Final = ((0, 5), (0, 6))
+_EVERY_DAY: Final = (*WORKDAYS, *_WEEKEND)
+_TIMES: Final = {"fortnight": ("week", 2), "quarter": ("month", 3)}
 
 
 def _english(reader: Reader) -> Repetition | None:
@@ -115,7 +215,7 @@ def _english(reader: Reader) -> Repetition | None:
 
 
 def _first_of(reader: Reader, known: Iterable[tuple[str, Read]]) -> Repetition | None:
-    """What the first of some patterns that stands here says."""
+    """The repetition of the first pattern that matches here."""
     for pattern, read in known:
         if match := reader.take(pattern):
             return read(match)
@@ -124,7 +224,8 @@ def _first_of(reader: Reader, known: Iterable[tuple[str, Read]]) -> Repetition |
 
 def _one_word(match: re.Match[str]) -> Repetition:
     word = match[1].lower()
-    return Repetition(Rule(_ONE_WORDS[word]), part="evening" if word == "nightly" else "")
+    interval = {"fortnightly": 2, "quarterly": 3}.get(word, 1)
+    return Repetition(Rule(_ONE_WORDS[word], interval), part="evening" if word == "nightly" else "")
 
 
 def _each_workday(match: re.Match[str]) -> Repetition:
@@ -149,7 +250,12 @@ def _counted(match: re.Match[str]) -> Repetition | None:
         interval = 2
     elif count and count != "single":
         interval = int(number(count))
-    return Repetition(Rule(_FREQUENCIES[unit], interval))
+    unit, times = _TIMES.get(unit, (unit, 1))
+    return Repetition(Rule(_FREQUENCIES[unit], interval * times))
+
+
+def _excepted(names: str) -> tuple[tuple[int, int], ...]:
+    return _weekly(names).weekdays if names.isascii() else _chinese_weekdays(names)
 
 
 def _with_days(reader: Reader, found: Repetition) -> Repetition:
@@ -173,8 +279,20 @@ def _with_days(reader: Reader, found: Repetition) -> Repetition:
 
 
 def _weekly(names: str) -> Rule:
-    found = {WEEKDAYS.index(name[:3].lower()) for name in compiled(_NAME).findall(names)}
-    return Rule("WEEKLY", weekdays=tuple((0, day) for day in sorted(found)))
+    found = [
+        (bool(match[1]), WEEKDAYS.index(match[2][:3].lower()))
+        for match in compiled(rf"({_TO})?({_NAME})").finditer(names)
+    ]
+    return Rule("WEEKLY", weekdays=_spread(found))
+
+
+def _spread(days: Iterable[tuple[bool, int]]) -> tuple[tuple[int, int], ...]:
+    """Days of the week, each with whether those from the one before it up to it are meant too."""
+    found: list[int] = []
+    for is_range, day in days:
+        first = found[-1] if is_range else day
+        found += [(first + ahead) % 7 for ahead in range((day - first) % 7 + 1)]
+    return tuple((0, day) for day in sorted(set(found)))
 
 
 def _monthly_weekday(words: str, which: str) -> Rule:
@@ -198,10 +316,10 @@ _ENGLISH: Final[tuple[tuple[str, Read], ...]] = (
     (rf"on\s+{_PLURALS}{_PART}", lambda m: Repetition(_weekly(m[1]), part=part_of(m[2]))),
     (r"(?:on|at)\s+(weekday|weekend)s(?![a-z])", _each_workday),
     (
-        rf"on\s+{_ORDINAL}{_NAME}{_OF_MONTH}",
+        rf"(?:on\s+)?{_ORDINAL}{_NAME}{_OF_MONTH}",
         lambda m: Repetition(_monthly_weekday(m[0], m[1])),
     ),
-    (rf"on\s+{_NTHS}{_OF_MONTH}", lambda m: Repetition(Rule("MONTHLY", days=_days(m[1])))),
+    (rf"(?:on\s+)?{_NTHS}{_OF_MONTH}", lambda m: Repetition(Rule("MONTHLY", days=_days(m[1])))),
 )
 _AFTER_EVERY: Final[tuple[tuple[str, Read], ...]] = (
     (rf"{_ORDINAL}{_NAME}{_OF_THE_MONTH}", lambda m: Repetition(_monthly_weekday(m[0], m[1]))),
@@ -217,9 +335,14 @@ _AFTER_EVERY: Final[tuple[tuple[str, Read], ...]] = (
 
 _WEEK = "(?:[周週]|星期|礼拜|禮拜)"
 _DAY_NAME = "[一二三四五六日天]"
-_DAY_NAMES = rf"({_DAY_NAME}(?:[、,和及跟]?{_WEEK}?{_DAY_NAME})*)(?![次个個天点點])"
+_DAYS_LISTED = rf"{_DAY_NAME}(?:[、,和及跟到至-]?{_WEEK}?{_DAY_NAME})*"
+_DAY_NAMES = f"({_DAYS_LISTED})(?![次个個天点點])"
 _CHINESE_COUNT = rf"(?:([0-9]{{1,4}}|{NUMERAL}{{1,4}}|半)\s*)?[个個]?(半)?\s*"
-_CHINESE_UNIT = "(秒|分钟|分鐘|小时|小時|钟头|鐘頭|天|日|[周週]|星期|礼拜|禮拜|月|年)"
+_CHINESE_UNIT = "(秒|分钟|分鐘|小时|小時|钟头|鐘頭|天|日|[周週]|星期|礼拜|禮拜|月|季度?|年)"
+_CHINESE_EXCEPT = (
+    rf"[\s,(]*(?P<led>除了?)?(?:(?P<end>[周週]末)|{_WEEK}(?P<names>{_DAYS_LISTED}))"
+    r"(?(led)(?:以外|之外|外)?|除外)\)?"
+)
 _MONTH_DAYS = rf"({DATE_NUMBER}[日号號](?:[、,和及跟]?{DATE_NUMBER}[日号號])*)"
 _NTH_WEEKDAY = rf"的?(?:第([一二三四])|最[后後]一)[个個]{_WEEK}({_DAY_NAME})"
 _MONTH_AND_DAY = f"的?{DATE_NUMBER}月{DATE_NUMBER}[日号號]"
@@ -228,7 +351,7 @@ _CHINESE_UNITS: Final[dict[str, Frequency]] = {
     **dict.fromkeys(("小时", "小時", "钟头", "鐘頭"), "HOURLY"),
     **dict.fromkeys(("天", "日"), "DAILY"),
     **dict.fromkeys(("周", "週", "星期", "礼拜", "禮拜"), "WEEKLY"),
-    "月": "MONTHLY",
+    **dict.fromkeys(("月", "季", "季度"), "MONTHLY"),
     "年": "YEARLY",
 }
 
@@ -248,7 +371,7 @@ def _chinese_counted(match: re.Match[str]) -> Repetition | None:
         return Repetition(Rule("MINUTELY", 30)) if frequency == "HOURLY" else None
     if lead == "隔" and (count or is_elapsed):
         return None  # 隔两天 may be once
-    interval = int(number(count)) if count else 1
+    interval = (int(number(count)) if count else 1) * (3 if unit[0] == "季" else 1)
     # 隔: so many days lie in between.
     return Repetition(Rule(frequency, interval + ("隔" in lead and not is_elapsed)))
 
@@ -257,8 +380,10 @@ def _on_chinese_days(reader: Reader, rule: Rule) -> Rule:
     """With the days that stand behind: 每月1号, 每两周的周一."""
     if rule.weekdays:
         return rule
-    if rule.frequency == "WEEKLY" and (match := reader.take(rf"的?{_WEEK}{_DAY_NAMES}")):
-        return replace(rule, weekdays=_chinese_weekdays(match[1]))
+    if rule.frequency == "WEEKLY" and (
+        match := reader.take(rf"的?{_WEEK}{_DAY_NAMES}|([一二三四五六])(?![次个個点點十百])")
+    ):
+        return replace(rule, weekdays=_chinese_weekdays(match[1] or match[2]))
     if rule.frequency == "MONTHLY":
         return _on_chinese_month_days(reader, rule)
     if rule.frequency == "YEARLY" and (match := reader.take(_MONTH_AND_DAY)):
@@ -267,8 +392,8 @@ def _on_chinese_days(reader: Reader, rule: Rule) -> Rule:
 
 
 def _on_chinese_month_days(reader: Reader, rule: Rule) -> Rule:
-    if reader.take("的?最[后後]一[天日]"):
-        return replace(rule, days=(-1,))
+    if match := reader.take("的?最[后後]一[天日]|[底初]"):
+        return replace(rule, days=(1 if match[0] == "初" else -1,))
     if match := reader.take(_NTH_WEEKDAY):
         which = int(number(match[1])) if match[1] else -1
         return replace(rule, weekdays=((which, _chinese_weekdays(match[2])[0][1]),))
@@ -279,14 +404,14 @@ def _on_chinese_month_days(reader: Reader, rule: Rule) -> Rule:
 
 
 def _chinese_weekdays(names: str) -> tuple[tuple[int, int], ...]:
-    found = {min("一二三四五六日天".index(name), 6) for name in compiled(_DAY_NAME).findall(names)}
-    return tuple((0, day) for day in sorted(found))
+    found = compiled(rf"([到至-]?){_WEEK}?({_DAY_NAME})").findall(names)
+    return _spread((bool(to), min("一二三四五六日天".index(name), 6)) for to, name in found)
 
 
 _CHINESE: Final[tuple[tuple[str, Read], ...]] = (
     ("天天", lambda _: Repetition(Rule("DAILY"))),
     ("每?[个個]?工作日", lambda _: Repetition(Rule("WEEKLY", weekdays=WORKDAYS))),
-    ("每[个個]?[周週]末", lambda _: Repetition(Rule("WEEKLY", weekdays=_WEEKEND))),
+    ("每[逢个個]?[周週]末", lambda _: Repetition(Rule("WEEKLY", weekdays=_WEEKEND))),
     (
         "每[天日]?(早上|早晨|晚上|中午|早|晚)",
         lambda m: Repetition(Rule("DAILY"), part=PARTS[m[1]]),

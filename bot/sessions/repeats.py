@@ -7,10 +7,10 @@ each comes once, on however many nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal, Protocol, cast, get_args
+from typing import Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 from bot.clock import DAY_MS
@@ -30,8 +30,8 @@ KEPT_RUNS = 10  # of each
 Kind = Literal["text", "task"]
 Planned = Literal["reminders", "repeats"]  # the tables of what comes once, and again and again
 State = Literal["waiting", "paused"]
-RunState = Literal["said", "running", "silent", "failed"]
-Came = Literal["waiting", "sent", "parked", "past", "running", "silent", "failed"]
+RunState = Literal["said", "running", "silent", "failed", "stopped"]
+Came = Literal["waiting", "sent", "parked", "past", "running", "silent", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,6 @@ REPEATS: Final = Records(
 _KEPT = "state IN ('waiting', 'paused')"
 
 
-class ZoneOf(Protocol):
-    """Whose clock counts for one of them."""
-
-    def __call__(self, repeat: Repeat, /) -> ZoneInfo:
-        """The time zone, as of now."""
-        ...
-
-
 def add(
     tx: Transaction,
     target: ReplyTarget,
@@ -130,9 +122,9 @@ def add(
 
 
 def due(tx: Transaction, now: int, limit: int, kind: Kind = "text") -> list[Repeat]:
-    """Those of a kind whose time has come, in order."""
+    """Those of a kind whose time has come, in order; what cannot be read is set aside."""
     ready = "state = 'waiting' AND due_at <= ? AND kind = ?"
-    return REPEATS.where(tx, ready, now, kind, limit, order="due_at, id LIMIT ?")
+    return REPEATS.take(tx, ready, now, kind, limit, order="due_at, id LIMIT ?")
 
 
 def next_due(tx: Transaction, kind: Kind = "text") -> int | None:
@@ -185,6 +177,14 @@ def said(tx: Transaction, repeat: Repeat, letter: int) -> None:
     )
 
 
+def refused(tx: Transaction, repeat: Repeat) -> None:
+    """Nothing is said this time: whoever asked for it may not talk there now."""
+    tx.execute(
+        "UPDATE repeat_runs SET state = 'stopped' WHERE repeat = ? AND due_at = ?",
+        (repeat.id, repeat.due_at),
+    )
+
+
 def end_run(
     tx: Transaction, repeat: Repeat, state: RunState, *, now: int, letter: int = 0, error: str = ""
 ) -> Repeat | None:
@@ -225,6 +225,11 @@ def get(tx: Transaction, id_: int) -> Repeat | None:
     return REPEATS.get(tx, id_)
 
 
+def pause(tx: Transaction, repeat: Repeat) -> None:
+    """Let it wait until it is resumed."""
+    tx.execute("UPDATE repeats SET state = 'paused' WHERE id = ?", (repeat.id,))
+
+
 def resume(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
     """Let one that is paused go on with its next time; when that is."""
     tx.execute(
@@ -246,19 +251,23 @@ def runs(tx: Transaction, repeat: Repeat, limit: int) -> list[Run]:
     return [Run(*row) for row in rows]
 
 
-def retime(tx: Transaction, zone_of: ZoneOf, now: int, people: Collection[str] = ()) -> None:
+def retime(
+    tx: Transaction, zone_of: Callable[[Repeat], ZoneInfo], now: int, people: Collection[str] = ()
+) -> None:
     """Work out anew when those that are still to come are due, by where their people live now.
 
     Of these people only, if any are named. It also takes back what a clock that was far ahead had
-    put off.
+    put off, and what it took for said.
     """
+    tx.execute("DELETE FROM repeat_runs WHERE at > ? AND state <> 'running'", (now + DAY_MS,))
     whose = f" AND person IN ({marks(people)})" if people else ""
     ahead = f"state = 'waiting' AND due_at > ?{whose}"
-    for repeat in REPEATS.where(tx, ahead, now, *people, order="id"):
-        zone = zone_of(repeat)
-        coming = repeat.series.after(now, zone)
-        if str(zone) != repeat.zone or coming is None or coming < repeat.due_at:
-            move_on(tx, repeat, zone, now)
+    for repeat in REPEATS.take(tx, ahead, now, *people, order="id"):
+        with REPEATS.apart(tx, repeat.id):
+            zone = zone_of(repeat)
+            coming = repeat.series.after(now, zone)
+            if str(zone) != repeat.zone or coming is None or coming < repeat.due_at:
+                move_on(tx, repeat, zone, now)
 
 
 def cancel(tx: Transaction, repeat: Repeat, now: int) -> bool:
@@ -314,10 +323,10 @@ def of_everybody(tx: Transaction) -> list[Repeat]:
 
 def paused(tx: Transaction) -> list[int]:
     """The numbers of all tasks that failed too often to go on by themselves."""
-    task = "kind = 'task' AND state = 'paused'"
-    return scalars(tx, f"SELECT id FROM repeats WHERE {task} ORDER BY id")
+    given_up = "kind = 'task' AND state = 'paused' AND failures >= ?"
+    return scalars(tx, f"SELECT id FROM repeats WHERE {given_up} ORDER BY id", MAX_FAILURES)
 
 
 def is_paused(each: Reminder | Repeat) -> bool:
-    """True for a task that failed too often to go on by itself."""
+    """True for what waits until it is resumed, as a task does that failed too often."""
     return isinstance(each, Repeat) and each.state == "paused"

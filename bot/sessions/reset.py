@@ -1,4 +1,4 @@
-"""When a conversation starts afresh by itself: one pure function.
+"""Automatic resets: one pure function says when a conversation starts afresh.
 
 It takes values and returns a value; the lazy check on the next message and the scheduler both
 call it, so they cannot disagree.
@@ -22,7 +22,7 @@ QUIET_MINUTES = 60  # a daily reset waits until the person has been silent this 
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
-    """When a session began and when its person last wrote, in ms since the epoch."""
+    """The times a session began and its person last wrote, in ms since the epoch."""
 
     started_at: int
     last_user_at: int
@@ -30,7 +30,7 @@ class SessionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What every session that may be over has in common, under any policy; ms since the epoch.
+    """Bounds for every session that may be over, under any policy; ms since the epoch.
 
     Nobody has written after `idle_since`, or nobody has after `quiet_since` and it was taken up
     before `boundary`. A bound that nothing can meet is `NEVER`.
@@ -46,16 +46,9 @@ NEVER = -(2**62)
 
 def policy_for(config: ResetConfig, channel: str, chat_type: str, chat: str = "") -> ResetPolicy:
     """The policy that applies: by chat, else by channel, else by type, else the default."""
-    for place, policy in config.by_chat.items():
-        if place == f"{channel}:{chat}":
-            return policy
-    for name, policy in config.by_channel.items():
-        if name == channel:
-            return policy
-    for kind, policy in config.by_type.items():
-        if kind == chat_type:
-            return policy
-    return config
+    found = config.by_chat.get(f"{channel}:{chat}") or config.by_channel.get(channel)
+    by_type = (policy for kind, policy in config.by_type.items() if kind == chat_type)
+    return found or next(by_type, config)
 
 
 def expired(policy: ResetPolicy, times: SessionTimes, now: int, zone: ZoneInfo) -> Reason | None:
@@ -80,7 +73,7 @@ def expired(policy: ResetPolicy, times: SessionTimes, now: int, zone: ZoneInfo) 
 
 
 def ends_at(policy: ResetPolicy, times: SessionTimes, zone: ZoneInfo) -> tuple[int, Reason] | None:
-    """When the session is over (ms) if its person says nothing more, and why; None for never.
+    """The time the session is over (ms) if nothing more is said, and why; None for never.
 
     `expired` is None before that moment and this reason from then on.
     """

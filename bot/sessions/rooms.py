@@ -1,4 +1,4 @@
-"""What is kept about rooms beside their conversations: plain functions over one transaction."""
+"""Facts about rooms beside their conversations: plain functions over one transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Room:
 
 
 def activations(tx: Transaction, limit: int) -> dict[str, Activation]:
-    """What was chosen, by session key; the newest `limit` of them."""
+    """The choices made for rooms, by session key; the newest `limit` of them."""
     rows = tx.execute(
         "SELECT key, activation FROM rooms WHERE activation <> '' "
         "ORDER BY changed_at DESC, key LIMIT ?",
@@ -56,13 +56,21 @@ def latest(tx: Transaction, limit: int) -> list[Room]:
     return [Room(key, last_at, MessageOrigin(*origin)) for key, last_at, *origin in rows]
 
 
+def chats(tx: Transaction) -> set[tuple[str, str]]:
+    """The channel and id of every chat that somebody has written in, also those it had before."""
+    rows = tx.execute(
+        "SELECT channel, chat FROM sessions UNION SELECT channel, chat FROM moved_chats"
+    )
+    return {(channel, chat) for channel, chat in rows}
+
+
 def is_known(tx: Transaction, key: str) -> bool:
     """True when a session key is that of a room with a conversation."""
     return bool(tx.execute(f"SELECT 1 {_ROOMS} AND s.key = ?", (key,)))
 
 
 def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
-    """Whether a room may be told now that it is none of ours; then not again for `every` ms."""
+    """True if a room may be told now that it is none of ours; then not again for `every` ms."""
     # A time from further ahead was noted by a clock that was wrong.
     rows = tx.execute(
         "INSERT INTO rooms(key, activation, warned_at, changed_at) VALUES (?, '', ?, ?) "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.identity.view import MemoryView
-from bot.sessions import entries, store
+from bot.sessions import store
 from bot.sessions.entries import Entry, Role
 from bot.storage import Database, Transaction, marks, scalars
 
@@ -75,10 +75,10 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
     )
     by_seq: dict[int, Hit] = {}
     for seq, session_id, line, channel in rows:
-        entry = entries.parse(line)
-        said = (entry.role, entry.text, entry.at, entry.content)
-        by_seq[seq] = Hit(session_id, entry.id, *said, channel)
-    return [by_seq[seq] for seq in found]
+        for entry in store.read_entries([(seq, line)]):
+            said = (entry.role, entry.text, entry.at, entry.content)
+            by_seq[seq] = Hit(session_id, entry.id, *said, channel)
+    return [by_seq[seq] for seq in found if seq in by_seq]
 
 
 def by_id(tx: Transaction, ids: Sequence[str]) -> list[Entry]:
@@ -111,13 +111,12 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
     gone = forgotten(tx, hit.session_id)
     for before in (True, False):
         rows = tx.execute(
-            "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' AND seq "
+            "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' AND seq "
             f"{'<' if before else '>'} (SELECT seq FROM entries WHERE id = ?) "
             f"ORDER BY seq {'DESC' if before else 'ASC'} LIMIT {_NEAR}",
             (hit.session_id, hit.entry_id),
         )
-        near = [entries.parse(row[0]) for row in rows]
-        seen = [e for e in near if e.id not in gone]
+        seen = [e for e in store.read_entries(rows) if e.id not in gone]
         sides.append([e for e in store.veiled(tx, hit.session_id, seen) if e.text.strip()][:1])
     match = Entry(hit.entry_id, None, "message", hit.role, hit.at, hit.text, hit.content, "")
     return [*sides[0], match, *sides[1]], len(sides[0])
@@ -140,7 +139,7 @@ def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
 
 
 def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
-    """When a conversation was last saved to a view's memory (ms since the epoch), and to where.
+    """The last time a conversation was saved to a view's memory (ms since the epoch), and where.
 
     The place is empty when nothing in it was new; None when none was ever saved.
     """

@@ -8,17 +8,18 @@ exception.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from bot.channel import Address
 from bot.config import Thinking
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
-from bot.storage import Transaction, scalar, scalars, upsert
-from bot.storage.records import Records
+from bot.storage import Row, Transaction, Value, scalar, scalars, upsert
+from bot.storage.records import HERE, Records, place, read_alone
 
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
 StartedBy = Literal["first", "new", "daily", "idle", "task", "import"]
@@ -96,13 +97,18 @@ class Session:
     thinking: Thinking = ""
 
     @property
+    def address(self) -> Address:
+        """The address it takes place at."""
+        return Address(self.channel, self.account, self.chat, self.thread)
+
+    @property
     def origin(self) -> MessageOrigin:
-        """Who wrote in it last, and where: for whom things are done with no message at hand."""
+        """The last writer and place: for whom things are done with no message at hand."""
         return MessageOrigin.of(self)
 
     @property
     def is_flushed(self) -> bool:
-        """Whether memory was saved in this cycle."""
+        """True if memory was saved in this cycle."""
         return self.memory_flush_compaction_count == self.compaction_count
 
 
@@ -113,6 +119,9 @@ _CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version", "first
     "context_tokens",
     "model",
 }
+
+
+AHEAD_MS: Final = 10 * 60_000  # how far in the future a stored time is that a clock got wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append added to the mirror file: `data` belongs at byte `offset`.
+    """The bytes an append added to the mirror file: `data` belongs at byte `offset`.
 
     `ids` are those of the new entries, in order; none after a header.
     """
@@ -143,7 +152,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a turn adds to its session's counters; `context_tokens` replaces."""
+    """The numbers a turn adds to its session's counters; `context_tokens` replaces."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -176,6 +185,12 @@ def get(tx: Transaction, session_id: str) -> Session | None:
 def latest_direct(tx: Transaction, person: str) -> Session | None:
     """The direct conversation in which somebody wrote last, wherever that was."""
     return next(iter(directs(tx, person, 1)), None)
+
+
+def direct_at(tx: Transaction, address: Address) -> Session | None:
+    """The direct conversation at an address in which somebody wrote last."""
+    here = f"{HERE} AND chat_type = 'direct'"
+    return SESSIONS.first(tx, here, *place(address), order="last_user_at DESC, id DESC")
 
 
 def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
@@ -268,7 +283,7 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
-    """When a key's current session began, or was gone back to, in ms since the epoch."""
+    """The time a key's current session began, or was gone back to, in ms since the epoch."""
     return scalar(tx, "SELECT updated_at FROM conversations WHERE key = ?", key)
 
 
@@ -278,6 +293,33 @@ def heard(tx: Transaction, session_id: str, now: int) -> None:
         "UPDATE sessions SET last_user_at = ? WHERE id = ? AND last_user_at < ?",
         (now, session_id, now),
     )
+
+
+def bring_back(tx: Transaction, now: int) -> int:
+    """Let no open session have been heard, or taken up, long after now; how many were.
+
+    They were stored while a clock was ahead, and would be reset only when it gets there.
+    """
+    late = now + AHEAD_MS
+    ids = scalars(
+        tx,
+        "UPDATE sessions SET last_user_at = ? WHERE turns > 0 AND ended_by = '' "
+        "AND last_user_at > ? RETURNING id",
+        *(now, late),
+    )
+    for id_ in ids:
+        tx.execute(
+            "UPDATE conversations SET updated_at = ? WHERE updated_at > ? AND key = "
+            "(SELECT key FROM sessions WHERE id = ?)",
+            (now, late, id_),
+        )
+    return len(ids)
+
+
+def is_ahead(tx: Transaction, now: int) -> bool:
+    """True when `bring_back` has something to do."""
+    ahead = "turns > 0 AND ended_by = '' AND last_user_at > ?"
+    return bool(tx.execute(f"SELECT 1 FROM sessions WHERE {ahead} LIMIT 1", (now + AHEAD_MS,)))
 
 
 def silent(tx: Transaction, cut: Cut) -> list[Silent]:
@@ -335,14 +377,26 @@ def append(
     parent, count, offset = rows[0]
     is_begun = count > 0
     lines: dict[str, str] = {}  # by id
-    times = dated or (now,) * len(news)
-    for new, at in zip(news, times, strict=True):
+    values: list[Value] = []
+    for new, at in zip(news, dated or (now,) * len(news), strict=True):
         count += 1
         id_ = entries.entry_id(session_id, count)
         lines[id_] = entries.line_of(new, id_, parent, at)
         parent = id_
-    lowest = _insert(tx, session_id, news, lines, times)
-    first_seq = 0 if is_begun else lowest
+        values += (id_, session_id, new.kind, new.role, at, lines[id_])
+    numbers: dict[str, int] = {}  # by id
+    if news:
+        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
+        rows = tx.execute(
+            "INSERT INTO entries(id, session_id, kind, role, at, line) "
+            f"VALUES {marks} RETURNING id, seq",
+            values,
+        )
+        numbers = dict(rows)  # pyright: ignore[reportArgumentType]
+    for new, id_ in zip(news, lines, strict=True):
+        if is_indexed(new):
+            tx.index_text(numbers[id_], new.text)
+    first_seq = 0 if is_begun else min(numbers.values(), default=0)
     data = "".join(f"{line}\n" for line in lines.values()).encode()
     spoken = any(new.role == "user" for new in news)
     add = counted or Counted()
@@ -361,34 +415,6 @@ def append(
         ),
     )
     return Appended(session_id, offset, data, tuple(lines))
-
-
-def _insert(
-    tx: Transaction,
-    session_id: str,
-    news: Sequence[entries.NewEntry],
-    lines: Mapping[str, str],
-    times: Sequence[int],
-) -> int:
-    """Store new entries, in order, each with its line; the number of the first, or 0."""
-    if not news:
-        return 0
-    values = [
-        value
-        for new, at, (id_, line) in zip(news, times, lines.items(), strict=True)
-        for value in (id_, session_id, new.kind, new.role, at, line)
-    ]
-    marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
-    rows = tx.execute(
-        "INSERT INTO entries(id, session_id, kind, role, at, line) "
-        f"VALUES {marks} RETURNING id, seq",
-        values,
-    )
-    numbers: dict[str, int] = dict(rows)  # pyright: ignore[reportArgumentType]
-    for new, id_ in zip(news, lines, strict=True):
-        if is_indexed(new):
-            tx.index_text(numbers[id_], new.text)
-    return min(numbers.values())
 
 
 def is_indexed(entry: entries.NewEntry | entries.Entry) -> bool:
@@ -425,13 +451,18 @@ def messages(
         start = scalar(tx, "SELECT seq FROM entries WHERE id = ? AND seq >= ?", first, since)
     else:
         start = None
-    lines = scalars(
-        tx,
-        "SELECT line FROM entries WHERE session_id = ? AND kind = 'message' "
+    rows = tx.execute(
+        "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' "
         "AND seq >= ? ORDER BY seq DESC LIMIT ?",
-        *(session_id, since if start is None else start, limit),
+        (session_id, since if start is None else start, limit),
     )
-    return veiled(tx, session_id, list(map(entries.parse, reversed(lines))), since=since)
+    return veiled(tx, session_id, read_entries(reversed(rows)), since=since)
+
+
+def read_entries(rows: Iterable[Row]) -> list[entries.Entry]:
+    """Entries of rows of number and line, without those that cannot be read."""
+    found = (read_alone("entries", str(seq), entries.parse, line) for seq, line in rows)
+    return [entry for entry in found if entry is not None]
 
 
 def veiled(
@@ -450,7 +481,7 @@ def veiled(
 
 
 def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
-    """How much of a session the model must not see: it grows with each forgetting that is new."""
+    """The number of hidden parts of a session; it grows with each forgetting that is new."""
     return scalar(
         tx,
         "SELECT (SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
@@ -462,8 +493,8 @@ def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
 
 def entry(tx: Transaction, id_: str, *, since: int = 0) -> entries.Entry | None:
     """An entry by its id."""
-    line = scalar(tx, "SELECT line FROM entries WHERE id = ? AND seq >= ?", id_, since)
-    return entries.parse(line) if line is not None else None
+    rows = tx.execute("SELECT seq, line FROM entries WHERE id = ? AND seq >= ?", (id_, since))
+    return next(iter(read_entries(rows)), None)
 
 
 def lines(tx: Transaction, session_id: str) -> list[str]:
@@ -479,17 +510,10 @@ def lines(tx: Transaction, session_id: str) -> list[str]:
     return [header_of(session), *scalars(tx, said, session_id)]
 
 
-def mirror_sizes(tx: Transaction, after: str = "", limit: int = -1) -> dict[str, int]:
-    """How long the mirror file of each session must be, in bytes, in the order of their ids.
-
-    With a limit no more, of those behind the id `after`.
-    """
-    rows = tx.execute(
-        "SELECT id, mirror_bytes FROM sessions WHERE id > ? ORDER BY id"
-        + (f" LIMIT {limit}" if limit >= 0 else ""),
-        (after,),
-    )
-    return dict(rows)
+def mirror_sizes(tx: Transaction, after: str, limit: int) -> dict[str, int]:
+    """The size each session's mirror file must have, in bytes, of the next ids behind `after`."""
+    rows = "SELECT id, mirror_bytes FROM sessions WHERE id > ? ORDER BY id LIMIT ?"
+    return dict(tx.execute(rows, (after, limit)))
 
 
 def shortened(tx: Transaction) -> list[str]:
@@ -506,12 +530,12 @@ def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:
     """The newest entries of all of a key's sessions, oldest first, with their session's id."""
     rows = tx.execute(
-        "SELECT entries.session_id, line FROM entries "
+        "SELECT entries.session_id, seq, line FROM entries "
         "JOIN sessions ON sessions.id = entries.session_id "
         "WHERE sessions.key = ? ORDER BY seq DESC LIMIT ?",
         (key, limit),
     )
-    return [(row[0], entries.parse(row[1])) for row in reversed(rows)]
+    return [(id_, each) for id_, *row in reversed(rows) for each in read_entries([tuple(row)])]
 
 
 def all_sessions(tx: Transaction) -> list[Session]:

@@ -1,31 +1,26 @@
-"""How people write times, in English and Chinese, as values; `due_time` says what they mean."""
+"""Times as people write them, in English and Chinese, as values; `due_time` says what they mean."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
-from bot.clock import month_of
-from bot.sessions.repeat_phrases import Repetition, repetition_at
+from bot.sessions.repeat_phrases import Repetition, completed, month_at, repetition_at
 from bot.sessions.time_words import (
     BETWEEN,
-    DATE_NUMBER,
-    MONTH,
     NUMERAL,
-    PARTS,
-    UNITS,
-    WEEKDAYS,
     WORDS,
     Clock,
-    Part,
+    Day,
     Reader,
+    Span,
     any_of,
     clock_at,
     compiled,
+    day_at,
     joined,
-    number,
+    span_at,
 )
 
 LEAD = 160  # characters at the beginning of a text in which a time is looked for
@@ -33,45 +28,16 @@ TAIL = 64  # and at its end
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A time from now: months and days by the calendar, seconds by the clock."""
-
-    months: int = 0
-    days: int = 0
-    seconds: int = 0
-
-    def plus(self, amount: Fraction, unit: str) -> Span:
-        """So much more; half a month is fifteen days, half a day twelve hours."""
-        months, days, seconds = (amount * size for size in _SIZES[unit])
-        days += months % 1 * 30
-        seconds += days % 1 * 86_400
-        return Span(self.months + int(months), self.days + int(days), self.seconds + round(seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A day: so many days from today, a weekday so many weeks on, or a date.
-
-    `weeks` None is the next such weekday, a date's year None the next such date.
-    """
-
-    ahead: int = 0
-    weekday: int | None = None
-    weeks: int | None = None
-    date: tuple[int | None, int, int] | None = None
-    part: Part = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Phrase:
-    """What a text says of a time, and its other words."""
+    """The time in a text, as written, and its other words."""
 
     span: Span | None
     day: Day | None
     clock: Clock | None
     rest: str = ""
-    repeats: bool = False  # no one time, but again and again
-    repetition: Repetition | None = None  # how often, where that can be read
+    repetition: Repetition | None = None  # how often, when it comes again and again
+    # Nothing of it is to be used: how often cannot be read, or there is more of it.
+    unread: Literal["", "repeats", "partly"] = ""
 
 
 def find(text: str) -> Phrase | None:
@@ -81,23 +47,13 @@ def find(text: str) -> Phrase | None:
 
 
 def beginning(text: str) -> int:
-    """How many characters at the beginning of a text say when, once or again and again."""
+    """The number of characters at the beginning of a text that say when, once or repeatedly."""
     reader = Reader(_plain(text[:LEAD]))
     if reader.read(repetition_at) is None and _phrase(reader) is None:
         return 0
     return reader.at
 
 
-_SIZES: Final = {  # months, days, seconds
-    "second": (0, 0, 1),
-    "minute": (0, 0, 60),
-    "quarter": (0, 0, 900),
-    "hour": (0, 0, 3600),
-    "day": (0, 1, 0),
-    "week": (0, 7, 0),
-    "month": (1, 0, 0),
-    "year": (12, 0, 0),
-}
 # One character for one, so that places in the text stay what they are.
 _NARROW: Final = {
     0xA0: " ",
@@ -106,36 +62,8 @@ _NARROW: Final = {
 }
 
 
-_ASCII_UNITS = any_of(name for name in UNITS if name.isascii())
-_CHINESE_UNITS = any_of(name for name in UNITS if not name.isascii() and name != "月")
-_DAY_OF_MONTH = r"([0-9]{1,2})(?:st|nd|rd|th)?(?![0-9a-z:])"
-_YEAR = r"(?:,?\s+([0-9]{4})(?![0-9:]))?"
-
-_PIECE = (
-    rf"(half\s+an?|an?(?=\s)|[0-9]{{1,7}}(?:\.[0-9]{{1,2}})?|{any_of(WORDS)})\s*"
-    rf"({_ASCII_UNITS})(?![a-z])(\s+and\s+a\s+half(?![a-z]))?"
-)
-_CHINESE_PIECE = (
-    rf"([0-9]{{1,7}}(?:\.[0-9]{{1,2}})?|半|{NUMERAL}{{1,5}})\s*"
-    rf"(?:([个個]半?)?\s*({_CHINESE_UNITS})|([个個]半?)\s*(月))(半?)"
-)
-_ENGLISH_DAY = (
-    r"(?:(?:the\s+)?(?P<after>day\s+after\s+tomorrow)|(?P<tomorrow>tomorrow)|(?P<today>today)|"
-    r"(?P<tonight>tonight)|(?P<week>next\s+week)|"
-    r"(?:on\s+|(?P<which>this|next)\s+)?(?P<weekday>mon|tues|wednes|thurs|fri|satur|sun)day|"
-    r"(?:on|(?P<which_short>this|next))\s+(?P<short>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun))"
-    r"(?:\s+(?:in\s+the\s+)?(?P<part>morning|afternoon|evening|night))?(?![a-z])"
-)
-_THIS_PART = r"this\s+(morning|afternoon|evening)(?![a-z])"
-_ISO_DATE = r"(?:on\s+)?([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-_DAY_MONTH = rf"(?:on\s+)?(?:the\s+)?{_DAY_OF_MONTH}\s+(?:of\s+)?{MONTH}{_YEAR}"
-_MONTH_DAY = rf"(?:on\s+)?{MONTH}\s+(?:the\s+)?{_DAY_OF_MONTH}{_YEAR}"
-_CHINESE_DAY = "(大[后後]天|[后後]天|明[天日]|今[天日])|([明今])(早上|晚上|早|晚)"
-_CHINESE_WEEKDAY = "(下{0,3}|[这這本])[个個]?(?:[周週]|星期|礼拜|禮拜)([一二三四五六日天])"
-_CHINESE_DATE = f"(?:([0-9]{{4}})年)?{DATE_NUMBER}月{DATE_NUMBER}[日号號]"
-
-
-_AGAIN: Final = Phrase(None, None, None, repeats=True)
+_AGAIN: Final = Phrase(None, None, None, unread="repeats")
+_PARTLY: Final = Phrase(None, None, None, unread="partly")
 _ASKING = r"(?:(?:please\s+)?(?:remind\s+)?me(?:\s+|$)|[请請]?提醒我[\s,:]*)?"
 _FILLING = (
     r"[\s,;:，。、；：—–-]*(?:(?:(?:please\s+)?remind\s+)?me(?:\s+|$))?"
@@ -162,6 +90,30 @@ _MAY_REPEAT = (
     r"天天|工作日)"
 )
 _EDGES = " \t\r\n,，;；、"
+_END = " \t\r\n.!?。！？"
+_GAP = r"[\s,]*"
+_ENDING = r"(?:\b(?:until|till|except)\s|直到|[到至])"
+# What says that more of a time comes, whatever stands behind it …
+_MORE = (
+    r"[\s,(]*(?:(?:except|excluding|but\s+not|unless|until|till|once|twice|[a-z0-9]+\s+times)"
+    r"(?![a-z])|(?:between|from)\s+[0-9]|"
+    r"(?:(?:and|or|to)\s|[&–-])\s*[0-9]{1,2}(?:st|nd|rd|th)?(?:\s*[ap]m)?(?![0-9a-z.:])|"
+    rf"[和及跟与與或到至、]{NUMERAL}{{1,3}}[日号號点點时時]|[和及跟与與或到至、][0-9]{{1,2}}[日号號点點]|"
+    rf"除了|直到|截止|的?(?:第{NUMERAL}|最[后後]一)[天日]|{NUMERAL}{{1,3}}[次回遍]|"
+    r"[\u4e00-\u9fff]{1,6}那[天日])"
+)
+# … what says so if a time stands behind it …
+_CONNECTOR = (
+    r"(?:(?:and|or|plus|to|through|thru|then|from|starting|beginning|between|on|again|also)"
+    r"(?![a-z])|[&~–—+-]|或者|还是|還是|[和及跟与與或到至从從自、])"
+)
+_CONNECTED = rf"[\s,]*(?:{_CONNECTOR}[\s,]*)+(?:(?:at|in|the|next)\s+)*"
+# … and what is one but cannot be read.
+_UNREAD = (
+    r"(?:(?:(?:on|at|in|by)\s+)?(?:(?:the\s+)?end\s+of\s+)?(?:the|this|next|last)\s+"
+    r"(?:weekend|week|month|quarter|year)s?(?!['’a-z])|"
+    r"[月年][底初]|[下这這本][个個]?(?:月|季度|[周週]末)|[明后後]年)"
+)
 
 
 def _at_beginning(text: str) -> Phrase | None:
@@ -169,58 +121,136 @@ def _at_beginning(text: str) -> Phrase | None:
     reader.take(_ASKING)
     repetition = reader.read(repetition_at)
     if repetition is not None:
-        return _again(repetition, _words(text[reader.at :]))
-    if reader.take(_REPEATING) is not None:
+        found = Phrase(None, None, None, repetition=repetition)
+    elif reader.take(_REPEATING) is not None:
         return _AGAIN
-    found = _phrase(reader)
+    else:
+        found = _phrase(reader)
+        if found is not None and reader.take(rf"[\s,]*{_EVERY}") is not None:
+            return _AGAIN
     if found is None:
         return None
-    if reader.take(rf"[\s,]*{_EVERY}") is not None:
-        return _AGAIN
-    return replace(found, rest=_words(text[reader.at :]))
+    if _goes_on(reader, found):
+        return _PARTLY
+    return _completed(replace(found, rest=_words(text[reader.at :])))
+
+
+def _goes_on(reader: Reader, found: Phrase) -> bool:
+    """True if more of a time stands here than was read."""
+    if reader.take(_MORE) is not None:
+        return True
+    before = reader.at
+    if reader.take(_CONNECTED) is not None:
+        return any(reader.read(part) is not None for part in (_phrase, repetition_at, month_at))
+    if reader.take(rf"[\s,]*{_UNREAD}") is not None or reader.read(clock_at, between=_GAP):
+        return True
+    reader.at = before
+    if found.repetition is not None:
+        rule = found.repetition.rule
+        lacks_day = rule.frequency == "WEEKLY" and not rule.weekdays
+    else:
+        is_whole = found.day is not None and found.clock is not None
+        lacks_day = not is_whole and not (found.span is not None and found.span.seconds)
+    is_more = lacks_day and reader.read(day_at, between=_GAP) is not None
+    reader.at = before
+    return is_more
+
+
+def _completed(found: Phrase) -> Phrase:
+    """With what the words end with, if it belongs to a time that the text began with."""
+    words = found.rest.rstrip(_END)
+    offset = max(0, len(words) - TAIL)
+    window = _plain(words[offset:])
+    for start in _starts(window):
+        reader = Reader(window, start)
+        more = _added(reader, found)
+        if more is not None and reader.at == len(window):
+            before = window[:start]
+            if compiled(rf".*{_ENDING}\s*$").match(before) or _is_vague(
+                found, more, window[start:]
+            ):
+                return _PARTLY
+            if compiled(_BELONGING).match(before):
+                return found
+            if _ends_in_time(before):
+                return _PARTLY
+            if more.repetition is None:
+                return more  # its time may be one of the words: "that lunch is at noon"
+            return replace(more, rest=words[: offset + start].strip(_EDGES))
+    is_ended = compiled(rf".*(?:{_ENDING}\s*{_UNREAD}|{NUMERAL}次)$").match(window)
+    return _PARTLY if found.repetition is not None and is_ended else found
+
+
+def _is_vague(found: Phrase, more: Phrase, words: str) -> bool:
+    """True if an end may as well be one of the words: "every monday plan meals for a week"."""
+    before, after = found.repetition, more.repetition
+    is_lasting = before is not None and after is not None and before.lasting != after.lasting
+    return is_lasting and words.lstrip(_EDGES).isascii()
+
+
+def _added(reader: Reader, found: Phrase) -> Phrase | None:
+    """With what stands here, if that was still missing."""
+    if found.repetition is not None:
+        more = completed(reader, found.repetition)
+        return replace(found, repetition=more) if more != found.repetition else None
+    by_calendar = found.span is not None and not found.span.seconds
+    if found.clock is None and (found.day is not None or by_calendar):
+        clock = reader.read(clock_at)
+        return replace(found, clock=clock) if clock is not None else None
+    if found.day is None and found.span is None:
+        day = reader.read(day_at)
+        return replace(found, day=day) if day is not None else None
+    return None
 
 
 def _at_end(text: str) -> Phrase | None:
-    text = text.rstrip(" \t\r\n.!?。！？")
+    text = text.rstrip(_END)
     offset = max(0, len(text) - TAIL)
     window = _plain(text[offset:])
-    if (again := _repetition_at_end(window)) is not None:
-        repetition, start = again
-        return _again(repetition, _words(text[: offset + start]))
-    if compiled(rf".*{_REPEATING}$").match(window):
+    found, start = _last_phrase(window)
+    before = window[:start]
+    if found is None:
+        return _AGAIN if compiled(rf".*{_REPEATING}$").match(window) else None
+    if compiled(rf".*(?:{_REPEATING}|\b(?:every|each))[\s,]*$").match(before):
         return _AGAIN
-    for start in range(len(window)):
-        if window[start].isspace() or joined(window, start):
-            continue
+    if compiled(_BELONGING).match(before):
+        return None if found.repetition is None else _AGAIN
+    if _ends_in_time(before):
+        return _PARTLY
+    return replace(found, rest=_words(text[: offset + start]))
+
+
+def _last_phrase(window: str) -> tuple[Phrase | None, int]:
+    """The time a text ends with, and where that begins."""
+    if compiled(_MAY_REPEAT).match(window):
+        for start in _starts(window):
+            reader = Reader(window, start)
+            repetition = reader.read(repetition_at)
+            if repetition is not None and reader.at == len(window):
+                return Phrase(None, None, None, repetition=repetition), start
+    for start in _starts(window):
         reader = Reader(window, start)
         found = _phrase(reader)
         if found is not None and reader.at == len(window):
-            before = window[:start]
-            if compiled(rf".*(?:{_REPEATING}|\b(?:every|each))[\s,]*$").match(before):
-                return _AGAIN
-            if compiled(_BELONGING).match(before):
-                return None
-            return replace(found, rest=_words(text[: offset + start]))
-    return None
+            return found, start
+    return None, len(window)
 
 
-def _repetition_at_end(window: str) -> tuple[Repetition, int] | None:
-    """How often, if a text ends with that, and where it begins there."""
-    if compiled(_MAY_REPEAT).match(window) is None:
-        return None
-    for start in range(len(window)):
-        if window[start].isspace() or joined(window, start):
-            continue
-        reader = Reader(window, start)
-        found = reader.read(repetition_at)
-        if found is not None and reader.at == len(window):
-            is_of_words = compiled(_BELONGING).match(window[:start])
-            return None if is_of_words else (found, start)
-    return None
+def _starts(window: str) -> Iterator[int]:
+    """The places where a word or a number begins."""
+    return (at for at in range(len(window)) if not window[at].isspace() and not joined(window, at))
 
 
-def _again(repetition: Repetition, rest: str) -> Phrase:
-    return Phrase(None, None, None, rest, repeats=True, repetition=repetition)
+def _ends_in_time(window: str) -> bool:
+    """True if a text ends with a time, and perhaps with what connects it to another."""
+    connectors = compiled(rf".*?((?:(?<![a-z]){_CONNECTOR}|[\s,])*)$").match(window)
+    window = window[: connectors.start(1)] if connectors else window
+    window = window.rstrip(_EDGES)
+    if compiled(rf".*{_UNREAD}$").match(window):
+        is_of_words = rf".*\b(?:for|(?<!end\s)of|about|from|since)\s+{_UNREAD}$"
+        return compiled(is_of_words).match(window) is None
+    found, start = _last_phrase(window)
+    return found is not None and compiled(_BELONGING).match(window[:start]) is None
 
 
 def _plain(text: str) -> str:
@@ -230,98 +260,21 @@ def _plain(text: str) -> str:
 
 
 def _words(rest: str) -> str:
-    """What is to be said, without what leads to it."""
+    """The words to say, without what leads to them."""
     filling = compiled(_FILLING).match(rest[:LEAD])
     return rest[filling.end() if filling else 0 :].strip(_EDGES)
 
 
 def _phrase(reader: Reader) -> Phrase | None:
-    span = reader.read(_span)
+    span = reader.read(span_at)
     if span is not None:
         by_calendar = not span.seconds and (span.days or span.months)
         clock = reader.read(clock_at, between=BETWEEN) if by_calendar else None
         return Phrase(span, None, clock)
-    day = reader.read(_day)
+    day = reader.read(day_at)
     if day is not None:
         return Phrase(None, day, reader.read(clock_at, between=BETWEEN))
     clock = reader.read(clock_at)
     if clock is not None:
-        return Phrase(None, reader.read(_day, between=r"\s+"), clock)
+        return Phrase(None, reader.read(day_at, between=r"\s+"), clock)
     return None
-
-
-def _span(reader: Reader) -> Span | None:
-    is_led = reader.take(r"(?:in|after)\s+") is not None
-    span = _english_span(reader)
-    if span is not None:
-        return span if is_led or reader.take(r"\s+(?:from\s+now|later)(?![a-z])") else None
-    is_led = reader.take(r"再?[过過]\s*") is not None
-    span = _chinese_span(reader)
-    if span is None:
-        return None
-    return span if reader.take(r"\s*[以之]?[后後]") or is_led else None
-
-
-def _english_span(reader: Reader) -> Span | None:
-    span: Span | None = None
-    between = ""
-    while piece := reader.take(between + _PIECE):
-        amount = number(piece[1]) + (Fraction(1, 2) if piece[3] else 0)
-        span = (span or Span()).plus(amount, UNITS[piece[2].lower()])
-        between = r"\s*(?:,\s*|and\s+)?"
-    return span
-
-
-def _chinese_span(reader: Reader) -> Span | None:
-    span: Span | None = None
-    while piece := reader.take(r"\s*" + _CHINESE_PIECE):
-        counter = piece[2] or piece[4] or ""
-        amount = number(piece[1])
-        amount += Fraction(1, 2) * (counter.endswith("半") + bool(piece[6]))
-        span = (span or Span()).plus(amount, UNITS[piece[3] or piece[5]])
-    return span
-
-
-def _day(reader: Reader) -> Day | None:
-    if match := reader.take(_ENGLISH_DAY):
-        return _english_day(match)
-    if match := reader.take(_THIS_PART):
-        return Day(part=PARTS[match[1].lower()])
-    if match := reader.take(_ISO_DATE):
-        return Day(date=(int(match[1]), int(match[2]), int(match[3])))
-    if match := reader.take(_DAY_MONTH):
-        return Day(date=(_year(match[3]), month_of(match[2]), int(match[1])))
-    if match := reader.take(_MONTH_DAY):
-        return Day(date=(_year(match[3]), month_of(match[1]), int(match[2])))
-    return _chinese_day(reader)
-
-
-def _english_day(match: re.Match[str]) -> Day:
-    part = PARTS[(match["part"] or "").lower()] if match["part"] else ""
-    if match["after"] or match["tomorrow"] or match["today"]:
-        return Day(2 if match["after"] else 1 if match["tomorrow"] else 0, part=part)
-    if match["tonight"]:
-        return Day(part="evening")
-    if match["week"]:
-        return Day(7, part=part)
-    name = (match["weekday"] or match["short"])[:3].lower()
-    which = (match["which"] or match["which_short"] or "").lower()
-    return Day(weekday=WEEKDAYS.index(name), weeks=1 if which == "next" else None, part=part)
-
-
-def _chinese_day(reader: Reader) -> Day | None:
-    if match := reader.take(_CHINESE_DAY):
-        if match[2]:
-            return Day(int(match[2] == "明"), part=PARTS[match[3]])
-        ahead = {"今": 0, "明": 1, "大": 3}.get(match[1][0], 2)
-        return Day(ahead)
-    if match := reader.take(_CHINESE_WEEKDAY):
-        weeks = match[1].count("下") if match[1] else None
-        return Day(weekday=min("一二三四五六日天".index(match[2]), 6), weeks=weeks)
-    if match := reader.take(_CHINESE_DATE):
-        return Day(date=(_year(match[1]), int(number(match[2])), int(number(match[3]))))
-    return None
-
-
-def _year(digits: str | None) -> int | None:
-    return int(digits) if digits else None

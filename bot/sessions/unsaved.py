@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from bot.sessions import store
 from bot.sessions.store import Session
-from bot.storage import Transaction, meta
+from bot.storage import Transaction, records
 
 PREFIX: Final = "unsaved:"
 MINUTE_MS: Final = 60_000
@@ -25,7 +25,7 @@ MOST: Final = 20  # of them at a time
 
 @dataclass(frozen=True, slots=True)
 class Unsaved:
-    """How often saving a conversation failed, when it is tried again (ms), and why it failed.
+    """The failed tries to save a conversation, the time of the next (ms), and the last reason.
 
     `at` is 0 when it is tried no more.
     """
@@ -50,20 +50,19 @@ _READ: Final = TypeAdapter(Unsaved)
 
 
 def get(tx: Transaction, session_id: str) -> Unsaved | None:
-    """What is left to do for a session; None for nothing."""
-    found = meta.text_of(tx, PREFIX + session_id)
-    return _READ.validate_json(found) if found is not None else None
+    """The saving left to do for a session; None for nothing."""
+    return records.value_of(tx, PREFIX + session_id, _READ.validate_json)
 
 
 def mark(tx: Transaction, session_id: str, now: int, left: Unsaved | None = None) -> None:
     """Note what is left to do; without more, that it has just ended."""
     found = left or Unsaved(at=now + GRACE_MS)
-    meta.keep(tx, PREFIX + session_id, _READ.dump_json(found).decode(), now)
+    records.keep(tx, PREFIX + session_id, _READ.dump_json(found).decode(), now)
 
 
 def drop(tx: Transaction, session_id: str) -> None:
     """Nothing is left to do."""
-    meta.drop(tx, PREFIX + session_id)
+    records.drop(tx, PREFIX + session_id)
 
 
 def due(tx: Transaction, now: int, *, interrupted: bool = False) -> list[str]:
@@ -74,7 +73,10 @@ def due(tx: Transaction, now: int, *, interrupted: bool = False) -> list[str]:
     return [
         session_id
         for session_id, left in _all(tx)
-        if 0 < left.at <= now or (interrupted and not left.tries)
+        if 0 < left.at <= now
+        # Noted by a clock that was ahead; only a limit may last longer.
+        or (left.at > now + PAUSES_MS[-1] and left.why != "limit")
+        or (interrupted and not left.tries)
     ][:MOST]
 
 
@@ -94,4 +96,4 @@ def again(tx: Transaction, keys: Sequence[str], now: int) -> int:
 
 
 def _all(tx: Transaction) -> list[tuple[str, Unsaved]]:
-    return [(id_, _READ.validate_json(text)) for id_, text in meta.under(tx, PREFIX).items()]
+    return [*records.values_under(tx, PREFIX, _READ.validate_json).items()]

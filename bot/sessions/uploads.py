@@ -113,7 +113,7 @@ def prune(tx: Transaction, now: int) -> None:
 
 
 def _addresses(tx: Transaction, column: str, values: Sequence[str]) -> list[Address]:
-    """Where the sessions are whose `column` (id or key) has one of these values."""
+    """The addresses of sessions whose `column` (id or key) has one of these values."""
     rows = tx.execute(
         "SELECT DISTINCT channel, account, chat, thread FROM sessions "
         f"WHERE {column} IN ({marks(values)})",

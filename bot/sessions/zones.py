@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import structlog
 
-from bot.settings.problems import nearest
+from bot.settings.checks import nearest
 from bot.storage import Row, Transaction, upsert
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ def tell(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
 def named(name: str) -> ZoneInfo | None:
     """The zone of a name that a browser said; None for what this machine does not know."""
     try:
-        return ZoneInfo(name) if name else None
+        return ZoneInfo(name)
     except (OSError, ValueError, ZoneInfoNotFoundError):
         return None
 
@@ -62,7 +62,7 @@ def everything(tx: Transaction) -> Mapping[str, ZoneInfo]:
 
 
 def told(tx: Transaction) -> Mapping[str, ZoneInfo]:
-    """Where everybody's browser is, by canonical identity."""
+    """The time zone of everybody's browser, by canonical identity."""
     return _known(tx.execute("SELECT person, zone FROM told_zones ORDER BY person"))
 
 
@@ -94,6 +94,20 @@ _CITIES: Final = {
     **dict.fromkeys(("milan", "罗马"), "Europe/Rome"),
     **dict.fromkeys(("osaka", "kyoto", "东京"), "Asia/Tokyo"),
     **dict.fromkeys(("geneva", "苏黎世"), "Europe/Zurich"),
+    # What people write behind a time; "CST", "IST" and "BST" mean several.
+    **dict.fromkeys(("est", "edt", "et", "eastern", "美东"), "America/New_York"),
+    **dict.fromkeys(("cdt", "ct", "central"), "America/Chicago"),
+    **dict.fromkeys(("mst", "mdt", "mt", "mountain"), "America/Denver"),
+    **dict.fromkeys(("pst", "pdt", "pt", "pacific", "美西"), "America/Los_Angeles"),
+    **dict.fromkeys(("cet", "cest"), "Europe/Berlin"),
+    **dict.fromkeys(("eet", "eest"), "Europe/Helsinki"),
+    **dict.fromkeys(("aest", "aedt"), "Australia/Sydney"),
+    "msk": "Europe/Moscow",
+    "jst": "Asia/Tokyo",
+    "kst": "Asia/Seoul",
+    "gmt": "UTC",
+    "hkt": "Asia/Hong_Kong",
+    "sgt": "Asia/Singapore",
     "香港": "Asia/Hong_Kong",
     "台北": "Asia/Taipei",
     "新加坡": "Asia/Singapore",

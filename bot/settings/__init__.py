@@ -4,9 +4,8 @@ Every value keeps where it came from, so a mistake is reported with its file and
 """
 
 from bot.settings.checks import key_name
-from bot.settings.loader import Loaded, Sources, load
-from bot.settings.plugins import config_model, installed_channels, model_kinds, plain_names
-from bot.settings.show import json_schema, show
+from bot.settings.fields import config_model, installed_channels, model_kinds, plain_names
+from bot.settings.loader import Loaded, Sources, json_schema, load, show
 
 __all__ = [
     "Loaded",

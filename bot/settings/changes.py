@@ -7,8 +7,8 @@ kept beside the file, as private as the file itself, so that each change can be 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,19 +19,118 @@ from pydantic import BaseModel
 from bot.clock import Clock, system_clock
 from bot.config import OFFLINE, Config, Settings
 from bot.errors import ConfigError
-from bot.settings import dotenv
-from bot.settings.fields import Key, env_name, mark_of, shape_at
+from bot.settings.fields import Key, env_name, is_shared, mark_of, shape_at
 from bot.settings.loader import DATABASE, Loaded, Sources
-from bot.settings.shared import CHANGED_SINCE, MOST_KEPT, Change, SharedSettings, Step, change_from
-from bot.settings.tomlfile import read_text, shown
-from bot.settings.variables import FILE_PREFIX
+from bot.settings.sources import (
+    FILE_PREFIX,
+    dotenv_line,
+    dotenv_values,
+    edited_dotenv,
+    read_text,
+    shown,
+    write_dotenv,
+)
+
+# Changes that were made while the program runs, and what all nodes on one database share. Pure.
+#
+# Shared are options without secrets: by name, as they were typed, with the way back of each
+# change.
+
+MOST_KEPT = 50  # changes that can be taken back
+CHANGED_SINCE = "This was changed again since, so it cannot be taken back."
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One option of a change: what its variable was before and is after; None is not set."""
+
+    key: tuple[str, ...]
+    before: str | None
+    after: str | None
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Some options that were changed together, at `at` (ms since the epoch).
+
+    `takes_back` is the change that it undid, if it did; `is_for_good` when it cannot be undone.
+    """
+
+    id: str
+    at: int
+    steps: tuple[Step, ...]
+    takes_back: str = ""
+    is_for_good: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSettings:
+    """The settings changed for all nodes: values by option, and the changes, the newest first."""
+
+    values: Mapping[Key, str] = field(default_factory=dict[Key, str])
+    changes: tuple[Change, ...] = ()
+
+    def step(self, key: tuple[str, ...], after: str | None) -> Step:
+        """The step that sets an option to this."""
+        return Step(key, self.values.get(key), after)
+
+    def changed(self, change: Change) -> SharedSettings:
+        """The same after a change."""
+        values = dict(self.values)
+        for step in change.steps:
+            values.pop(step.key, None)
+            if step.after is not None:
+                values[step.key] = step.after
+        return SharedSettings(values, (change, *self.changes)[:MOST_KEPT])
+
+    def may_take_back(self, change: Change) -> bool:
+        """True while what a change set is still what counts."""
+        return all(self.values.get(step.key) == step.after for step in change.steps)
+
+    def to_json(self) -> str:
+        """As the database keeps it."""
+        values = {".".join(map(str, key)): value for key, value in self.values.items()}
+        return orjson.dumps({"values": values, "changes": [*map(asdict, self.changes)]}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | None) -> SharedSettings:
+        """Reads what the database has; nothing of what is not to be shared, or cannot be read."""
+        if text is None:
+            return cls()
+        try:
+            data: dict[str, Any] = orjson.loads(text)
+            said: dict[str, str] = data["values"]
+            changes = tuple(change_from(each) for each in data["changes"])
+            values = {tuple(name.split(".")): str(value) for name, value in said.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            log.warning("settings.shared_unreadable", error=type(error).__name__)
+            return cls()
+        return cls({key: value for key, value in values.items() if _may_be_shared(key)}, changes)
+
+
+def _may_be_shared(key: Key) -> bool:
+    shape = shape_at(Config, key) if is_shared(key) else None
+    return shape is not None and shape.kind not in {"secret", "table", "map"}
+
+
+def change_from(data: dict[str, Any]) -> Change:
+    """A change as it was kept."""
+    steps = tuple(
+        Step(tuple(step["key"]), step["before"], step["after"], is_secret=step["is_secret"])
+        for step in data["steps"]
+    )
+    taken = data["takes_back"]
+    return Change(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
+
 
 MODEL: Key = ("agent", "model")
 CHANGES = "settings-changes.jsonl"  # beside the `.env`
 # A token of the page that was replaced is one that somebody else may know: it never comes back.
 FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
 
-log = structlog.get_logger(__name__)
 
 Table = TypeVar("Table", bound=BaseModel)
 
@@ -65,7 +164,7 @@ class ChangeableSettings:
         self.refused: frozenset[Key] = frozenset()  # of these, what cannot be used here
 
     def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
-        """What the configuration would be with these options, as text, or without those of None.
+        """Tries the configuration with these options, as text, or without those of None.
 
         Raises:
             Overruled: an option would not be what was wanted.
@@ -81,9 +180,9 @@ class ChangeableSettings:
             ConfigError: it has mistakes, or cannot be written. Nothing was changed.
         """
         text, loaded = self._edited(wanted)
-        path = self._writable()
+        _, path = self._changeable()
         before = self._texts()
-        dotenv.write(path, text)
+        write_dotenv(path, text)
         steps = tuple(
             self._step(key, before.get(key), value)
             for key, value in wanted.items()
@@ -100,7 +199,7 @@ class ChangeableSettings:
         return loaded
 
     def tried_shared(self, wanted: Mapping[Key, str | None]) -> Loaded:
-        """What the configuration would be with these options for all nodes, or without them.
+        """Tries the configuration with these options for all nodes, or without them.
 
         Raises:
             Overruled: an option would not be what was wanted here.
@@ -115,10 +214,7 @@ class ChangeableSettings:
             if value is not None:
                 values[key] = value
         loaded = sources.load(shared=values)
-        for key, value in wanted.items():
-            origin = loaded.origins.get(key, "")
-            if value and not origin.startswith(f"{DATABASE}:"):
-                raise Overruled(key, origin)
+        _must_count(wanted, loaded, f"{DATABASE}:")
         if MODEL in wanted and not _has_service(loaded.config):
             raise ConfigError("agent.model: its service is not set up here, so it cannot answer")
         return loaded
@@ -195,15 +291,11 @@ class ChangeableSettings:
             _check_name(key, value)
         names = {env_name(key): value for key, value in wanted.items()}
         try:
-            text = dotenv.edited(self._text(), names, self._place)
+            text = edited_dotenv(self._text(), names, self._place)
         except ValueError as error:
             raise ConfigError(f"{shown(path, sources.cwd)}: {error}") from error
         loaded = sources.load(text, self._usable_shared())
-        ours = f"{shown(path, sources.cwd)}:"
-        for key, value in wanted.items():
-            origin = loaded.origins.get(key, "")
-            if value and not origin.startswith(ours):
-                raise Overruled(key, origin)
+        _must_count(wanted, loaded, f"{shown(path, sources.cwd)}:")
         return text, loaded
 
     def _usable_shared(self) -> Mapping[Key, str]:
@@ -214,18 +306,15 @@ class ChangeableSettings:
             raise ConfigError("This program was not started from files, so nothing can be changed.")
         return self._sources, self.path
 
-    def _writable(self) -> Path:
-        return self._changeable()[1]
-
     def _text(self) -> str:
         _, path = self._changeable()
         return read_text(path, str(path)) if path.is_file() else ""
 
     def _texts(self) -> dict[Key, str]:
-        """What the file sets, by option."""
+        """The values in the file, by option."""
         if self._sources is None:
             return {}
-        found = dotenv.values(self._text()).items()
+        found = dotenv_values(self._text()).items()
         return {key: value for name, value in found if (key := self._place(name)) and value}
 
     def _place(self, name: str) -> Key:
@@ -244,10 +333,11 @@ class ChangeableSettings:
 
     def _remember(self, made: Change) -> None:
         """Keep what was there before; a disk that has no room for it costs the way back only."""
-        path = self._writable().with_name(CHANGES)
+        path = self._changeable()[1].with_name(CHANGES)
         kept = [made, *self._own_changes()][:MOST_KEPT]
         try:
-            dotenv.write(path, _lines(reversed(kept)))
+            lines = (f"{orjson.dumps(asdict(each)).decode()}\n" for each in reversed(kept))
+            write_dotenv(path, "".join(lines))
         except ConfigError:
             log.warning("settings.change_not_remembered")
 
@@ -255,21 +345,25 @@ class ChangeableSettings:
 def adopted(running: Table, found: Table) -> Table:
     """The running configuration with another one's options, as far as they take effect at once."""
     update: dict[str, Any] = {}
-    for name, field in type(running).model_fields.items():
+    for name, option in type(running).model_fields.items():
         mine, theirs = getattr(running, name), getattr(found, name)
-        if mark_of(field) is not None:
+        if mark_of(option) is not None:
             update[name] = theirs
         elif isinstance(mine, BaseModel):
             update[name] = adopted(mine, theirs)
     return running.model_copy(update=update)
 
 
-def _lines(changes: Iterable[Change]) -> str:
-    return "".join(f"{orjson.dumps(asdict(each)).decode()}\n" for each in changes)
+def _must_count(wanted: Mapping[Key, str | None], loaded: Loaded, source: str) -> None:
+    """Raise Overruled for an option that is set by something else than this source."""
+    for key, value in wanted.items():
+        origin = loaded.origins.get(key, "")
+        if value and not origin.startswith(source):
+            raise Overruled(key, origin)
 
 
 def _usable(sources: Sources, shared: Mapping[Key, str]) -> tuple[Loaded, frozenset[Key]]:
-    """What a configuration comes to with what nodes share, and what of that cannot be used."""
+    """The configuration with the shared settings, and which of these cannot be used."""
     kept: dict[Key, str] = {}
     best = sources.load()
     whole = _tried(sources, shared)
@@ -283,7 +377,7 @@ def _usable(sources: Sources, shared: Mapping[Key, str]) -> tuple[Loaded, frozen
 
 
 def _tried(sources: Sources, shared: Mapping[Key, str]) -> Loaded | None:
-    """What it comes to; None when it has mistakes, or names a model that nobody here can ask."""
+    """The configuration; None when it has mistakes, or names a model that nobody here can ask."""
     try:
         loaded = sources.load(shared=shared)
     except ConfigError:
@@ -301,7 +395,7 @@ def _check(key: Key, value: str | None) -> None:
     """Raise ConfigError for what could not be a line of a file either."""
     _check_name(key, value)
     try:
-        dotenv.line_of(env_name(key), value or "")
+        dotenv_line(env_name(key), value or "")
     except ValueError as error:
         raise ConfigError(f"{'.'.join(map(str, key))}: {error}") from error
 

@@ -2,19 +2,211 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import json
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from datetime import date, time
+from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from bot.channel import ChannelConfig, ChannelPlugin, Rule, reveal
-from bot.config import ANTHROPIC, OFFLINE, OPENAI, SHORTEST_TOKEN, Config, is_loopback
-from bot.settings.fields import Key, env_name
-from bot.settings.problems import Problem, nearest, quoted, suggestion, word
+from bot.channel import DEFAULT_ACCOUNT, ChannelConfig, ChannelPlugin, Rule, ToolRule, reveal
+from bot.config import ANTHROPIC, OFFLINE, OPENAI, Config, is_loopback
+from bot.i18n import DEFAULT_LANGUAGE, catalog
+from bot.settings.fields import Key, Shape, env_name, lookup, shape_at, shape_of
+from bot.unicode import well_formed
+
+# Mistakes in the configuration, as sentences a person can act on.
+
+MAX_DEPTH = 12  # of nested tables and lists; the deepest option is at 6
+_SHOWN = 60  # characters of a wrong value or name that are repeated in the message
+
+_EXPECTED: dict[str, str] = {
+    "table": "a table of options",
+    "map": "a table of names and values",
+    "list": 'a list such as ["a", "b"]',
+    "secret": "text in quotes",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "text": "text in quotes",
+}
+_LIMITS = {
+    "greater_than": "is too small: it must be above {gt}",
+    "greater_than_equal": "is too small: it must be at least {ge}",
+    "less_than": "is too large: it must be below {lt}",
+    "less_than_equal": "is too large: it must be at most {le}",
+    "string_too_short": "is too short: it needs {min_length} or more characters",
+    "string_too_long": "is too long: it may have {max_length} characters",
+    "too_short": "is too short: it needs {min_length} or more entries",
+    "too_long": "is too long: it may have {max_length} entries",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake: the place in the configuration it is about, and a sentence on it.
+
+    `where` is set when it is known already, as for a variable; otherwise the place's origin is
+    looked up. `needs` are the options a mistake between options is about: when one of them is wrong
+    by itself, that comes first. `named` says that the message names the option.
+    """
+
+    key: Key
+    message: str
+    where: str = ""
+    needs: tuple[Key, ...] = ()
+    named: bool = False
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant, or None."""
+    by_folded = {candidate.lower(): candidate for candidate in names}
+    found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def suggestion(name: str, names: Sequence[str], form: str = '"{}"') -> str:
+    """`; did you mean "x"?`, or the names there are when none comes near."""
+    meant = nearest(name, names)
+    if meant is not None:
+        return f"; did you mean {form.format(meant)}?"
+    if not names or len(names) > 12:
+        return ""
+    return f"; there is {', '.join(form.format(each) for each in sorted(names))}"
+
+
+def table_name(key: Key) -> str:
+    """A table as it is written in the file: `[channels.telegram]`; items by their number."""
+    names = [f"{part + 1}" if isinstance(part, int) else word(part) for part in key]
+    return f"[{'.'.join(names)}]" if names else "the file's first lines"
+
+
+def word(name: str) -> str:
+    """A name from the file as it may stand in a message: short, on one line, no control codes."""
+    text = name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…"
+    return text if text.isprintable() else json.dumps(text)[1:-1]
+
+
+def quoted(value: object) -> str:
+    """A wrong value, short and on one line."""
+    if isinstance(value, str):
+        text = value if len(value) <= _SHOWN else f"{value[: _SHOWN - 1]}…"
+        return json.dumps(text, ensure_ascii=not text.isprintable())
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"{value}".removesuffix(".0")
+    if isinstance(value, dict):
+        return "a table"
+    return "a list" if isinstance(value, list) else f"{value}"[:_SHOWN]
+
+
+def not_a(shape: Shape, value: object) -> str:
+    """The sentence for a value of the wrong kind, or one that is no choice."""
+    if shape.kind == "secret":
+        return f"this must be {_EXPECTED['secret']}"  # whatever it is, it may be a secret
+    if shape.kind == "choice":
+        choices = ", ".join(f'"{choice}"' for choice in shape.choices)
+        meant = nearest(value, shape.choices) if isinstance(value, str) else None
+        return f"{quoted(value)} is not one of {choices}" + (
+            f'; did you mean "{meant}"?' if meant else ""
+        )
+    sentence = f"{quoted(value)} is not {_EXPECTED[shape.kind]}"
+    if shape.kind == "text" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f'{sentence}: write "{quoted(value)}"'
+    return sentence
+
+
+def unusable(value: object, key: Key) -> Iterator[tuple[Key, str]]:
+    """Yields values that TOML and variables can hold and no option takes: the place, and why."""
+    if len(key) > MAX_DEPTH:
+        yield key, "this is nested too deeply"
+    elif isinstance(value, dict | list):
+        held = cast("dict[str | int, object] | list[object]", value)
+        for name, inner in held.items() if isinstance(held, dict) else enumerate(held):
+            yield from unusable(inner, (*key, name))
+    elif isinstance(value, date | time):  # datetimes are dates
+        yield key, "dates and times are not used here; if it is text, put it in quotes"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, "this must be a finite number"
+    elif isinstance(value, int) and value.bit_length() > 63:
+        yield key, "this number is too large"
+    elif isinstance(value, str) and "\0" in value:
+        yield key, "this text has a NUL character in it"
+    elif isinstance(value, str) and value != well_formed(value):
+        yield key, "this text is not valid UTF-8"
+
+
+def from_validation(model: type[BaseModel], data: object, error: ValidationError) -> list[Problem]:
+    """Pydantic's errors, one problem each."""
+    errors = error.errors(include_url=False, include_input=False)
+    return [_problem(model, data, dict(each)) for each in errors]
+
+
+def _problem(model: type[BaseModel], data: object, error: dict[str, Any]) -> Problem:
+    kind: str = error["type"]
+    loc: Key = error["loc"]
+    context: dict[str, Any] = error.get("ctx", {})
+    if loc and loc[-1] == "[key]":
+        return Problem(loc[:-1], _bad_name(model, loc[:-1], kind))
+    value, shape = lookup(data, loc), shape_at(model, loc)
+    if kind == "extra_forbidden":
+        return Problem(loc, _unknown(model, loc, is_table=isinstance(value, dict)), named=True)
+    if kind == "missing":
+        message = f'{table_name(loc[:-1])} needs "{loc[-1]}"'
+        return Problem(loc, message, needs=(loc,), named=True)
+    if shape is not None and (kind.endswith("_type") or kind == "literal_error"):
+        return Problem(loc, not_a(shape, value))
+    if kind in _LIMITS:
+        said = "this" if shape is not None and shape.kind == "secret" else quoted(value)
+        limits = {name: quoted(each) for name, each in context.items()}
+        return Problem(loc, f"{said} {_LIMITS[kind].format(**limits)}")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    needs = tuple((*loc, *path) for path in context.get("needs", ((),)))
+    return Problem((*loc, *context.get("path", ())), message, needs=needs, named=True)
+
+
+def _unknown(model: type[BaseModel], key: Key, *, is_table: bool) -> str:
+    """The sentence for a name the models do not have."""
+    parent, name = key[:-1], word(str(key[-1]))
+    shape = shape_at(model, parent)
+    siblings = list(shape.model.model_fields) if shape is not None and shape.model else []
+    if parent == ("channels",):
+        installed = ", ".join(sorted(siblings)) or "none"
+        meant = nearest(name, siblings)
+        hint = f"; did you mean [channels.{meant}]?" if meant else ""
+        return f'no channel "{name}" is installed (installed: {installed}){hint}'
+    if parent:
+        return f'unknown option "{name}" in {table_name(parent)}{suggestion(name, siblings)}'
+    if is_table:
+        return f"unknown section [{name}]{suggestion(name, siblings, '[{}]')}"
+    tables = ((home, shape_at(model, (home,))) for home in siblings)
+    homes = (
+        f"it belongs to [{home}]"
+        for home, table in tables
+        if table is not None and table.model is not None and name in table.model.model_fields
+    )
+    home = next(homes, "options stand below a [section] line")
+    return f'unknown option "{name}" before the first section; {home}'
+
+
+def _bad_name(model: type[BaseModel], key: Key, kind: str) -> str:
+    """The sentence for a name in a table of names (an account, a chat type) that cannot be one."""
+    said = f"{quoted(str(key[-1]))} cannot be a name in {table_name(key[:-1])}"
+    if kind == "string_pattern_mismatch":
+        return f"{said}: use small letters, digits, - and _"
+    table = shape_at(model, key[:-2])
+    field = table.model.model_fields.get(str(key[-2])) if table and table.model else None
+    names = shape_of(get_args(field.annotation)[0]).choices if field is not None else ()
+    return f"{said}{suggestion(str(key[-1]), names)}"
+
 
 _PERSON = re.compile(r"[a-z0-9_]+:\S+")
 # Names of people become folders and parts of session keys.
@@ -24,36 +216,20 @@ KINDS = (ANTHROPIC, OPENAI)
 _KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
-BUILT_IN_TOOLS = (
-    "artifact_get",
-    "memory_get",
-    "memory_search",
-    "memory_write",
-    "schedule_message",
-    "transcript_search",
-    "web_fetch",
-    "web_search",
-)
-
 
 def problems(
     config: Config, kinds: Collection[str] = (), *, has_other_tools: bool = False
 ) -> Iterator[Problem]:
     """Everything that stops the start; `kinds` of services, and tools, come from other packages."""
     yield from _services(config, (*KINDS, *kinds))
-    yield from _timezones(config)
-    yield from _people(config)
-    yield from _endpoints(config)
-    yield from _folders(config)
-    yield from _retention(config)
-    yield from _web(config)
-    yield from _rules(config)
+    for check in (_timezones, _people, _endpoints, _folders, _retention, _web, _rules):
+        yield from check(config)
     if not has_other_tools:
         yield from unknown_tools(config)
 
 
 def warnings(config: Config) -> Iterator[Problem]:
-    """What is allowed and probably not meant."""
+    """Yields what is allowed and probably not meant."""
     installed = list(type(config.channels).model_fields)
     for name in installed:
         yield from _star_without_open(name, config.channels.get(name))
@@ -72,24 +248,15 @@ def warnings(config: Config) -> Iterator[Problem]:
         (("session", "timezones", person), person) for person in config.session.timezones
     ]
     people += [(("limits", "people", person), person) for person in config.limits.people]
-    people += [
-        (("tools", "rules", index, "person"), rule.person)
-        for index, rule in enumerate(config.tools.rules)
-        if rule.person
-    ]
     for key, person in people:
         if person not in known and not _PERSON.fullmatch(person):
             yield Problem(key, f"{quoted(person)} is nobody{suggestion(person, known)}")
-    token = reveal(config.dashboard.token)
-    if token and len(token) < SHORTEST_TOKEN and is_loopback(config.dashboard.host):
-        advice = f"use {SHORTEST_TOKEN} characters or more"
-        yield Problem(("dashboard", "token"), f"this token is short enough to be guessed; {advice}")
 
 
 def missing(
     config: Config, plugins: Mapping[str, ChannelPlugin], named: Collection[Key]
 ) -> Iterator[Problem]:
-    """What somebody set up that cannot run as it is; `named` are the options that were set."""
+    """Yields what is set up and cannot run as it is; `named` are the options that were set."""
     for name, plugin in plugins.items():
         section = config.channels.get(name)
         options = [key for key in named if key[:2] == ("channels", name) and _is_set(section, key)]
@@ -217,11 +384,15 @@ def _people(config: Config) -> Iterator[Problem]:
 
 
 def _endpoints(config: Config) -> Iterator[Problem]:
-    for name, service in config.models.services.items():
-        if service.base_url and not _is_web_address(service.base_url):
-            said = quoted(service.base_url)
-            message = f"{said} is not an address: it begins with https:// or http://"
-            yield Problem(("models", name, "base_url"), message)
+    addresses: dict[Key, str] = {
+        ("models", name, "base_url"): service.base_url
+        for name, service in config.models.services.items()
+    }
+    addresses["tools", "web", "search_url"] = config.tools.web.search_url
+    for key, url in addresses.items():
+        if url and not _is_web_address(url):
+            said = "is not an address: it begins with https:// or http://"
+            yield Problem(key, f"{quoted(url)} {said}")
     for index, origin in enumerate(config.dashboard.allowed_origins):
         if not _is_web_address(origin) or urlsplit(origin).path not in {"", "/"}:
             advice = 'write scheme and host only, e.g. "https://bot.example.org"'
@@ -236,12 +407,6 @@ def _endpoints(config: Config) -> Iterator[Problem]:
             "needs a token: set CONFIDANT_DASHBOARD__TOKEN"
         )
         yield Problem(host, message, needs=(host, token))
-    elif len(reveal(config.dashboard.token)) < SHORTEST_TOKEN:
-        message = (
-            f"other machines can reach the page, and a token of fewer than {SHORTEST_TOKEN} "
-            "characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text"
-        )
-        yield Problem(token, message, needs=(host, token))
 
 
 def _retention(config: Config) -> Iterator[Problem]:
@@ -256,9 +421,6 @@ def _retention(config: Config) -> Iterator[Problem]:
 
 def _web(config: Config) -> Iterator[Problem]:
     web, search, url = config.tools.web, ("tools", "web", "search"), ("tools", "web", "search_url")
-    if web.search_url and not _is_web_address(web.search_url):
-        message = f"{quoted(web.search_url)} is not an address: it begins with https:// or http://"
-        yield Problem(url, message)
     if web.search == "searxng" and not web.search_url:
         yield Problem(search, '"searxng" needs search_url: where is it?', needs=(search, url))
     if web.search in {"brave", "tavily"} and not reveal(web.search_key):
@@ -266,26 +428,77 @@ def _web(config: Config) -> Iterator[Problem]:
         yield Problem(search, message, needs=(search, ("tools", "web", "search_key")))
 
 
-def _rules(config: Config) -> Iterator[Problem]:
-    """Rules about channels that are not installed: they would never match."""
-    installed = list(type(config.channels).model_fields)
+def rules_of(config: Config) -> Iterator[tuple[Key, Rule]]:
+    """Every rule about who sees, uses or is sent something, with its place."""
     lists: list[tuple[Key, Sequence[Rule]]] = [
         (("scope",), config.scope.rules),
         (("send_policy",), config.send_policy.rules),
         (("tools",), config.tools.rules),
     ]
-    lists += [(("channels", n, "scope"), config.channels.get(n).scope.rules) for n in installed]
+    for name in type(config.channels).model_fields:
+        section = config.channels.get(name)
+        lists.append((("channels", name, "scope"), section.scope.rules))
+        for account, own in getattr(section, "accounts", {}).items():
+            if "scope" in own.model_fields_set:
+                place = ("channels", name, "accounts", account, "scope")
+                lists.append((place, section.account(account).scope.rules))
     for table, rules in lists:
         for index, rule in enumerate(rules):
-            if rule.channel and rule.channel.lower() not in installed:
-                hint = suggestion(rule.channel, installed)
-                message = f"no channel {quoted(rule.channel)} is installed{hint}"
-                yield Problem((*table, "rules", index, "channel"), message)
+            yield (*table, "rules", index), rule
+
+
+def _rules(config: Config) -> Iterator[Problem]:
+    """Rules that could never match, as what they name does not exist: whom they deny, gets it."""
+    installed = list(type(config.channels).model_fields)
+    accounts = {
+        name: [DEFAULT_ACCOUNT, *getattr(config.channels.get(name), "accounts", {})]
+        for name in installed
+    }
+    people = [_OWNER_NAME, *config.session.identity_links]
+    # See the table of session keys in docs/operating.md.
+    begins = ("main", "dm:", "import:", *(f"{name}:" for name in installed))
+    keys = [f"agent:main:{each}" for each in begins]
+    for key, rule in rules_of(config):
+        channel, account = rule.channel.lower(), rule.account.lower()
+        begin = rule.key_prefix.lower()
+        if channel and channel not in installed:
+            message = f"no channel {quoted(rule.channel)} is installed"
+            yield Problem((*key, "channel"), f"{message}{suggestion(rule.channel, installed)}")
+            continue
+        known = [each for name in installed if channel in {"", name} for each in accounts[name]]
+        if account and account not in known:
+            hint = suggestion(rule.account, sorted(set(known)))
+            yield Problem((*key, "account"), f"no account is called {quoted(rule.account)}{hint}")
+        if not any(each.startswith(begin) or begin.startswith(each) for each in keys):
+            hint = suggestion(rule.key_prefix, keys)
+            message = f"no session key begins with {quoted(rule.key_prefix)}{hint}"
+            yield Problem((*key, "key_prefix"), message)
+        for name, id_ in (("chat", rule.chat), ("sender", rule.sender)):
+            prefix, _, rest = id_.partition(":")
+            if rest and prefix.lower() in installed:
+                advice = f"write channel = {quoted(prefix)} and {name} = {quoted(rest)}"
+                yield Problem((*key, name), f"{quoted(id_)} is no id in that channel: {advice}")
+        person = rule.person.lower() if isinstance(rule, ToolRule) else ""
+        if not person or person in map(str.lower, people):
+            continue
+        if not _PERSON.fullmatch(person):
+            hint = suggestion(person, people)
+            yield Problem((*key, "person"), f"{quoted(person)} is nobody{hint}")
+        elif (prefix := person.partition(":")[0]) not in installed:
+            hint = suggestion(prefix, installed)
+            yield Problem((*key, "person"), f"no channel {quoted(prefix)} is installed{hint}")
+
+
+def built_in_tools() -> list[str]:
+    """The names of the tools that come with the program: those that the catalog has words for."""
+    keys = (key.split(".") for key in catalog(DEFAULT_LANGUAGE))
+    return sorted(key[1] for key in keys if key[0] == "tool")
 
 
 def unknown_tools(config: Config) -> Iterator[Problem]:
     """Rules about tools that are neither built in nor, by their names, of a configured server."""
     servers = [f"{name}_" for name in config.tools.mcp]
+    own = built_in_tools()
     for index, rule in enumerate(config.tools.rules):
         for number, name in enumerate(rule.tools):
             pattern = name.lower()
@@ -294,8 +507,8 @@ def unknown_tools(config: Config) -> Iterator[Problem]:
                 pattern.startswith(each) or (start != pattern and each.startswith(start))
                 for each in servers
             )
-            if not is_served and not fnmatch.filter(BUILT_IN_TOOLS, pattern):
-                hint = suggestion(name, [*BUILT_IN_TOOLS, *(f"{each}*" for each in servers)])
+            if not is_served and not fnmatch.filter(own, pattern):
+                hint = suggestion(name, [*own, *(f"{each}*" for each in servers)])
                 key = ("tools", "rules", index, "tools", number)
                 yield Problem(key, f"no tool is called {quoted(name)}{hint}")
 
@@ -309,11 +522,10 @@ def _is_web_address(url: str) -> bool:
 
 
 def _folders(config: Config) -> Iterator[Problem]:
-    folders: dict[Key, Path | None] = {
-        ("storage", "dir"): config.storage.dir,
-        ("memory", "workspace"): config.memory.workspace,
-    }
-    for key, folder in folders.items():
+    for key, folder in (
+        (("storage", "dir"), config.storage.dir),
+        (("memory", "workspace"), config.memory.workspace),
+    ):
         try:
             if folder is not None:
                 folder.expanduser()

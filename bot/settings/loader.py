@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from bot.channel import ChannelConfig, ChannelPlugin, DirectChannelConfig
 from bot.config import Config, StorageConfig
 from bot.errors import ConfigError
 from bot.settings import checks
-from bot.settings.fields import (
-    ENV_DELIMITER,
-    ENV_PREFIX,
-    Key,
-    Shape,
-    child,
-    env_name,
-    lookup,
-    shape_at,
-    tables,
-)
-from bot.settings.plugins import (
-    config_model,
-    has_tools,
-    installed_channels,
-    model_kinds,
-    plain_names,
-)
-from bot.settings.problems import (
+from bot.settings.checks import (
     MAX_DEPTH,
     Problem,
     from_validation,
@@ -42,14 +25,35 @@ from bot.settings.problems import (
     unusable,
     word,
 )
-from bot.settings.tomlfile import TomlFile, find, read_text, shown
-from bot.settings.variables import (
+from bot.settings.fields import (
+    ENV_DELIMITER,
+    ENV_PREFIX,
+    Key,
+    Option,
+    Shape,
+    child,
+    config_model,
+    env_name,
+    has_tools,
+    installed_channels,
+    lookup,
+    model_kinds,
+    options_of,
+    plain_names,
+    shape_at,
+    tables,
+)
+from bot.settings.sources import (
     FILE_PREFIX,
+    TomlFile,
     Variable,
     decode,
+    find,
     from_dotenv,
     from_environ,
+    read_text,
     secret_in,
+    shown,
 )
 
 ENV_FILE = ".env"
@@ -84,7 +88,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a configuration is read from: once at the start, and again when something changes."""
+    """The sources of a configuration, read at the start and again when something changes."""
 
     config_file: Path | None
     environ: Mapping[str, str]
@@ -379,7 +383,7 @@ class _Reading:
         return None
 
     def _is_news(self, problem: Problem) -> bool:
-        """Whether this is more than a consequence of a mistake that is known already."""
+        """True if this is more than a consequence of a mistake that is known already."""
         return not any(_overlap(known.key, key) for known in self.problems for key in problem.needs)
 
     # --- telling ---------------------------------------------------------------------------------
@@ -392,7 +396,7 @@ class _Reading:
         return ": ".join(part for part in parts if part)
 
     def origin(self, key: Key) -> str:
-        """Where the value of a place comes from: `NAME`, `.env:3: NAME`, `confidant.toml:12`."""
+        """The source of the value of a place: `NAME`, `.env:3: NAME`, `confidant.toml:12`."""
         return self._variable(key) or (self._file.origin(key) if self._file is not None else "")
 
     def _variable(self, key: Key) -> str:
@@ -419,7 +423,7 @@ class _Reading:
 
 
 def _is_for_rooms(whole: type[Config], key: Key) -> bool:
-    """Whether a place is one of the options for rooms, of a channel that has none."""
+    """True for an option for rooms, of a channel that has none."""
     name = "".join(map(str, key[2:3]))
     section = shape_at(whole, key[:2])
     model = section.model if section is not None else None
@@ -469,6 +473,85 @@ def _culprit(data: object, key: Key) -> Key:
 
 
 def _overlap(one: Key, other: Key) -> bool:
-    """Whether one of two places is the other, or inside it."""
+    """True if one of two places is the other, or inside it."""
     shared = min(len(one), len(other))
     return bool(shared) and one[:shared] == other[:shared]
+
+
+# The configuration in effect and its schema, as `confidant config` prints them.
+
+MASK = "•••"
+
+
+def json_schema(model: type[Config]) -> dict[str, Any]:
+    """The configuration file's JSON schema, for editors that complete and check TOML by one."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **model.model_json_schema(),
+        "title": "Confidant's configuration",
+    }
+
+
+def show(loaded: Loaded) -> str:
+    """The configuration in effect as TOML: secrets masked, each value with where it comes from."""
+    blocks: list[str] = []
+    for key, table, options in tables_in_effect(loaded.config):
+        lines = [_line(loaded, option, getattr(table, option.key[-1])) for option in options]
+        if lines:
+            blocks.append("\n".join([table_name(key), *lines, ""]))
+    return "\n".join(blocks)
+
+
+def tables_in_effect(config: Config) -> Iterator[tuple[tuple[str, ...], BaseModel, list[Option]]]:
+    """Every table in effect with its options, those under names of somebody's own too."""
+    for key, _, options in tables(type(config)):
+        table: BaseModel = attrgetter(".".join(key))(config)
+        yield key, table, options
+        for name, extra in (table.model_extra or {}).items():
+            if isinstance(extra, BaseModel):
+                yield (*key, name), extra, options_of(type(extra), (*key, name))
+
+
+def _line(loaded: Loaded, option: Option, value: object) -> str:
+    name = option.key[-1]
+    if value is None:
+        return f"# {name} is not set"
+    origins = loaded.origins.items()
+    found = [source for place, source in origins if place[: len(option.key)] == option.key]
+    return f"{name} = {toml_value(value)}  # {', '.join(dict.fromkeys(found)) or 'default'}"
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML on one line; tables are inline, without what is at its default."""
+    if isinstance(value, SecretStr):
+        return toml_value(MASK)
+    if isinstance(value, BaseModel):
+        names = [name for name in type(value).model_fields if _differs(value, name)]
+        value = {name: getattr(value, name) for name in names}
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, object]", value).items()
+        inner = ", ".join(f"{_toml_key(name)} = {toml_value(each)}" for name, each in pairs)
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, cast('list[object]', value)))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    return _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _differs(table: BaseModel, name: str) -> bool:
+    field = type(table).model_fields[name]
+    return field.is_required() or getattr(table, name) != field.get_default(
+        call_default_factory=True
+    )
+
+
+def _toml_key(name: str) -> str:
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else _quoted(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -135,9 +135,10 @@ def copy(
         OSError: the copy cannot be made.
     """
     files.create(target)
-    reader = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    writer = apsw.Connection(str(target))
-    try:
+    with (
+        closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)) as reader,
+        closing(apsw.Connection(str(target))) as writer,
+    ):
         # Within a transaction the pages are those of its beginning, so copying never begins anew.
         SqliteTransaction(reader).execute("BEGIN; SELECT 1 FROM sqlite_schema")
         with writer.backup("main", reader, "main") as copying:
@@ -145,9 +146,6 @@ def copy(
             while not copying.done:
                 copying.step(PAGES_PER_STEP)
                 advance(PAGES_PER_STEP * size)
-    finally:
-        writer.close()
-        reader.close()
 
 
 def newest_first(database: Path, now: int) -> list[Path]:
@@ -161,20 +159,17 @@ def newest_first(database: Path, now: int) -> list[Path]:
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a file is a whole SQLite database.
+    """True for a file that is a whole SQLite database.
 
     Raises:
         StorageError: that cannot be told now: the disk is full, say, or the file may not be read.
     """
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        if _has_content(path.with_name(f"{path.name}-wal")):
-            # Looking must not change a file that may be damaged: closing would write the log to it.
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            if _has_content(path.with_name(f"{path.name}-wal")):
+                # The file may be damaged, and closing would write the log to it.
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             return SqliteTransaction(connection).execute("PRAGMA quick_check(1)") == [("ok",)]
-        finally:
-            connection.close()
     except (apsw.CorruptError, apsw.NotADBError):
         return False
     except apsw.Error as exc:
@@ -193,7 +188,7 @@ def check(database: Path) -> None:
 
 
 def is_new(database: Path) -> bool:
-    """Whether nothing has been stored in a database yet."""
+    """True if nothing has been stored in a database yet."""
     return not _has_content(database)
 
 
@@ -275,11 +270,8 @@ def tables_of(path: Path) -> tuple[int, str]:
         StorageError: it cannot be read.
     """
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
             return version_of(SqliteTransaction(connection))
-        finally:
-            connection.close()
     except apsw.Error as exc:
         raise mapped(exc) from exc
 
@@ -305,13 +297,14 @@ def _take_up(database: Path, copy: Path | None, word: str, id_: str) -> Path | N
             files.create(beside)
         if id_:
             changes.adopt(beside, id_)
-        suffix = _free_suffix(database, word)
+        # An earlier one is never overwritten.
+        aside = files.free_name(database.with_name(f"{database.name}.{word}"))
         for part in ("", "-wal", "-shm"):
             replaced = database.with_name(database.name + part)
             if replaced.exists():
+                suffix = aside.name.removeprefix(database.name)
                 replaced.rename(replaced.with_name(replaced.name + suffix))
         beside.replace(database)
-    aside = database.with_name(database.name + suffix)
     return aside if aside.exists() else None
 
 
@@ -335,7 +328,7 @@ def _name(database: Path, now: int) -> str:
 
 
 def _made_at(backup: Path) -> float:
-    """When a backup was made by its name, in ms since the epoch."""
+    """The time in a backup's name, in ms since the epoch."""
     said = backup.stem.partition("-")[2]
     with suppress(ValueError):
         return datetime.strptime(f"{said}+0000", "%Y%m%d-%H%M%S%z").timestamp() * 1000
@@ -344,16 +337,6 @@ def _made_at(backup: Path) -> float:
 
 def _moment(now: int) -> str:
     return f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
-
-
-def _free_suffix(database: Path, word: str) -> str:
-    """What a replaced database is called from now on; an earlier one is never overwritten."""
-    base = suffix = f".{word}"
-    number = 1
-    while database.with_name(database.name + suffix).exists():
-        number += 1
-        suffix = f"{base}-{number}"
-    return suffix
 
 
 def _remove_unfinished(database: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""How the backups of everything are doing: when one was made, tested, and what went wrong.
+"""The state of backups: when one was made, tested, and what went wrong.
 
 The schedule (`bot.portability.schedule`) writes it; whoever tells people of backups reads it here:
 `state = await database.read(backup_state.read)`, then `state.troubles(config.backup, now)`.
@@ -7,13 +7,14 @@ The schedule (`bot.portability.schedule`) writes it; whoever tells people of bac
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Literal
 
 import orjson
 
 from bot.config import BackupConfig
 from bot.storage import Transaction
-from bot.storage.meta import keep, text_of
+from bot.storage.records import from_json, keep, value_of
 
 KEY = "backups"
 RETRY_MS = {"made": 10 * 60_000, "tested": 6 * 3_600_000}  # after one that failed
@@ -22,7 +23,7 @@ _HOUR_MS = 3_600_000
 
 What = Literal["made", "tested"]
 Trouble = Literal["never_made", "failing", "late", "never_tested", "test_failed"]
-"""What is wrong with the backups of everything.
+"""A problem with the backups.
 
 "never_made" and "never_tested": it has not happened yet. "failing": the last try made none.
 "late": the newest one is much older than it should be. "test_failed": it cannot be restored.
@@ -31,7 +32,7 @@ Trouble = Literal["never_made", "failing", "late", "never_tested", "test_failed"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How something went that is done again and again.
+    """The last results of something that is done again and again.
 
     Attributes:
         at: when it last succeeded, in ms since the epoch; 0 for never.
@@ -82,7 +83,7 @@ class BackupState:
     other_disk: str = ""
 
     def troubles(self, config: BackupConfig, now: int) -> tuple[Trouble, ...]:
-        """What is wrong, the most urgent first; nothing where no backups are asked for."""
+        """The problems, the most urgent first; none where no backups are asked for."""
         if config.folder is None:
             return ()
         found: list[Trouble] = []
@@ -116,16 +117,7 @@ class BackupState:
 
 def read(tx: Transaction) -> BackupState:
     """The state as it is stored."""
-    text = text_of(tx, KEY)
-    if text is None:
-        return BackupState()
-    said = cast("dict[str, Any]", orjson.loads(text))
-    known = Record.__dataclass_fields__
-    made, tested = (
-        Record(**{name: value for name, value in said[what].items() if name in known})
-        for what in ("made", "tested")
-    )
-    return BackupState(said["bot"], made, tested, said.get("other_disk", ""))
+    return value_of(tx, KEY, partial(from_json, BackupState)) or BackupState()
 
 
 def write(tx: Transaction, state: BackupState, now: int) -> None:

@@ -19,8 +19,8 @@ import secrets
 import struct
 import threading
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -87,7 +87,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a database is: its id, how many changes it has had, and their checksum in a chain."""
+    """The position of a database: its id, its number of changes, and their checksum in a chain."""
 
     id: str
     seq: int
@@ -96,7 +96,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit changed, as SQLite's patchset; `before` is the mark that it goes on from."""
+    """The changes of one commit, as SQLite's patchset; `before` is the mark it goes on from."""
 
     seq: int
     before: int
@@ -120,7 +120,7 @@ class Part:
 
     @property
     def end(self) -> Position:
-        """How far it goes."""
+        """The position of its last change."""
         last = max(self.changes, key=lambda each: each.seq, default=None)
         return Position(self.base.id, last.seq, last.mark) if last is not None else self.base
 
@@ -129,7 +129,7 @@ class Part:
 
 
 def position(tx: Transaction) -> Position:
-    """How far the database is."""
+    """The position of a database."""
     return Position(*tx.execute("SELECT id, seq, mark FROM changes")[0])
 
 
@@ -155,18 +155,15 @@ def is_blank(tx: Transaction) -> bool:
 
 
 def position_in(path: Path) -> Position | None:
-    """How far a database is that nobody has opened; None for one that was made before the log.
+    """The position of a database that nobody has opened; None if it was made before the log.
 
     Raises:
         apsw.Error: it cannot be read.
     """
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         tx = SqliteTransaction(connection)
         is_there = tx.execute("SELECT 1 FROM sqlite_schema WHERE name = 'changes'")
         return position(tx) if is_there else None
-    finally:
-        connection.close()
 
 
 def adopt(path: Path, id_: str) -> None:
@@ -175,26 +172,12 @@ def adopt(path: Path, id_: str) -> None:
     Raises:
         apsw.Error: it cannot be written.
     """
-    connection = apsw.Connection(str(path))
-    try:
+    with closing(apsw.Connection(str(path))) as connection:
         tx = SqliteTransaction(connection)
         tx.execute(TABLE)
         tx.execute(
             "INSERT INTO changes SELECT ?, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM changes)", (id_,)
         )
-    finally:
-        connection.close()
-
-
-@contextmanager
-def recorded(connection: apsw.Connection) -> Generator[apsw.Session]:
-    """Record what is changed in a transaction; `patchset` says it, without what stood there."""
-    session = apsw.Session(connection, "main")
-    session.table_filter(LOGGED.__contains__)
-    try:
-        yield session
-    finally:
-        session.close()
 
 
 def step(tx: Transaction, data: bytes) -> Change:
@@ -204,10 +187,6 @@ def step(tx: Transaction, data: bytes) -> Change:
     change = Change(seq, before.mark, _mark(seq, before.mark, data), data)
     tx.execute("UPDATE changes SET seq = ?, mark = ?", (seq, change.mark))
     return change
-
-
-def _changed(data: bytes) -> Iterator[Any]:
-    return cast("Any", apsw.Changeset.iter)(data)
 
 
 def _mark(seq: int, before: int, data: bytes) -> int:
@@ -225,7 +204,7 @@ def columns_of(tx: Transaction) -> dict[str, tuple[str, ...]]:
 
 def is_told(data: bytes, columns: Mapping[str, Sequence[str]]) -> bool:
     """True when people may be told that a change is done, so it has to be on the disk before."""
-    for each in _changed(data):
+    for each in cast("Any", apsw.Changeset.iter)(data):
         counted = _TOLD.get(each.name)
         if each.name == "artifacts" and each.op == "DELETE":  # it was forgotten
             return True
@@ -253,7 +232,7 @@ def rows_of(data: bytes, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Row
 
     A later version of the program may have added some of either.
     """
-    for each in _changed(data):
+    for each in cast("Any", apsw.Changeset.iter)(data):
         names = columns.get(each.name)
         if names is None:
             continue
@@ -289,7 +268,7 @@ def paths(database: Path) -> list[Path]:
 
 
 def first_base(database: Path) -> Position | None:
-    """Where the oldest file of a log begins that can be read.
+    """The first position of the oldest file of a log that can be read.
 
     Raises:
         OSError: one cannot be read.
@@ -308,7 +287,7 @@ class ChangeLog:
     def __init__(self, file: int, path: Path) -> None:
         self._file = file
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
 
     @classmethod
@@ -360,14 +339,16 @@ class ChangeLog:
                 raise
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-        if at_once:
-            with self._lock:
+        with self._lock:
+            if at_once:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
                 os.fdatasync(self._file)
-        else:
-            self._sync_soon()
+            elif self._timer is None:
+                self._timer = threading.Timer(SYNC_SECONDS, self._sync)
+                self._timer.daemon = True
+                self._timer.start()
 
     def close(self) -> None:
         """Let everything reach the disk, and release the file."""
@@ -379,28 +360,18 @@ class ChangeLog:
             if file >= 0:
                 os.close(file)
 
-    def _sync_soon(self) -> None:
-        with self._lock:
-            if self._timer is None:
-                self._timer = threading.Timer(SYNC_SECONDS, self._on_time)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def _on_time(self) -> None:
-        with self._lock:
-            self._sync()
-
     def _sync(self) -> None:
-        self._timer = None
-        if self._file >= 0:
-            try:
-                os.fdatasync(self._file)
-            except OSError as exc:
-                log.warning("changes.write_failed", error=type(exc).__name__)
+        with self._lock:
+            self._timer = None
+            if self._file >= 0:
+                try:
+                    os.fdatasync(self._file)
+                except OSError as exc:
+                    log.warning("changes.write_failed", error=type(exc).__name__)
 
 
 def read(path: Path) -> Part | None:
-    """What a file of the log holds, as far as its checksums hold; None for one that is none.
+    """Read a file of the log as far as its checksums hold; None for one that is none.
 
     Raises:
         StorageError: a newer version of the program wrote it.
@@ -441,7 +412,7 @@ def _change(data: bytes, at: int) -> tuple[Change | None, int]:
 
 
 def _head(line: bytes, path: Path | None = None) -> tuple[Position, Mapping[str, Any]] | None:
-    """Where a file begins, and what was removed by then; None for one that is none of ours."""
+    """The first position of a file, and what was removed by then; None if it is none of ours."""
     try:
         said: object = orjson.loads(line)
         facts = cast("dict[str, Any]", said)
@@ -480,19 +451,3 @@ def clear(database: Path) -> None:
     """
     for path in (database.parent / files.BACKUPS).glob(f"{database.stem}-*{SUFFIX}*"):
         path.unlink()
-
-
-def set_aside(paths_: Sequence[Path]) -> list[Path]:
-    """Give files of a log that is another database's other names; what they are called now.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
-    kept: list[Path] = []
-    for path in paths_:
-        number = 1
-        while (aside := path.with_name(f"{path.name}.kept-{number}")).exists():
-            number += 1
-        path.rename(aside)
-        kept.append(aside)
-    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import stat
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -27,6 +29,8 @@ PAGE_NAME = "confidant.page"  # who serves the page of a folder, and where
 RESTORING = "restoring"  # a folder: what a restore is about to put in place
 ERASING = "erasing.json"  # says whom an erasing that is not complete removes
 RESTORE_BEGUN = "begun.json"  # in it, once all of it is there: from then on it is only completed
+
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "sshfs"})
 
 log = structlog.get_logger(__name__)
 
@@ -89,17 +93,58 @@ def put(path: Path, data: bytes, beside: str = "", changed_at: int = 0) -> None:
             os.utime(file.fileno(), ns=(changed_at, changed_at))
 
 
-def sync_folder(path: Path) -> None:
-    """Let the names in a folder reach the disk.
+def free_name(path: Path) -> Path:
+    """The first of `path`, `path-2`, `path-3` and so on that nothing is called yet."""
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(each for each in chain([path], others) if not os.path.lexists(each))
+
+
+def set_aside(path: Path) -> Path:
+    """Give a file the first of `path.kept-1`, `path.kept-2` and so on that is free, and return it.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    names = (path.with_name(f"{path.name}.kept-{number}") for number in count(1))
+    return path.rename(next(each for each in names if not os.path.lexists(each)))
+
+
+def sync_folder(path: Path) -> bool:
+    """Let the names in a folder reach the disk; False where that cannot be done.
 
     Raises:
         OSError: the disk failed.
     """
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        return sync_names(folder)
     finally:
         os.close(folder)
+
+
+def sync_names(folder: int) -> bool:
+    """The same for a descriptor. On SMB a folder cannot be synced: there the server does it.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        os.fsync(folder)
+    except OSError as exc:
+        if exc.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+        return False
+    return True
+
+
+def network_kind(path: Path, mounts: str) -> str:
+    """The kind of network folder that a path is on ("nfs4"), by /proc/mounts; else empty."""
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        _, place, kind, *_ = [*line.split(" "), "", "", ""]
+        found[place.replace("\\040", " ")] = kind
+    here = next((found[each] for each in map(str, (path, *path.parents)) if each in found), "")
+    return here if here.removeprefix("fuse.") in _NETWORK else ""
 
 
 def mend(paths: Iterable[Path]) -> int:
@@ -187,14 +232,14 @@ def must_not_be_restoring(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a storage folder, or had it: `process` is 0 where nobody is named."""
+    """The process that has a storage folder, or had it: 0 where nobody is named."""
 
     is_running: bool
     process: int = 0
 
 
 def holder(folder: Path) -> Holder:
-    """Whether a program runs on a storage folder, by its lock; nothing is changed.
+    """The holder of a storage folder's lock; nothing is changed.
 
     Raises:
         OSError: the lock cannot be looked at.
@@ -216,7 +261,7 @@ def holder(folder: Path) -> Holder:
 
 
 def restored_workspace(workspace: Path) -> Path:
-    """Where the notes of a backup lie before they take the place of a workspace elsewhere."""
+    """The folder of a backup's notes before they take the place of a workspace elsewhere."""
     return workspace.with_name(f".{workspace.name}.restoring")
 
 
@@ -229,7 +274,7 @@ def clear_unbegun_restore(folder: Path, workspace: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where the page of a running program is, and the folder it was started in."""
+    """The address of a running program's page, and the folder it was started in."""
 
     url: str
     started_in: Path
@@ -288,12 +333,20 @@ class DataDirLock:
             ) from exc
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
+        except BlockingIOError as exc:
             holder = os.read(file, 32).decode(errors="replace").strip() or "unknown"
             os.close(file)
             raise StorageBusy(
                 f"Confidant already runs on {self._path.parent} (process {holder}). Stop that one "
                 "first, or choose another folder with [storage] dir."
+            ) from exc
+        except OSError as exc:
+            os.close(file)
+            raise StorageError(
+                f"The storage folder {self._path.parent} cannot be locked ({exc.strerror}), as is "
+                "the case on some network folders, so nothing would keep two programs from writing "
+                "there at once. Choose a folder of this machine with [storage] dir; backups may go "
+                "to a network folder."
             ) from exc
         os.ftruncate(file, 0)
         os.write(file, f"{os.getpid()}\n".encode())

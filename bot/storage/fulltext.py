@@ -1,4 +1,4 @@
-"""How text becomes words for the full-text index, in every script.
+"""Words of a text for the full-text index, in every script.
 
 SQLite's tokenizer takes a run of Chinese, Japanese or Korean characters for one word, so nothing
 inside it is ever found. Here every such character stands alone, both when text is indexed and, as
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final
 
 import apsw
+
+from bot.unicode import normal_form
 
 MAX_QUERY_TERMS = 64
 TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
@@ -25,6 +28,13 @@ _CJK = (
 _CJK_CHARACTER = re.compile(f"([{_CJK}])")
 _TERM = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
 _STARTS_CJK = re.compile(f"[{_CJK}]")
+
+# Zero-width characters, marks of direction, soft hyphens and selectors of variants: Unicode's
+# Default_Ignorable_Code_Point, which nobody sees.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 # Words so common that a query made of other words too is better without them.
 _STOP_WORDS = frozenset(
@@ -47,8 +57,20 @@ def spaced(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """A text as it is compared; a quote's line breaks are spaces too."""
+    """A text as it is compared: case, spacing, Unicode form and invisible characters do not count.
+
+    A quote's line breaks are spaces too.
+    """
+    if not text.isascii():
+        text = _INVISIBLE.sub("", normal_form("NFKC", text))
     return " ".join(text.replace("\n>", "\n").casefold().split())
+
+
+def holds_any(text: str, words: Iterable[str]) -> bool:
+    """True when a text holds any of these words, as they are compared."""
+    wanted = [folded(each) for each in words]
+    told = folded(text) if wanted else ""
+    return any(each in told for each in wanted)
 
 
 def runs(text: str) -> list[str]:
@@ -57,17 +79,17 @@ def runs(text: str) -> list[str]:
 
 
 def is_cjk(run: str) -> bool:
-    """Whether one of `runs` is of CJK characters."""
+    """True if one of `runs` is of CJK characters."""
     return _STARTS_CJK.match(run) is not None
 
 
 def is_stop_word(word: str) -> bool:
-    """Whether a word is so common that it says nothing by itself."""
+    """True if a word is so common that it says nothing by itself."""
     return word.lower() in _STOP_WORDS
 
 
 def is_function_character(character: str) -> bool:
-    """Whether a CJK character mostly holds sentences together."""
+    """True if a CJK character mostly holds sentences together."""
     return character in FUNCTION_CHARACTERS
 
 
@@ -80,7 +102,7 @@ def has_content(text: str) -> bool:
 
 
 def phrases(query: str) -> list[str]:
-    """What a query asks for: any of the content words, or any two neighbouring CJK characters.
+    """The terms of a query: its content words, or any two neighbouring CJK characters.
 
     Empty when the query has no word at all. A single CJK character stands for itself; a longer run
     is asked for as overlapping pairs, so that a sentence finds the words inside it.
@@ -136,3 +158,66 @@ def score(bm25: float) -> float:
     """FTS5's bm25 (negative, lower is better) as a score from 0 to 1, higher is better."""
     strength = abs(bm25)
     return strength / (1.0 + strength)
+
+
+# Words as PostgreSQL's full text takes them: spelled out here, not made by the server. Pure.
+#
+# The server would split and stem by its locale and dictionaries, which differ between servers;
+# the words are those of the file's full-text index (`fulltext.Words`), so both find the same.
+
+# What the server takes: 16 383 places and 1 MB a vector, 2 KB a word, 255 places of one word.
+PART_PLACES = 16_000
+PART_BYTES = 500_000
+MAX_WORD = 500  # bytes; a longer one is known by its digest
+MAX_PLACES = 250
+_DIGEST: Final = "\ue002"  # begins the digest of a long word, and no word
+
+
+def tsvectors(tokens: Sequence[str]) -> list[str]:
+    """The words of a text with their places, in as many vectors as the server's limits ask for.
+
+    Two neighbouring CJK characters are a word too: as a phrase, every text that holds both of them
+    anywhere would have to be looked at, and places beyond the limits would not be found.
+    """
+    parts: list[dict[str, list[int]]] = [{}]
+    place = size = 0
+    before = ""
+    for token in tokens:
+        if place >= PART_PLACES or size >= PART_BYTES:
+            parts.append({_word(before): [1]})  # so that no phrase is cut
+            place, size = 1, 0
+        place += 1
+        both = [token, before + token] if _is_pair(before, token) else [token]
+        for word in map(_word, both):
+            places = parts[-1].setdefault(word, [])
+            size += 2 if places else len(word.encode()) + 8
+            if len(places) < MAX_PLACES:
+                places.append(place)
+        before = token
+    return [
+        " ".join(f"{_quoted(word)}:{','.join(map(str, at))}" for word, at in part.items())
+        for part in parts
+        if part
+    ]
+
+
+def tsquery(tokens: Sequence[str]) -> str:
+    """The words of one of `fulltext.phrases` as a query; empty when there are none."""
+    if len(tokens) == 2 and _is_pair(*tokens):
+        return _quoted(_word("".join(tokens)))
+    return " <-> ".join(_quoted(_word(token)) for token in tokens)
+
+
+def _is_pair(one: str, other: str) -> bool:
+    return is_cjk(one) and is_cjk(other)
+
+
+def _word(token: str) -> str:
+    data = token.encode()
+    if len(data) <= MAX_WORD:
+        return token
+    return _DIGEST + blake2b(data, digest_size=16).hexdigest()
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"

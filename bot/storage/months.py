@@ -1,4 +1,4 @@
-"""What was said, in a partition a month: how the tables are laid out in PostgreSQL, and asked for.
+"""Transcripts in a partition a month: how the tables are laid out in PostgreSQL, and asked for.
 
 Entries and their words are found by their number everywhere, so that is what the partitions are
 ranges of: a number leads to one of them. Each month has room for `ROOM` numbers. When one begins,
@@ -199,7 +199,7 @@ class Dropped:
 
 
 def stored(tx: Transaction) -> Stored:
-    """What there is, in a database of either engine."""
+    """The days and numbers of all entries, in a database of either engine."""
     days = tx.execute(f"SELECT at / {DAY_MS} AS day, min(seq) FROM entries GROUP BY 1")
     return Stored(tuple(days), scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries"))
 
@@ -280,7 +280,7 @@ def last_dropped(tx: Transaction) -> str:
 
 
 def end_of(month: str) -> int:
-    """When a month was over, in ms since the epoch."""
+    """The time a month was over, in ms since the epoch."""
     year, number = (int(part) for part in month.split("-"))
     return _start_ms(year + number // 12, number % 12 + 1)
 

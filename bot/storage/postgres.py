@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from types import CodeType
+from typing import Any, TypeVar
 
 import psycopg
 import structlog
@@ -27,7 +30,7 @@ from bot import errors, fencing
 from bot.backoff import Backoff
 from bot.clock import system_clock
 from bot.fencing import Fence
-from bot.storage import Row, Transaction, fulltext, postgres_schema
+from bot.storage import Row, Transaction, Value, fulltext, postgres_schema
 from bot.storage.postgres_link import (
     APPLICATION,
     FIRST_RETRY,
@@ -40,17 +43,140 @@ from bot.storage.postgres_link import (
     unusable,
     when_there,
 )
-from bot.storage.postgres_readers import Readers
 from bot.storage.postgres_sql import (
     COLLISION,
     Connection,
     PostgresTransaction,
     Signals,
-    mapped,
 )
 from bot.storage.writing import Outcome, Work, Writer, attempt, attempt_alone
 
+# What is read from PostgreSQL, and written beside its writer: threads with a connection each.
+
 T = TypeVar("T")
+
+READERS = 4  # connections of a node that read; one more writes
+
+
+class _MoreThanOne(BaseException):
+    """A read asks for more than one statement, which have to see the same state."""
+
+
+class _OneStatement(PostgresTransaction):
+    """A read of one statement, which is a transaction by itself: there is nothing to begin or end.
+
+    Most reads are one, and each statement is a way to the server and back.
+    """
+
+    def __init__(self, connection: Connection, signals: Signals, words: fulltext.Words) -> None:
+        super().__init__(connection, signals, words)
+        self._is_spent = False
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        only_reads = sql.lstrip().startswith("SELECT")
+        if self._is_spent or not only_reads:
+            raise _MoreThanOne
+        self._is_spent = True
+        return super().execute(sql, parameters)
+
+
+class Readers:
+    """As many connections as threads: a pool would only wait longer for a server to come back."""
+
+    def __init__(
+        self, url: str, options: Mapping[str, Any], signals: Signals, words: fulltext.Words
+    ) -> None:
+        """Connects when something is first read."""
+        self._url = url
+        self._options = options
+        self._signals = signals
+        self._words = words
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="confidant-reader")
+        self._local = threading.local()
+        self._links: list[Link] = []
+        self._long: set[CodeType] = set()  # reads that need more than one statement
+        self._closing = False
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on a snapshot of what is committed; it may be run more than once."""
+        return await asyncio.wrap_future(self._submit(self._seen, work))
+
+    def read_now(self, work: Callable[[Transaction], T]) -> T:
+        """`read` for a thread, which waits; never call it on an event loop."""
+        return self._submit(self._seen, work).result()
+
+    async def write_alone(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work`, one statement, as a transaction of its own.
+
+        It is for what may be done twice: if its answer is lost, nothing says whether it was done.
+        """
+        return await asyncio.wrap_future(self._submit(self._alone, work))
+
+    def stop(self) -> None:
+        """Take nothing any more, and try nothing again."""
+        self._closing = True
+
+    def close(self) -> None:
+        """Wait for what is being read, and disconnect; after `stop`, and not on the loop."""
+        self._threads.shutdown()
+        for link in self._links:
+            link.drop()
+
+    def _submit(
+        self,
+        do: Callable[[Connection, Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> Future[T]:
+        if self._closing:
+            raise errors.StorageClosed
+        return self._threads.submit(self._do, do, work)
+
+    def _do(
+        self,
+        do: Callable[[Connection, Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Do some work on this thread's connection, again if that is lost."""
+        link: Link | None = getattr(self._local, "link", None)
+        if link is None:
+            link = self._local.link = Link(self._url, self._options)
+            self._links.append(link)
+        deadline = time.monotonic() + PATIENCE
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        while True:
+            lost = False
+            try:
+                return do(link.connected(), work)
+            except psycopg.Error as exc:
+                lost = link.is_lost(exc)
+                if not lost or self._closing or time.monotonic() > deadline:
+                    raise unusable(exc, place_of(self._url)) from exc
+            finally:
+                link.roll_back(lost=lost)
+            time.sleep(backoff.next())
+
+    def _alone(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        return work(PostgresTransaction(connection, self._signals, self._words))
+
+    def _seen(self, connection: Connection, work: Callable[[Transaction], T]) -> T:
+        """Run work that reads: with one statement, or in a snapshot that is left open."""
+        code = _code_of(work)
+        if code not in self._long:
+            try:
+                return work(_OneStatement(connection, self._signals, self._words))
+            except _MoreThanOne:
+                if code is not None:
+                    self._long.add(code)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return work(PostgresTransaction(connection, self._signals, self._words))
+
+
+def _code_of(work: Callable[..., object]) -> CodeType | None:
+    """The code of a piece of work, whatever it is bound to."""
+    while isinstance(work, partial):
+        work = work.func
+    return getattr(work, "__code__", None)
+
 
 LOCK_SECONDS = 1  # that a transaction of ours whose COMMIT got no answer may still take
 IDLE_SECONDS = 10  # after which a node that stopped within a transaction loses it, and its locks
@@ -258,7 +384,7 @@ class PostgresDatabase:
                 passing = lost or isinstance(exc, COLLISION)
                 if not passing or time.monotonic() > deadline or (self._closing and lost):
                     log.warning("storage.write_failed", error=type(exc).__name__, works=len(works))
-                    raise mapped(exc) from exc
+                    raise unusable(exc, self.place) from exc
                 self.reruns += 1
                 log.debug("storage.again", error=type(exc).__name__, works=len(works))
                 time.sleep(backoff.next())
@@ -281,7 +407,7 @@ class PostgresDatabase:
             self._enlist(connection)
 
     def _has_committed(self, pid: int) -> bool:
-        """What became of a transaction whose COMMIT got no answer; `pid` is whose it was there.
+        """The fate of a transaction whose COMMIT got no answer; `pid` is whose it was there.
 
         Until that is known nothing else is written, however long it takes: to give up would be to
         have it done twice, or not at all. The number of a transaction (`pg_xact_status`) would not
@@ -305,7 +431,7 @@ class PostgresDatabase:
                 connection.execute("ROLLBACK")
             except psycopg.Error as exc:
                 if self._closing:
-                    raise mapped(exc) from exc
+                    raise unusable(exc, self.place) from exc
                 log.debug("storage.resolving", error=type(exc).__name__)
                 time.sleep(backoff.next())
             else:

@@ -15,7 +15,7 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 
 from bot import errors
-from bot.storage import Row, Value, fulltext, marks, tsvector
+from bot.storage import Row, Value, fulltext, marks
 
 NUL = "\U0010ffff"  # stands for the one character PostgreSQL keeps in no text; it is none itself
 MAX_FOUND = 20_000  # texts that are weighed for one search: the newest that match
@@ -64,7 +64,7 @@ def configure(connection: Connection) -> None:
 
 
 class Signals:
-    """What the writer's transactions tell other nodes; this one has none, see `bot.cluster`.
+    """Signals of the writer's transactions to other nodes; this one has none, see `bot.cluster`.
 
     `begin` is called in each try of a transaction, `ending` right before its COMMIT.
     """
@@ -104,7 +104,7 @@ class PostgresTransaction:
 
     def index_text(self, entry: int, text: str) -> None:
         """Make an entry findable by its words."""
-        for part, vector in enumerate(tsvector.vectors(self.words.of(text))):
+        for part, vector in enumerate(fulltext.tsvectors(self.words.of(text))):
             self.execute(
                 "INSERT INTO entries_text(entry, part, words) VALUES (?, ?, CAST(? AS tsvector))",
                 (entry, part, vector),
@@ -118,7 +118,7 @@ class PostgresTransaction:
         self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
     ) -> list[Row]:
         """Entries that match, best first: (entry, score)."""
-        asked = (tsvector.query(self.words.of(phrase)) for phrase in fulltext.phrases(query))
+        asked = (fulltext.tsquery(self.words.of(phrase)) for phrase in fulltext.phrases(query))
         terms = list(dict.fromkeys(filter(None, asked)))
         if not terms or not (keys or people):
             return []

@@ -248,7 +248,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # How much the model thinks in a conversation, where its person chose.
     ("ALTER TABLE sessions ADD COLUMN thinking TEXT NOT NULL DEFAULT ''",),
 )
-"""What each version after `BASELINE` changes."""
+"""The changes of each version after `BASELINE`."""
 
 VERSION = BASELINE + len(MIGRATIONS)
 

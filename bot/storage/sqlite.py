@@ -7,9 +7,9 @@ import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 import structlog
@@ -79,6 +79,12 @@ class SqliteDatabase:
         connection = await asyncio.to_thread(_connect_and_migrate, path, keeps=keeps)
         return cls(path, connection, logs=logs)
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on the writer and return once it is on disk."""
         return await self._writer.write(work)
@@ -128,7 +134,7 @@ class SqliteDatabase:
         return self._log is not None and self._log.is_full
 
     async def changed_outside(self) -> bool:
-        """Whether another process has written since this was last asked, or since the opening."""
+        """True if another process has written since this was last asked, or since the opening."""
         # The writer's own connection sees this number move for others' commits only.
         version = await self.write(_data_version)
         before, self._data_version = self._data_version, version
@@ -147,7 +153,8 @@ class SqliteDatabase:
         try:
             tx.execute("BEGIN IMMEDIATE")
             if self._logs:
-                with changes.recorded(tx.connection) as session:
+                with closing(apsw.Session(tx.connection, "main")) as session:
+                    session.table_filter(changes.LOGGED.__contains__)
                     outcomes = [attempt(tx, work) for work in works]
                     if data := session.patchset():
                         change = changes.step(tx, data)
@@ -155,30 +162,19 @@ class SqliteDatabase:
                 outcomes = [attempt(tx, work) for work in works]
             tx.execute("COMMIT")
         except apsw.Error as exc:
-            self._roll_back()
+            _roll_back(tx)
             log.warning("storage.write_failed", error=type(exc).__name__, works=len(works))
             raise mapped(exc) from exc
         except BaseException:
-            self._roll_back()
+            _roll_back(tx)
             raise
-        if change is not None:
-            self._add(change)
+        if change is not None and self._log is not None:
+            try:  # before anybody is told that it is done
+                self._log.append(change, at_once=changes.is_told(change.data, self._columns))
+            except OSError as exc:  # the database has it; the next copy does
+                self.needs_copy = True
+                log.warning("changes.write_failed", error=type(exc).__name__)
         return outcomes
-
-    def _roll_back(self) -> None:
-        with suppress(apsw.Error):
-            if self._tx.connection.in_transaction:
-                self._tx.execute("ROLLBACK")
-
-    def _add(self, change: changes.Change) -> None:
-        """Add to the log what is committed, before anybody is told of it."""
-        if self._log is None:
-            return
-        try:
-            self._log.append(change, at_once=changes.is_told(change.data, self._columns))
-        except OSError as exc:  # the database has it; the next copy does
-            self.needs_copy = True
-            log.warning("changes.write_failed", error=type(exc).__name__)
 
     # --- the readers' threads --------------------------------------------------------------------
 
@@ -207,6 +203,12 @@ class SqliteDatabase:
                 connection.close()
             except apsw.Error as exc:  # all is stored; the next opening tidies up
                 log.warning("storage.close_failed", error=type(exc).__name__)
+
+
+def _roll_back(tx: SqliteTransaction) -> None:
+    with suppress(apsw.Error):
+        if tx.connection.in_transaction:
+            tx.execute("ROLLBACK")
 
 
 def _data_version(tx: Transaction) -> int:
@@ -245,10 +247,8 @@ def compact(path: Path) -> None:
     Raises:
         StorageError: somebody else uses it, or the disk is full; it is as it was.
     """
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    tx = _connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        tx = SqliteTransaction(connection)
         tx.execute("PRAGMA secure_delete = ON")
         tx.execute("INSERT INTO entries_text(entries_text) VALUES ('optimize')")
         tx.execute("VACUUM")
@@ -258,7 +258,7 @@ def compact(path: Path) -> None:
     except apsw.Error as exc:
         raise mapped(exc) from exc
     finally:
-        connection.close()
+        tx.connection.close()
 
 
 # --- its tables -----------------------------------------------------------------------------------
@@ -289,9 +289,7 @@ def migrate(tx: SqliteTransaction, database: Path, *, keeps: bool = True) -> Non
         _step(tx, current)
         tx.execute("COMMIT")
     except BaseException:
-        with suppress(apsw.Error):
-            if tx.connection.in_transaction:
-                tx.execute("ROLLBACK")
+        _roll_back(tx)
         raise
 
 

@@ -144,4 +144,4 @@ TABLES = (
 )
 
 MOVED = tuple(each for each in TABLES if not each.engine and each.kind != "engine")
-"""What a backup holds, and what goes from one engine to the other."""
+"""The tables a backup holds, and that move from one engine to the other."""

@@ -39,7 +39,7 @@ class Savepoints(Transaction, Protocol):
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """What the engine raises after which the whole transaction is gone."""
+        """The errors of the engine after which the whole transaction is gone."""
         ...
 
     def mapped(self, error: Exception) -> Exception:

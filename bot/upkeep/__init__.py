@@ -1,4 +1,4 @@
-"""What a conversation needs beside its turns: saving memory, making room, saying so, ending it.
+"""Upkeep of a conversation beside its turns: saving memory, making room, notices, resets.
 
 `policy` decides what is due, purely; the other modules do it.
 """

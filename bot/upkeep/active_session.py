@@ -2,29 +2,89 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
-from bot.agent.models import Purpose, Usage
+from bot.agent.models import Purpose
 from bot.agent.prefix import name_of
 from bot.agent.session_cache import CachedSession, SessionCache
 from bot.agent.turn import Meter
 from bot.channel import Activity
-from bot.context import budget
-from bot.context.budget import Budget
+from bot.config import ContextConfig
+from bot.context.budget import Budget, percent_full
 from bot.delivery.live import LiveSigns
 from bot.identity import Conversation, ConversationResolver
-from bot.money.allowance import Allowance, CappedModel
-from bot.money.counts import Spent
+from bot.money.counts import Spent, spent_of
+from bot.money.limits import Allowance
 from bot.sessions.store import Session
+from bot.shares import FLUSHES, SUMMARIES, Pool
 from bot.storage import Database
-from bot.upkeep import policy
 
-AT_ONCE = 8  # conversations that are saved, or compacted, at the same time
+# What is due for a conversation, from how full it is and what was done for it before. Pure.
+
+GROWTH = 1.05  # how much fuller a conversation gets before a compaction that failed is tried again
+
+Chosen = Literal["", "on", "off", "later"]
+"""A person's choice about notices in a conversation; "later" is "off" for this one only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The work due: save memory, then summarise the older part; and the level to tell.
+
+    What is made room in needs no notice: the receipt tells of it.
+    """
+
+    flush: bool = False
+    compaction: bool = False
+    notice: int | None = None
+
+
+def due_upkeep(
+    session: Session,
+    used: int,
+    shares: Budget,
+    config: ContextConfig,
+    *,
+    is_told: bool,
+    failed_at: int = 0,
+) -> Due:
+    """Decide what is due when the window of a session holds `used` tokens.
+
+    Memory is saved once in each cycle, from `flush_from` on. Room is made above `compact_above`;
+    when this cycle's compaction was taken back, only above what can still be sent; and after one
+    that failed with `failed_at` tokens, only when it is fuller by a twentieth. Of the levels the
+    highest that is reached is told, once. Of a session that is over, only memory is still to be
+    saved.
+    """
+    saves = config.enable_memory_flush
+    if session.ended_by:
+        return Due(flush=saves)
+    full = shares.hard if session.held else shares.compact_above
+    percent = percent_full(used, shares)
+    level = max((each for each in config.notice_percent if 0 < each <= percent), default=0)
+    return Due(
+        flush=saves and not session.is_flushed and used >= shares.flush_from > 0,
+        compaction=used > full and used > failed_at * GROWTH,
+        notice=level if is_told and level > session.told else None,
+    )
+
+
+def is_told(conversation: Conversation, chosen: Chosen = "") -> bool:
+    """True when people are told there how full it gets.
+
+    What was `chosen` in the session comes first, then the channel's settings, then the
+    configuration's; "auto" means in direct chats.
+    """
+    if chosen:
+        return chosen == "on"
+    config = conversation.config.context
+    wish = conversation.settings.notices or config.notices
+    return wish == "on" or (wish == "auto" and conversation.is_direct)
+
 
 Kind = Literal["flush", "compaction"]
 
@@ -46,36 +106,24 @@ class ActiveSession:
     limits: ModelLimits
 
     @property
-    def shares(self) -> Budget:
-        """The shares of its window; other ones once its compaction was taken back."""
-        return (
-            budget.after_undo(self.limits.budget)
-            if self.cached.session.held
-            else self.limits.budget
-        )
-
-    @property
     def is_theirs(self) -> bool:
         """True while it belongs to whom it belonged to when its session began."""
         return self.conversation.key == self.cached.session.key
 
     @property
     def sender(self) -> str:
-        """Who writes in it, with what was said last: one account, or `MANY`."""
+        """The writer of what was said last: one account, or `MANY`."""
         session = self.cached.session
         return self.conversation.sender_after(session.origin, session.person)
 
     @property
     def is_told(self) -> bool:
         """True when its person wants to hear of its upkeep."""
-        return policy.is_told(self.conversation, self.cached.session.notices)
+        return is_told(self.conversation, self.cached.session.notices)
 
-    def spent(self, purpose: Purpose, used: Mapping[str, Usage]) -> tuple[Spent, ...]:
-        """What was used for it of each model, as it is counted: by whoever wrote last."""
-        session_id, person = self.cached.session.id, self.conversation.person
-        return tuple(
-            Spent(person, session_id, model, purpose, usage) for model, usage in used.items()
-        )
+    def spent(self, purpose: Purpose, meter: Meter) -> tuple[Spent, ...]:
+        """The usage of each model for it, as it is counted: for whoever wrote last."""
+        return spent_of(meter, self.conversation.person, self.cached.session.id, purpose)
 
     def fill(self) -> Fill:
         """The tokens in its window, as its next message's view sees it."""
@@ -104,10 +152,7 @@ class ActiveSessions:
         self.limits = limits
         self.resolver = resolver
         self.allowance = allowance
-        self._slots: Mapping[Kind, asyncio.Semaphore] = {
-            "flush": asyncio.Semaphore(AT_ONCE),
-            "compaction": asyncio.Semaphore(AT_ONCE),
-        }
+        self._pools: Mapping[Kind, Pool] = {"flush": Pool(FLUSHES), "compaction": Pool(SUMMARIES)}
 
     async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.
@@ -126,21 +171,9 @@ class ActiveSessions:
         """
         return await self.of(session.id, self.resolver.of(session.origin))
 
-    @asynccontextmanager
-    async def chore(self, kind: Kind, payer: Conversation) -> AsyncGenerator[None]:
-        """Wait until work may begin that `payer` is charged for.
-
-        Those who wait for another chore of their own take no place from others.
-        """
-        async with self.allowance.chore(payer), self._slots[kind]:
-            yield
-
-    async def for_chores(
-        self, limits: ModelLimits, payer: Conversation, meter: Meter
-    ) -> ModelLimits:
-        """The limits of the model that does chores, whose calls `payer` is charged for."""
-        chores = await self.limits.for_chores(limits)
-        return replace(chores, model=CappedModel(chores.model, self.allowance, payer, meter))
+    def chore(self, kind: Kind, payer: Conversation) -> AbstractAsyncContextManager[None]:
+        """Wait until work may begin that `payer` is charged for."""
+        return self._pools[kind].place(payer.person)
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.
@@ -161,7 +194,7 @@ class ActiveSessions:
 
 @dataclass(slots=True)
 class Ending:
-    """How something that was shown has ended, as in `Activity`; failed unless it says otherwise."""
+    """The end of something that was shown, as in `Activity`; failed unless it says otherwise."""
 
     state: Literal["done", "failed"] = "failed"
     where: str = ""

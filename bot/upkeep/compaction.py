@@ -16,18 +16,19 @@ from typing import Literal
 import structlog
 from cachetools import LRUCache
 
-from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import Clock
 from bot.config import SUMMARY_SECONDS
-from bot.context import report
+from bot.context import budget
+from bot.context.history import can_begin, turn_starts
 from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
-from bot.messages import Message, ToolResult, Whose, mixture
+from bot.messages import Message, Whose, mixture
 from bot.metrics import Metrics
 from bot.money.counts import Spent
+from bot.money.limits import LimitReached, unsummarised
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
@@ -57,7 +58,7 @@ def where_to_cut(
     keep_recent: int,
     keep_turns: int,
 ) -> int | None:
-    """How many messages are to be summarised; None when there is nothing to. Pure.
+    """The number of messages to summarise; None when there is nothing to. Pure.
 
     A cut is always before something a person said, so that no tool result loses its call.
 
@@ -65,9 +66,8 @@ def where_to_cut(
     `keep_recent` tokens (0: no more than those turns). When they alone would fill half of the
     window, fewer stay, but at least one.
     """
-    cuts = [n for n, message in enumerate(messages) if _can_begin(message)]
-    # Messages that waited together are one turn.
-    turns = [n for n in cuts if n == 0 or not _can_begin(messages[n - 1])]
+    cuts = [n for n, message in enumerate(messages) if can_begin(message)]
+    turns = turn_starts(messages)
     if not turns:
         return None
     # What each message and all after it come to; one more, 0, for the end.
@@ -79,12 +79,6 @@ def where_to_cut(
         small = (n for n in (*turns, *cuts) if n > found and tails[n] <= most)
         found = next(small, max(found, turns[-1]))
     return found if tails[0] - tails[found] >= LEAST_TOKENS else None
-
-
-def _can_begin(message: Message) -> bool:
-    """True when a person speaks here and no tool's answer is in it: a history can begin so."""
-    answers = any(isinstance(block, ToolResult) for block in message.blocks)
-    return message.begins_turn and not answers
 
 
 class CompactionService:
@@ -107,9 +101,10 @@ class CompactionService:
         self._clock = clock
         self._metrics = metrics
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
+        self.running: set[str] = set()  # the sessions of which a summary is being written
 
     def cut(self, active: ActiveSession, why: Why = "full") -> int | None:
-        """How many messages would become a summary; None when there is nothing to summarise.
+        """The number of messages that would be summarised; None when there is nothing to.
 
         A person who wishes it means all but the last turns.
 
@@ -136,9 +131,13 @@ class CompactionService:
     async def run(self, active: ActiveSession, why: Why, focus: str = "") -> Outcome:
         """Let a summary stand for the older part; `focus` is what its person wants kept above all.
 
+        What a turn waits for is forced, and waits for nobody's chores.
+
         Raises:
             StorageError: the session cannot be read.
         """
+        if why == "forced":
+            return await self._run(active, why, focus)
         async with self._sessions.chore("compaction", active.conversation):
             return await self._run(active, why, focus)
 
@@ -147,13 +146,20 @@ class CompactionService:
         cut = self.cut(active, why)
         if cut is None:
             return "nothing"
+        self.running.add(active.cached.session.id)
+        try:
+            return await self._compact(active, cut, why, focus)
+        finally:
+            self.running.discard(active.cached.session.id)
+
+    async def _compact(self, active: ActiveSession, cut: int, why: Why, focus: str) -> Outcome:
         session = active.cached.session
         log.info("compaction.start", session=session.id)
         before = active.fill()
         request = await self._request(active, cut, why, focus)
         tells = why == "wished" or active.is_told
         counting = self._committer.counting(
-            self._clock, lambda: active.spent("summary", request.meter.used)
+            self._clock, lambda: active.spent("summary", request.meter)
         )
         try:
             async with counting, shown(self._live, active, "summarising") as ending:
@@ -164,12 +170,12 @@ class CompactionService:
             self._metrics.compactions.labels("failed").inc()
             self.failed_at[session.id] = before.used
             if tells or why == "forced":
-                await self._tell_failed(active)
+                await self._tell_failed(active, error)
             return "failed"
         again = bool(session.held) and why != "wished"
         # That nothing is left of them but a note is told in any case.
         tells = tells or made.plain
-        spent = active.spent("summary", request.meter.used)
+        spent = active.spent("summary", request.meter)
         done = await self._commit(
             active, session, cut, made, before, again=again, tells=tells, spent=spent
         )
@@ -177,14 +183,14 @@ class CompactionService:
         self._metrics.compactions.labels("done" if done else "dropped").inc()
         self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
-            await self._tell_failed(active)
+            await self._tell_failed(active, CompactionFailed())
         return "done" if done else "failed"
 
     async def _request(
         self, active: ActiveSession, cut: int, why: Why, focus: str
     ) -> SummaryRequest:
-        history, meter = active.cached.history, Meter()
-        limits = await self._sessions.for_chores(active.limits, active.conversation, meter)
+        history = active.cached.history
+        limits = await self._sessions.limits.for_chores(active.limits)
         return SummaryRequest(
             model=limits.model,
             model_name=limits.name,
@@ -201,7 +207,7 @@ class CompactionService:
                 answer=SUMMARIES * MOST_TOKENS,
             ),
             last_resort=why == "forced",
-            meter=meter,
+            meter=self._sessions.allowance.account(active.conversation),
         )
 
     async def _commit(
@@ -250,8 +256,8 @@ class CompactionService:
                 language,
                 f"{key}_saved" if current.saved else key,
                 messages=cut,
-                before=report.grouped(before.used),
-                after=report.grouped(after),
+                before=budget.grouped(before.used),
+                after=budget.grouped(after),
                 where=current.saved,
             )
             if again:
@@ -272,10 +278,12 @@ class CompactionService:
         self._sessions.cache.settle(active.cached)
         return done
 
-    async def _tell_failed(self, active: ActiveSession) -> None:
-        """Tell that there is no summary."""
-        language, address = active.conversation.language, active.conversation.address
-        words, noted_in = text(language, CompactionFailed.key), active.cached.session.id
+    async def _tell_failed(self, active: ActiveSession, error: CompactionFailed) -> None:
+        """Tell that there is no summary, and from when on there may be one."""
+        here, noted_in = active.conversation, active.cached.session.id
+        language, address, words = here.language, here.address, text(here.language, error.key)
+        if isinstance(error.__cause__, LimitReached):
+            words = unsummarised(language, error.__cause__.limit, here)
         await self._committer.commit(
             self._clock(),
             lambda unit: unit.say(address, words, "notice", language=language, noted_in=noted_in),

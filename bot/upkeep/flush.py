@@ -2,15 +2,15 @@
 
 A model that calls no tools is enough: it is shown the numbered lines of the conversation and the
 entries of memory that have to do with them, and answers with decisions in plain lines
-(`bot.memory.decisions`). The program judges each by what it rests on, and keeps by itself what the
+(`bot.memory.guard`). The program judges each by what it rests on, and keeps by itself what the
 person asked to have kept, whatever the model does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import accumulate, chain, count
@@ -32,13 +32,12 @@ from bot.config import FLUSH_SECONDS, FlushConfig
 from bot.context import quoting, sentences, tokens, wishes, wording
 from bot.context.budget import NARROW
 from bot.context.history import Line, size_of
-from bot.context.persona import FILE_CAP, capped, is_blank
+from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
-from bot.context.secrets import holds_secret
+from bot.context.sentences import holds_secret
 from bot.delivery.live import LiveSigns
 from bot.errors import (
     ConfidantError,
-    LimitReached,
     ModelBadReply,
     ModelContextFull,
     ModelPutOff,
@@ -48,27 +47,26 @@ from bot.errors import (
     ToolError,
 )
 from bot.i18n import text
-from bot.identity import MANY
+from bot.identity import MANY, Conversation
 from bot.identity.view import PRIVATE
-from bot.memory import claims, decisions, layout, markdown
+from bot.memory import claims, layout, markdown
 from bot.memory.claims import Aging, Claim
-from bot.memory.decisions import Decision
 from bot.memory.files import SpaceFiles
-from bot.memory.guard import Guard, Reason
+from bot.memory.guard import Decision, Guard, Reason, read_decisions, says_none
 from bot.memory.night import edits, rules
-from bot.memory.night.known import Known, known
+from bot.memory.night.rules import Known, known_entries
 from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import Notes, Place, day_note, is_day_note, listed
 from bot.memory.search import Searcher
-from bot.messages import Message, Text, ToolResult
+from bot.messages import Message, Quoted, Text, ToolResult
 from bot.metrics import Metrics
 from bot.money.counts import Spent
+from bot.money.limits import LimitReached
 from bot.sessions import store, unsaved
 from bot.sessions.due_time import shown as shown_at
 from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
 from bot.sessions.unsaved import Unsaved
-from bot.tool_results import Quoted
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
@@ -102,7 +100,8 @@ NONE
 there is nothing to keep. Give the number of a line marked person each time.
 
 - Keep lasting facts about the person and their people, preferences, decisions, plans and dates, \
-promises, and what is still to be done: what will matter in a month. At most ten lines.
+promises, and what is still to be done; of their work and projects also what was decided, with \
+its reason, and how things are set up: what will matter in a month. At most ten lines.
 - Each is one sentence that can be understood by itself, in the person's language and near their \
 own words, with dates instead of "tomorrow". Say whose fact it is ("Bram is moving to Ghent"), \
 keep each number with what it counts and each "not" where it was, and when the person corrected \
@@ -145,7 +144,7 @@ class FlushRequest:
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """What was saved, also when it ended with an `error`, and why the rest was `refused`.
+    """The places saved, also when it ended with an `error`, and why the rest was `refused`.
 
     The first `looked` messages are done with.
     """
@@ -223,7 +222,7 @@ class Flusher:
         return FlushResult(written, tuple(saving.refused), error, saving.looked)
 
     async def _begin(self, request: FlushRequest) -> _Saving | None:
-        """What is needed to save a conversation; None when nobody said anything to keep."""
+        """The request to save a conversation; None when nobody said anything to keep."""
         if not await self._notes.can_write(request.context.view):
             return None
         said = _dated(quoting.spoken(request.messages, OF_MEMORY))
@@ -263,8 +262,8 @@ class Flusher:
             return
         entries = await self._related(saving.context, own)
         answer = await self._answer(saving, lines, entries)
-        made = await asyncio.to_thread(decisions.read, answer)
-        if not made and not decisions.says_none(answer) and not is_silent(answer):
+        made = await asyncio.to_thread(read_decisions, answer)
+        if not made and not says_none(answer) and not is_silent(answer):
             raise ModelBadReply
         guard = await self._guard(saving, entries)
         for each in made[:MOST]:
@@ -274,7 +273,7 @@ class Flusher:
     async def _answer(
         self, saving: _Saving, lines: Sequence[tuple[int, Said]], entries: Sequence[Known]
     ) -> str:
-        """What the model answers to some lines and entries.
+        """The model's answer to some lines and entries.
 
         Raises:
             ModelError: it cannot.
@@ -391,18 +390,18 @@ class Flusher:
     # --- what a model and the guard go by ---------------------------------------------------------
 
     async def _wishes(self, request: FlushRequest) -> str:
-        """What the operator wants, from AGENTS.md and the configuration; empty without any."""
+        """The operator's instructions, from AGENTS.md and the configuration; empty without any."""
         context = request.context
         files = await self._files.bootstrap(context.view)
         rules = next((file.text for file in files if file.name == layout.AGENTS_FILE), "")
         share = RULES_SHARE if context.window >= NARROW else RULES_SHARE / 2
-        most = min(FILE_CAP, int(context.window * share))
+        most = min(PERSONA_FILE_CAP, int(context.window * share))
         written = "" if is_blank(rules) else capped(rules.strip(), most)
         parts = (written, request.wishes.system_prompt)
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
     async def _guard(self, saving: _Saving, entries: Sequence[Known] = ()) -> Guard:
-        """What judges whether an entry is worth keeping, by what was said and what files say now.
+        """The guard that judges new entries, by what was said and what files say now.
 
         While a model answered, another saving may have written something.
         """
@@ -456,7 +455,9 @@ class Flusher:
                 if len(data) <= MAX_WRITE:
                     notes[path] = data.decode()
         most = min(ENTRIES, context.window // ENTRIES_PART)
-        entries = await asyncio.to_thread(known, notes, Aging(context.now.date()), view.space)
+        entries = await asyncio.to_thread(
+            known_entries, notes, Aging(context.now.date()), view.space
+        )
         near = await asyncio.to_thread(_nearest, entries, found, own, most)
         return await self._with_days(context, near)
 
@@ -540,7 +541,7 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -
 
 
 def _text(entry: Known) -> str:
-    """What an entry says, without the time of day, which is no number of its own."""
+    """The words of an entry, without the time of day, which is no number of its own."""
     return markdown.untimed(entry.claim.text)
 
 
@@ -550,7 +551,7 @@ def _is_alike(words: str, old: Known) -> bool:
 
 
 def _wish(own: str) -> str:
-    """What somebody's message asks to keep; empty when it asks for nothing, or it is a secret."""
+    """The words somebody's message asks to keep; empty for none, or for a secret."""
     words = "\n".join(wish.words for wish in wishes.read(own).wishes)
     return "" if len(words) > MAX_TEXT or holds_secret(words) else words
 
@@ -579,6 +580,7 @@ class FlushService:
         self._live = live
         self._clock = clock
         self._metrics = metrics
+        self._saving: list[tuple[Conversation, Watch]] = []
 
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
         """Save what matters of a conversation that is over; what fails is `unsaved` then."""
@@ -625,9 +627,9 @@ class FlushService:
         left = PUT_OFF
         while True:
             active = await self._sessions.now(active)
-            if not active.is_theirs:
+            if not active.is_theirs or not self._may_keep(active.conversation):
                 return False
-            async with self._notes.watching(active.conversation.view) as watch:
+            async with self._watching(active.conversation) as watch:
                 active = replace(
                     active, cached=await self._sessions.cache.get(active.cached.session.id)
                 )
@@ -638,7 +640,7 @@ class FlushService:
                 tells = not quietly and active.is_told
                 request = await self._request(active, lines, watch)
                 flushed = await self._flushed(active, request, tells=tells)
-            spent = active.spent("flush", request.meter.used)
+            spent = active.spent("flush", request.meter)
             put_off = isinstance(flushed.error, ModelPutOff) and left > 0 and not flushed.looked
             if watch.words or put_off:
                 left -= put_off
@@ -651,13 +653,34 @@ class FlushService:
             if flushed.error is not None or not active.cached.session.ended_by:
                 return True
 
+    @asynccontextmanager
+    async def _watching(self, conversation: Conversation) -> AsyncGenerator[Watch]:
+        async with self._notes.watching(conversation.view) as watch:
+            self._saving.append(found := (conversation, watch))
+            try:
+                yield watch
+            finally:
+                self._saving.remove(found)
+
+    def review(self) -> None:
+        """Let nothing more be written for whoever is not served any more."""
+        for conversation, watch in self._saving:
+            if not self._may_keep(conversation):
+                watch.words.append("")  # stands for every word: nothing more is written
+
+    def _may_keep(self, conversation: Conversation) -> bool:
+        """True when something may be kept of a conversation: of a room, whoever wrote last."""
+        return not conversation.is_direct or self._sessions.resolver.serves(
+            conversation.person, conversation.origin
+        )
+
     async def _flushed(
         self, active: ActiveSession, request: FlushRequest, *, tells: bool
     ) -> FlushResult:
         """Save what matters, seen by whoever watches; what it used counts should it be ended."""
         log.info("memory.flush.start", session=active.cached.session.id)
         counting = self._committer.counting(
-            self._clock, lambda: active.spent("flush", request.meter.used)
+            self._clock, lambda: active.spent("flush", request.meter)
         )
         async with counting, shown(self._live, active, "saving") as ending:
             flushed = await self._flusher.flush(request)
@@ -694,7 +717,8 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
-            left = self._remember(unit, active, flushed.error)
+            before = unsaved.get(unit.tx, session.id) or Unsaved()
+            left = self._remember(unit, active, before, flushed.error)
             unit.change(
                 session.id,
                 memory_flush_at=current.memory_flush_at if failed else now,
@@ -704,18 +728,26 @@ class FlushService:
                 else current.memory_flush_compaction_count,
                 saved=", ".join(part for part in (current.saved, where) if part),
             )
-            if where and tells:
-                words = text(language, "notice.saved", count=len(flushed.saved), where=where)
-                if left is not None and left.tries and not left.is_given_up:
-                    zone = active.conversation.zone
-                    words = f"{words}\n{told(language, session, left, zone)}"
-                address = active.conversation.address
+            if not tells:
+                return
+            kept = len(flushed.saved)
+            said = [text(language, "notice.saved", count=kept, where=where)] if where else []
+            is_over = bool(current.ended_by) and isinstance(flushed.error, LimitReached)
+            is_news = is_over and (before.why != "limit" or before.at <= now)
+            if left is not None and left.tries and not left.is_given_up and (where or is_news):
+                said.append(told(language, session, left, active.conversation.zone))
+            if said:
+                address, words = active.conversation.address, "\n".join(said)
                 unit.say(address, words, "notice", language=language, noted_in=session.id)
 
         await self._committer.commit(now, work, until_stored=True)
 
     def _remember(
-        self, unit: UnitOfWork, active: ActiveSession, error: ConfidantError | None
+        self,
+        unit: UnitOfWork,
+        active: ActiveSession,
+        before: Unsaved,
+        error: ConfidantError | None,
     ) -> Unsaved | None:
         """Note whether it is to be done again, and tell when it is not although it failed.
 
@@ -726,9 +758,10 @@ class FlushService:
         if error is None:
             unsaved.drop(unit.tx, session.id)
             return None
-        before = unsaved.get(unit.tx, session.id) or Unsaved()
         if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
             left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
+        elif isinstance(error, LimitReached):  # it goes on when there is something left again
+            left = Unsaved(max(before.tries, 1), error.limit.period.end, why_of(error))
         else:
             left = before.failed(unit.now, why_of(error))
         unsaved.mark(unit.tx, session.id, unit.now, left)
@@ -739,7 +772,7 @@ class FlushService:
         return left
 
     async def _unsaved(self, active: ActiveSession) -> list[Line]:
-        """What was said since memory was saved, also what a summary stands for by now.
+        """The lines said since memory was saved, also those a summary stands for by now.
 
         Nothing where several people are taken for one.
         """
@@ -763,8 +796,7 @@ class FlushService:
         self, active: ActiveSession, lines: Sequence[Line], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
-        meter = Meter()
-        limits = await self._sessions.for_chores(active.limits, conversation, meter)
+        limits = await self._sessions.limits.for_chores(active.limits)
         said = sum(size_of(line.message, limits.count) for line in lines)
         parts = 1 + said // _most(limits.window.tokens)
         return FlushRequest(
@@ -788,12 +820,12 @@ class FlushService:
                 answer=parts * ANSWER,
             ),
             wishes=conversation.config.memory.flush,
-            meter=meter,
+            meter=self._sessions.allowance.account(conversation),
         )
 
 
 def _most(window: int) -> int:
-    """How many tokens of a conversation are shown at a time; less where the rules take much."""
+    """The number of tokens of a conversation shown at a time; less where the rules take much."""
     return int(window * (SMALL_SHARE if window < NARROW else WINDOW_SHARE))
 
 
@@ -804,7 +836,7 @@ def why_of(error: ConfidantError) -> str:
 
 
 def told(language: str, session: Session, left: Unsaved, zone: tzinfo | None) -> str:
-    """What somebody is told of a conversation that could not be saved. Pure."""
+    """The notice of a conversation that could not be saved. Pure."""
     why = text(language, f"unsaved.why.{left.why or 'failed'}")
     begun = shown_at(language, moment(session.started_at, zone))
     if left.is_given_up:

@@ -30,7 +30,7 @@ from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.identity.view import MAIN_SPACE, folder_name
-from bot.memory import forgettings, layout
+from bot.memory import layout, note_store
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import record
 from bot.memory.night.edits import Edit
@@ -39,7 +39,6 @@ from bot.memory.night.proposals import SYSTEM
 from bot.memory.night.record import Night
 from bot.memory.note_store import Watch
 from bot.messages import Message, Text
-from bot.money.counts import Spent
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -58,35 +57,24 @@ log = structlog.get_logger(__name__)
 class NightModel:
     """Shows a model entries of somebody's notes, and counts what that costs as theirs."""
 
-    def __init__(self, sessions: ActiveSessions, committer: Committer, clock: Clock) -> None:
+    def __init__(self, sessions: ActiveSessions, committer: Committer) -> None:
         self._sessions = sessions
         self._committer = committer
-        self._clock = clock
 
     async def propose(self, session: Session, conversation: Conversation, listed: str) -> str:
-        """What a model answers to some entries; empty when it is the offline one.
+        """A model's answer to some entries; empty when it is the offline one.
 
         Raises:
             ModelError: it failed.
             StorageError: what it used could not be counted.
         """
-        meter = Meter()
-        chosen = await self._sessions.limits.of(session.model)
-        limits = await self._sessions.for_chores(chosen, conversation, meter)
+        limits = await self._sessions.limits.of(session.model)
+        limits = await self._sessions.limits.for_chores(limits)
         if limits.name == OFFLINE:
             return ""
-
-        def spent() -> list[Spent]:
-            who = conversation.person
-            return [Spent(who, session.id, name, "night", u) for name, u in meter.used.items()]
-
-        async with self._sessions.allowance.chore(conversation):
-            async with self._committer.counting(self._clock, spent):
-                reply = await when_free(
-                    lambda: _asked(limits, conversation.language, listed, meter)
-                )
-            await self._committer.count(self._clock(), spent())
-        return reply
+        account = self._sessions.allowance.account(conversation)
+        async with self._committer.charging(account, session.id, "night") as meter:
+            return await when_free(lambda: _asked(limits, conversation.language, listed, meter))
 
 
 async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
@@ -117,7 +105,7 @@ UNDO: Final = "/undo night"
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Where somebody is told, and what they may see there."""
+    """The chat somebody is told in, and what they may see there."""
 
     session: Session
     conversation: Conversation
@@ -210,7 +198,7 @@ class Nights:
         told += [(question(asked, language), _answers(night, language))] if asked else []
 
         def work(unit: UnitOfWork) -> bool:
-            if forgettings.heard(unit.tx, watch):
+            if note_store.heard_forgetting(unit.tx, watch):
                 return False
             if not record.tell(unit.tx, view.space, night.day, now):
                 return False
@@ -239,13 +227,13 @@ class Nights:
 
 
 def receipt(night: Night, spots: Sequence[tuple[Edit, Spot]], language: str) -> str:
-    """What somebody is told of a night. Pure."""
+    """The receipt of a night. Pure."""
     lines = [text(language, "night.head", day=f"{night.day:%Y-%m-%d}"), *quoted(spots, language)]
     return "\n".join([*lines, "", text(language, "night.foot")])
 
 
 def question(asked: Sequence[tuple[Edit, Spot]], language: str) -> str:
-    """What somebody is asked after a night: what may be struck out. Pure."""
+    """The question after a night: what may be struck out. Pure."""
     lines = [text(language, "night.ask.head"), *quoted(asked, language, asks=True)]
     return "\n".join([*lines, "", text(language, "night.ask.foot")])
 
@@ -261,7 +249,7 @@ def _answers(night: Night, language: str) -> Extra:
 
 
 def quoted(spots: Sequence[tuple[Edit, Spot]], language: str, *, asks: bool = False) -> list[str]:
-    """What was changed where, or is asked, in words, a line for each entry."""
+    """The changes, or questions, in words: a line for each entry."""
     lines: list[str] = []
     for edit, spot in spots[:MOST_SHOWN]:
         key = f"night.ask.{edit.kind}" if asks else f"night.did.{edit.kind}"
@@ -279,7 +267,7 @@ def other_of(edit: Edit) -> str:
 
 
 def undone(language: str, done: TakenBack | None) -> str:
-    """What is said once a night was taken back. Pure."""
+    """The answer once a night was undone. Pure."""
     if done is None:
         return text(language, "night.nothing")
     said = text(language, "night.undone", count=done.back)
@@ -287,7 +275,7 @@ def undone(language: str, done: TakenBack | None) -> str:
 
 
 def _due(known: record.Record, now: datetime, hour: int) -> str:
-    """What is to be done at a time: "look", "skip" a day that was begun too late, or nothing."""
+    """The step due at a time: "look", "skip" a day that was begun too late, or nothing."""
     today = now.date()
     if known.night is not None and known.night.state in {"begun", "undoing"}:
         return "look"

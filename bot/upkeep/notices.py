@@ -2,28 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bot.agent.prefix import name_of
+import orjson
+
+from bot.agent.limits import ModelLimits
+from bot.agent.models import ToolSpec, Usage
+from bot.agent.prefix import name_of, tools_of
 from bot.channel import Button, Channel
-from bot.context import report
-from bot.context.report import Report
+from bot.context import budget, tokens
+from bot.context.budget import Part, Report
+from bot.context.history import PICTURE_TOKENS, tool_names
+from bot.context.prompt import attachments
 from bot.delivery.outbox import Extra
 from bot.i18n import text
+from bot.messages import Message, Opaque, Picture, Quoted, Text, ToolResult, ToolUse
+from bot.money import counts
 from bot.sessions import store
+from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill
-from bot.upkeep.usage import report_of
+
+# How full a conversation is, and of what: for `/context`, `/status` and notices.
+
+
+def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Message] = ()) -> Report:
+    """Report what fills a conversation, seen through a view; `said` is what a turn is adding."""
+    cached, limits = active.cached, active.limits
+    prefix = cached.snapshots.get(cached.snapshot_of(view))
+    weighed = _of_prefix(prefix) if prefix is not None else []
+    weighed.append(Part("summary", tokens.estimate(cached.history.summary)))
+    weighed += _of_messages([*cached.history.shown, *said])
+    return Report(
+        parts=tuple(_scaled(part, limits.factor) for part in weighed),
+        used=fill.used,
+        budget=limits.budget,
+        window=limits.window,
+        model=limits.name,
+        measured=cached.history.is_reported,
+    )
+
+
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: counts.Bill) -> str:
+    """The line below a reply that says what it cost, where the price is known."""
+    line = text(
+        language,
+        "command.usage.line_cached" if usage.cache_read_tokens else "command.usage.line",
+        input=budget.grouped(usage.input_tokens + usage.cache_write_tokens),
+        cached=budget.grouped(usage.cache_read_tokens),
+        output=budget.grouped(usage.output_tokens),
+        percent=budget.percent_full(used, limits.budget),
+    )
+    if not bill.unpriced:
+        line = f"{line} · {counts.shown_price(bill.usd)}"
+    return f"\n\n_{line}_"
+
+
+def _of_prefix(prefix: Snapshot) -> list[Part]:
+    memory = sum(size for _, size in prefix.remembered)
+    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix))
+    return [
+        Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
+        Part("memory", memory, prefix.remembered),
+        Part("tools", tokens.estimate(prefix.tools), tools),
+    ]
+
+
+def _weight(tool: ToolSpec) -> int:
+    return tokens.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
+
+
+def _of_messages(messages: Sequence[Message]) -> list[Part]:
+    recalled = said = 0
+    files, results = Counter[str](), Counter[str]()
+    names = tool_names(messages)
+    for message in messages:
+        for name, block in attachments(message):
+            files[name] += _weight_of(block)
+        for block in message.blocks:
+            match block:
+                case Text(words, note=True, value=Quoted()):
+                    recalled += tokens.estimate(words)
+                case Text() | Picture():
+                    said += _weight_of(block)
+                case ToolUse(_, name, arguments):
+                    said += tokens.estimate(f"{name} {arguments}")
+                case ToolResult(id_, words):
+                    results[names.get(id_, "?")] += tokens.estimate(words)
+                case Opaque():
+                    said += tokens.estimate(block.weighed)
+    return [
+        Part("memory", recalled),
+        Part("history", said, tuple(sorted(files.items()))),
+        Part("tool_results", results.total(), tuple(sorted(results.items()))),
+    ]
+
+
+def _weight_of(block: Text | Picture) -> int:
+    return tokens.estimate(block.text) if isinstance(block, Text) else PICTURE_TOKENS
+
+
+def _scaled(part: Part, factor: float) -> Part:
+    """A part in the model's own tokens."""
+    detail = tuple((name, round(size * factor)) for name, size in part.detail)
+    return Part(part.name, round(part.tokens * factor), detail)
+
 
 LATELY_MS = 7 * 86_400_000  # who wrote before that is told with their next turn
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is told when a conversation gets full; `level` is the percentage it has passed."""
+    """The notice of a conversation that gets full; `level` is the percentage it has passed."""
 
     level: int
     words: str
@@ -39,9 +133,9 @@ def notice(made: Report, language: str, *, level: int, buttons: bool, remembers:
         language,
         "notice.full",
         percent=made.percent,
-        used=report.grouped(made.used),
-        limit=report.grouped(made.budget.compact_above),
-        parts=report.brief(made, language),
+        used=budget.grouped(made.used),
+        limit=budget.grouped(made.budget.compact_above),
+        parts=budget.brief(made, language),
     )
     along = text(language, "notice.along" if remembers else "notice.along_nothing")
     words = f"{words}\n\n{along}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -17,7 +16,7 @@ from bot.identity import ConversationResolver, Place, PolicySnapshot
 from bot.sessions import inbox, reset, store, unsaved
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
-from bot.storage import Database
+from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
 BATCH = 200  # sessions closed in one transaction, so that nobody's message waits for long
@@ -25,27 +24,22 @@ BATCH = 200  # sessions closed in one transaction, so that nobody's message wait
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The session a message belongs to; `reset` says why the one before is over, if it is."""
-
-    session: Session
-    reset: Reason | None = None
-
-
 def arrive(
     unit: UnitOfWork, snapshot: PolicySnapshot, place: Place, *, is_command: bool
-) -> Arrived:
-    """Which session a message of a place belongs to: the current one, or one that begins with it.
+) -> tuple[Session, Reason | None]:
+    """The session of a message, current or just begun, and why the one before is over, if it is.
 
     A command never begins one, but what is over when it comes is closed.
     """
     session, taken_up_at = unit.current(place)
+    if max(session.last_user_at, taken_up_at) > unit.now + store.AHEAD_MS:
+        store.bring_back(unit.tx, unit.now)
+        session, taken_up_at = unit.current(place)
     session, reason = _closed_if_over(unit, snapshot, session, taken_up_at)
     if reason is not None and not is_command:
         session = unit.start(place, by=reason, previous=session, model=session.model)
     store.heard(unit.tx, session.id, unit.now)
-    return Arrived(session, None if is_command else reason)
+    return session, None if is_command else reason
 
 
 class Sweeper:
@@ -76,13 +70,16 @@ class Sweeper:
         cut = reset.cut(snapshot.policy.config.session.reset, now, snapshot.zones)
         if cut is None:
             return 0
-        over = await self._database.read(
-            lambda tx: [
-                each.id
-                for each in store.silent(tx, cut)
-                if _reason(snapshot, each, each.taken_up_at, now)
-            ]
-        )
+
+        def look(tx: Transaction) -> tuple[bool, list[str]]:
+            found = store.silent(tx, cut)
+            over = [each.id for each in found if _reason(snapshot, each, each.taken_up_at, now)]
+            return store.is_ahead(tx, now), over
+
+        is_ahead, over = await self._database.read(look)
+        if is_ahead:
+            brought = await self._database.write(lambda tx: store.bring_back(tx, now))
+            log.warning("session.times_brought_back", sessions=brought)
         count = 0
         for first in range(0, len(over), BATCH):
             ids = over[first : first + BATCH]
@@ -106,7 +103,7 @@ class Sweeper:
 def ends_at(
     snapshot: PolicySnapshot, session: Session, taken_up_at: int
 ) -> tuple[int, Reason] | None:
-    """When a conversation is over by itself if nothing more is said, and why; None for never."""
+    """The time a conversation is over if nothing more is said, and why; None for never."""
     ends = reset.policy_for(
         snapshot.policy.config.session.reset, session.channel, session.chat_type, session.chat
     )

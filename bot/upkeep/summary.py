@@ -18,16 +18,16 @@ from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
-from bot.context import excerpt, quoting, tokens
+from bot.context import quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.errors import (
     CompactionFailed,
-    LimitReached,
     ModelError,
     ModelPutOff,
     ModelTooLarge,
 )
 from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.money.limits import LimitReached
 
 SUMMARY_SHARE = 8  # a summary has at most an eighth of the window …
 MOST_TOKENS = 4_000  # … and at most so many tokens
@@ -196,7 +196,7 @@ class _Work:
         return await self._merged([*before, *summaries])
 
     def _material(self, chunk: Chunk, shrink: float, *, whole: bool) -> list[Said]:
-        """What a part says; of what is far too large, its beginning and end, or only how large."""
+        """The words of a part; if it is far too large, its beginning and end, or only its size."""
         window = self._request.window
         most = int(OVERSIZED * window / MARGIN * shrink)
         found: list[Said] = []
@@ -224,7 +224,7 @@ class _Work:
     # --- asking the model -------------------------------------------------------------------------
 
     async def _ask(self, material: Sequence[Said], instruction: str) -> str:
-        """What the model makes of the material; asked a second time when that is no summary.
+        """The model's summary of the material; it is asked a second time when that is none.
 
         Raises:
             CompactionFailed: twice.
@@ -234,7 +234,7 @@ class _Work:
         asked = [instruction.format(words=words)]
         if self._request.focus.strip():
             asked.append(_FOCUS.format(focus=clipped(self._request.focus, FOCUS)))
-        note = await asyncio.to_thread(excerpt.checklist, material)
+        note = await asyncio.to_thread(quoting.checklist, material)
         quoted = quoting.render([*material, Said("note", note)] if note else material)
         why = ""
         for _ in range(2):
@@ -294,14 +294,14 @@ def _size(said: Sequence[Said]) -> int:
 
 
 def failures(said: Iterable[Iterable[Said]]) -> list[str]:
-    """What tools could not do, the latest ones: a summary keeps it, lest it be tried again."""
+    """The latest failures of tools: a summary keeps them, lest they be tried again."""
     failed = [each.text for one in said for each in one if each.who == "failure"]
     unique = dict.fromkeys(clipped(text, FAILURE_CAP) for text in reversed(failed))
     return list(unique)[:FAILURES][::-1]
 
 
 def plain_note(previous: str, count: int) -> str:
-    """What stands for messages that nobody could summarise: how many, and what stood there before.
+    """The note in place of messages that nobody could summarise: how many, and what stood there.
 
     This loses sight of what they said, so it is only for whoever asks for it.
     """
@@ -323,7 +323,7 @@ class Chunk:
 
 
 def chunk_ratio(sizes: Sequence[int], window: int) -> float:
-    """What share of the window one call is given: less when messages are large, without a jump."""
+    """The share of the window one call is given: less when messages are large, without a jump."""
     if not sizes or window <= 0:
         return BASE_RATIO
     mean = MARGIN * sum(sizes) / len(sizes) / window
@@ -331,7 +331,7 @@ def chunk_ratio(sizes: Sequence[int], window: int) -> float:
 
 
 def chunk_tokens(sizes: Sequence[int], window: int, shrink: float = 1.0) -> int:
-    """How many tokens one call is given to summarise."""
+    """The number of tokens one call is given to summarise."""
     return max(1, int(chunk_ratio(sizes, window) * window / MARGIN * shrink))
 
 

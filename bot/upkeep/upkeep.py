@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
 
 from bot import fencing
+from bot.agent.running import RunningTurns
 from bot.clock import Clock
 from bot.identity import Conversation
+from bot.money.limits import LimitReached
 from bot.sessions import unsaved
 from bot.sessions.store import Session
-from bot.upkeep import policy
-from bot.upkeep.active_session import ActiveSession, ActiveSessions, Kind
+from bot.upkeep import active_session
+from bot.upkeep.active_session import ActiveSession, ActiveSessions, Due, Kind
 from bot.upkeep.compaction import CompactionService, Outcome, Why
 from bot.upkeep.flush import FlushService
-from bot.upkeep.policy import Due
 
 log = structlog.get_logger(__name__)
 
@@ -36,11 +39,16 @@ class Upkeep:
         flushes: FlushService,
         compactions: CompactionService,
         *,
+        running: RunningTurns,
         clock: Clock,
         owns: Callable[[], bool],
         is_alone: bool,
     ) -> None:
-        """`owns` is true for the node that does again what failed, `is_alone` for the only one."""
+        """`owns` is true for the node that does again what failed, `is_alone` for the only one.
+
+        A summary that a person asked for is among what is `running`, which they can end.
+        """
+        self._running = running
         self._clock = clock
         self._owns = owns
         self._is_first = is_alone
@@ -57,10 +65,10 @@ class Upkeep:
         What is made room in at once is told of by the receipt, and by no notice.
         """
         session = active.cached.session
-        due = policy.due(
+        due = active_session.due_upkeep(
             session,
             used,
-            active.shares,
+            active.limits.budget,
             active.conversation.config.context,
             is_told=active.is_told,
             failed_at=self._compactions.failed_at.get(session.id, 0),
@@ -88,11 +96,12 @@ class Upkeep:
         """Compact now, before a request that would not fit; True when there is more room.
 
         One that runs already is waited for; if that fails, another one tries harder. One that has
-        not begun, because memory is being saved first, makes way.
+        not begun, because it waits for other chores or memory is being saved first, makes way.
+        Cancelled, it ends what it waits for.
         """
         id_ = active.cached.session.id
         running = self._tasks.get((id_, "compaction"))
-        if running is not None and (id_, "flush") in self._tasks:
+        if running is not None and id_ not in self._compactions.running:
             running.cancel()
             await asyncio.wait({running})
         elif running is not None and await _is_done(running):
@@ -103,11 +112,23 @@ class Upkeep:
     # --- asked by commands and at the end of a conversation ---------------------------------------
 
     async def compact(self, session: Session, conversation: Conversation, focus: str) -> bool:
-        """Begin to compact because the person wishes it; False when there is nothing to."""
+        """Begin to compact because the person wishes it; False when there is nothing to.
+
+        Raises:
+            LimitReached: nothing is left to pay for it.
+        """
         active = await self.sessions.of(session.id, conversation)
         if self._compactions.cut(active, "wished") is None:
             return False
-        self._begin(session.id, "compaction", self._compact(active, "wished", focus))
+        chores = await self.sessions.limits.for_chores(active.limits)
+        balance = await self.sessions.allowance.of(conversation, chores.name)
+        if balance.refused is not None:
+            raise LimitReached(balance.refused)
+        task = self._begin(session.id, "compaction", self._compact(active, "wished", focus))
+        scope = ExitStack()
+        stop = scope.enter_context(self._running.running(conversation.key, "summary"))
+        scope.enter_context(stop.by(task.cancel, "summary"))
+        task.add_done_callback(lambda _: scope.close())
         return True
 
     def flush_ended(self, sessions: Iterable[Session]) -> None:
@@ -138,6 +159,10 @@ class Upkeep:
         )
         for session_id in found:
             self._begin(session_id, "flush", self._flushes.again(session_id))
+
+    def review(self) -> None:
+        """Others are served than before."""
+        self._flushes.review()
 
     async def stop(self) -> None:
         """Give up what is running; it is done again when it is due again."""
@@ -178,7 +203,7 @@ class Upkeep:
             return running
         task = asyncio.create_task(self._unfenced(work))
         self._tasks[key] = task
-        task.add_done_callback(lambda done: self._finished(key, done))
+        task.add_done_callback(partial(self._finished, key))
         return task
 
     async def _unfenced(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -195,6 +220,10 @@ class Upkeep:
 
 
 async def _is_done(task: asyncio.Task[Any]) -> bool:
-    """True when a compaction has made room, once it has ended."""
-    await asyncio.wait({task})
+    """True when a compaction has made room, once it has ended; cancelled, it ends it."""
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
     return not task.cancelled() and task.exception() is None and task.result() == "done"

@@ -6,13 +6,17 @@ it is done: a test that needs it has nothing to prove then.
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from html import unescape
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import aiohttp
@@ -24,9 +28,11 @@ from adapters.web.channel import Web
 from bot.channel import Address, Channel, ChatType, Inbound, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
-from bot.errors import SendLater, SendRefused
+from bot.errors import SendLater, SendUnreachable
 from bot.testing import InMemoryChannel, RecordingEngine
+from tests import fakes
 from tests.fakes import discord_channel, nextcloud, written_channel
+from tests.fakes.browsers import BrowsersInMemory
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import Shown
 from tests.fakes.people import Keyboard, Tab
@@ -59,9 +65,11 @@ class Case:
     address: Address
     write: Callable[[str], Awaitable[None]]
     shown: Callable[[int], Awaitable[list[str]]]  # once they are so many
-    files: Callable[[], Awaitable[list[str]]]  # names of the pictures and files shown so far
+    files: Callable[[], Awaitable[list[str]]] | str  # names of the pictures and files shown so far
     restart: Callable[[], Awaitable[None]]  # as if the process had been
     copy: Callable[[], Awaitable[None]] | str  # the platform brings the newest message again
+    # They answer a message that a file of these bytes came with: "what is this?"
+    answer: Callable[[bytes], Awaitable[None]] | str
     buttons: Buttons | str
     typed: Callable[[], Awaitable[None]] | str  # returns once it shows that a reply is written
     grown: Callable[[str], Awaitable[None]] | str  # returns once an unfinished reply shows so far
@@ -70,6 +78,10 @@ class Case:
     limit: Callable[[], float] | str  # it has written too much: how many seconds it is to wait
     seen: Callable[[str], str] = lambda text: text  # what a person sees of a text that is shown
     chat_type: ChatType = "direct"
+
+
+def by_name(*functions: Callable[..., Any]) -> dict[str, Any]:
+    return {each.__name__: each for each in functions}
 
 
 def rendered(markdown: str) -> str:
@@ -131,21 +143,16 @@ async def in_memory(tmp_path) -> AsyncIterator[Case]:
         channel().errors.append(SendLater(0.1))
         return 0.1
 
+    does = by_name(write, shown, files, restart, copy, typed, grown, limit)
     case = Case(
         channel=InMemoryChannel(),
         engine=engine,
         address=address,
-        write=write,
-        shown=shown,
-        files=files,
-        restart=restart,
-        copy=copy,
+        answer="the test would bring it itself",
         buttons=Buttons(choices, press, again),
-        typed=typed,
-        grown=grown,
         vanish="a draft is no message",
-        forbid=lambda: channel().errors.append(SendRefused("blocked")),
-        limit=limit,
+        forbid=lambda: channel().errors.append(SendUnreachable("blocked")),
+        **does,
     )
     await case.channel.start(engine)
     yield case
@@ -184,6 +191,18 @@ async def _telegram(room: int) -> AsyncIterator[Case]:
 
         async def copy() -> None:
             fake.push({"message": said[-1]})
+
+        async def answer(data: bytes) -> None:
+            fake.downloads["f1"] = data
+            file = {"file_id": "f1", "file_name": "a.txt", "mime_type": "text/plain"}
+            sender = {"id": 8, "is_bot": False, "first_name": "Bob"}
+            before = {"message_id": 4, "date": 1, "from": sender, "document": file} | topic
+            made = (
+                fake.room_message(room, 7, "what is this?", reply_to_message=before, **topic)
+                if room
+                else fake.message(7, "what is this?", reply_to_message=before)
+            )
+            fake.push({"message": made})
 
         async def shown(count: int) -> list[str]:
             return [sent.text for sent in await fake.wait_sent(count)]
@@ -237,22 +256,16 @@ async def _telegram(room: int) -> AsyncIterator[Case]:
         await engine.wait_until(lambda e: len(e.received) == 1)
         engine.received.clear()
         address = Address("telegram", "default", str(chat), "8" if room else "")
+        does = by_name(write, shown, files, restart, copy, answer, typed, grown, limit)
         case = Case(
             channel=channel,
             engine=engine,
             address=address,
-            write=write,
-            shown=shown,
-            files=files,
-            restart=restart,
-            copy=copy,
             buttons=Buttons(choices, press, again),
-            typed=typed,
-            grown=grown,
             vanish=vanish if room else "Telegram has a place of its own for drafts",
             forbid=lambda: fake.blocked.add(chat),
-            limit=limit,
             chat_type="group" if room else "direct",
+            **does,
         )
         yield case
 
@@ -276,6 +289,18 @@ async def discord(tmp_path) -> AsyncIterator[Case]:
 
         async def copy() -> None:
             await fake.dispatch("MESSAGE_CREATE", said[-1])
+
+        async def answer(data: bytes) -> None:
+            fake.files["a.txt"] = (200, data)
+            file = {"id": "5", "filename": "a.txt", "size": len(data)}
+            file |= {"content_type": "text/plain", "url": f"{fake.url}/cdn/a.txt"}
+            before = {"id": "41", "author": {"id": "8", "username": "bob"}, "attachments": [file]}
+            await fake.say(
+                "7",
+                "what is this?",
+                message_reference={"message_id": "41"},
+                referenced_message=before,
+            )
 
         async def shown(count: int) -> list[str]:
             return [sent["content"] for sent in await fake.wait_sent(count)]
@@ -312,22 +337,15 @@ async def discord(tmp_path) -> AsyncIterator[Case]:
             fake.fail(f"POST /channels/{address.chat}/messages", status=429, retry_after=0.2)
             return 0.2
 
+        does = by_name(write, shown, files, restart, copy, answer, typed, grown, forbid, limit)
         case = Case(
             channel=await start(),
             engine=engine,
             address=address,
-            write=write,
-            shown=shown,
             seen=rendered,
-            files=files,
-            restart=restart,
-            copy=copy,
             buttons=Buttons(choices, press, again),
-            typed=typed,
-            grown=grown,
             vanish=lambda: fake.messages[address.chat].remove(fake.sent[-1]),
-            forbid=forbid,
-            limit=limit,
+            **does,
         )
         yield case
 
@@ -352,6 +370,15 @@ async def nextcloud_talk(tmp_path) -> AsyncIterator[Case]:
         async def copy() -> None:
             assert await fake.bring(said[-1]) == [200]
 
+        async def answer(data: bytes) -> None:
+            fake.files["9001"] = ("Talk/a.txt", data)
+            file = {"type": "file", "id": "9001", "name": "a.txt", "mimetype": "text/plain"}
+            before = nextcloud.payload("{file}", id=1500, parameters={"file": file})
+            reply = {"actor": before["actor"], "object": before["object"]}
+            assert await fake.bring(nextcloud.payload("what is this?", id=1600, reply=reply)) == [
+                200
+            ]
+
         async def shown(count: int) -> list[str]:
             return [posted.text for posted in await fake.wait_posted(count)]
 
@@ -366,22 +393,18 @@ async def nextcloud_talk(tmp_path) -> AsyncIterator[Case]:
             fake.fail_next("/message", nextcloud.Fault(429, {"Retry-After": "1"}))
             return 1.0
 
+        does = by_name(write, shown, files, restart, copy, answer, limit)
         case = Case(
             channel=await start(),
             engine=engine,
             address=Address("nextcloud_talk", "default", "n3xtc10ud"),
-            write=write,
-            shown=shown,
             seen=rendered,
-            files=files,
-            restart=restart,
-            copy=copy,
             buttons="Talk's bots have none",
             typed="Talk's bots cannot",
             grown="Talk's bots cannot edit what they said",
             vanish="there are no drafts",
             forbid=fake.bots[0].rooms.clear,
-            limit=limit,
+            **does,
         )
         yield case
 
@@ -401,6 +424,7 @@ async def web(tmp_path) -> AsyncIterator[Case]:
             DashboardConfig(port=0),
             readiness=ready,
             registry=CollectorRegistry(),
+            browsers=BrowsersInMemory(),
             channels=[channel],
         )
         await channel.start(engine)
@@ -450,22 +474,18 @@ async def web(tmp_path) -> AsyncIterator[Case]:
         await tab.until(lambda: any(f["type"] == "draft" and text in f["html"] for f in tab.frames))
 
     async with aiohttp.ClientSession() as client:
+        does = by_name(write, shown, files, restart, copy, typed, grown)
         case = Case(
             channel=await start(),
             engine=engine,
             address=Address("web", "default", "owner"),
-            write=write,
-            shown=shown,
             seen=lambda _: page(tab.said()[-1]["html"]),
-            files=files,
-            restart=restart,
-            copy=copy,
+            answer="what is shown on the page is answered by what is written below it",
             buttons=Buttons(choices, press, again),
-            typed=typed,
-            grown=grown,
             vanish="a draft is no message",
             forbid="whoever opens the page may read it",
             limit="the page takes any number",
+            **does,
         )
         yield case
         await stop()
@@ -502,21 +522,20 @@ async def console(tmp_path) -> AsyncIterator[Case]:
         keyboards[-1].type("")
         case.channel = await start()
 
+    does = by_name(write, shown, files, restart)
     case = Case(
         channel=await start(),
         engine=engine,
         address=address,
-        write=write,
-        shown=shown,
-        files=files,
-        restart=restart,
         copy="nobody brings a line twice",
+        answer="a line answers the one before",
         buttons="a pipe has nothing to press: they are shown as commands to type",
         typed="a pipe has no place for it: the channel hears that the engine is alive",
         grown="a pipe takes whole replies only",
         vanish="there are no drafts",
         forbid="whoever sits there may read",
         limit="a pipe takes any number",
+        **does,
     )
     yield case
     await restart()
@@ -560,33 +579,32 @@ async def from_the_document(tmp_path) -> AsyncIterator[Case]:
         await case.channel.stop()
         case.channel = await start()
 
+    does = by_name(write, shown, files, restart, copy)
     case = Case(
         channel=await start(),
         engine=engine,
         address=Address("mailbox", "default", "ada"),
-        write=write,
-        shown=shown,
-        files=files,
-        restart=restart,
-        copy=copy,
+        answer="a file answers none",
         buttons="a file has none",
         typed="a file has no place for it",
         grown="files appear whole",
         vanish="there are no drafts",
         forbid="a folder that cannot be written may be so later",
         limit="a folder takes any number",
+        **does,
     )
     yield case
     await case.channel.stop()
 
 
-CASES = (
-    in_memory,
-    telegram,
-    telegram_group,
-    web,
-    console,
-    nextcloud_talk,
-    discord,
-    from_the_document,
-)
+def cases() -> list[Callable[..., Any]]:
+    """Every case: those here, and those beside their server in `tests/fakes/<name>_channel.py`."""
+    beside = (each.name for each in iter_modules(fakes.__path__) if each.name.endswith("_channel"))
+    modules = [import_module(f"tests.fakes.{name}") for name in beside]
+    return [
+        function
+        for module in (sys.modules[__name__], *modules)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+        if function.__annotations__.get("return") == "AsyncIterator[Case]"
+    ]

@@ -52,6 +52,17 @@ def remote_of(api: EmbeddingsApi, pauses: Pauses | None = None, **options: Any) 
 
 
 @asynccontextmanager
+async def asked(
+    *answers: embeddings_api.Answer, **options: Any
+) -> AsyncGenerator[tuple[EmbeddingsApi, RemoteEmbedder, Pauses]]:
+    """A server that gives these answers, an embedder that asks it, and when that pauses."""
+    async with embeddings_api.running(*answers) as api:
+        embedder = remote_of(api, pauses := Pauses(), **options)
+        yield api, embedder, pauses
+        await embedder.close()
+
+
+@asynccontextmanager
 async def _multilingual(folder: Path) -> AsyncGenerator[Embedder]:
     yield MultilingualEmbedder(folder)
 
@@ -218,82 +229,65 @@ async def test_shared_words_make_texts_alike_to_the_double():
 
 
 async def test_texts_go_out_in_batches_with_the_model_and_the_key():
-    async with embeddings_api.running() as api:
-        embedder = remote_of(api, batch=2, api_key=KEY)
+    async with asked(batch=2, api_key=KEY) as (api, embedder, _):
         await embedder.embed([*TEXTS, "four", "five"])
         assert api.inputs == [TEXTS[:2], [TEXTS[2], "four"], ["five"]]
         assert {each["model"] for each in api.bodies} == {"m"}
         assert {each["Authorization"] for each in api.headers} == {f"Bearer {KEY}"}
-        await embedder.close()
 
 
 async def test_without_a_key_none_is_sent():
-    async with embeddings_api.running() as api:
-        embedder = remote_of(api)
+    async with asked() as (api, embedder, _):
         await embedder.embed(TEXTS)
         assert "Authorization" not in api.headers[0]
-        await embedder.close()
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_what_may_pass_is_tried_three_times_with_longer_pauses(code):
-    async with embeddings_api.running(status(code)) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses)
+    async with asked(status(code)) as (api, embedder, pauses):
         with pytest.raises(EmbedderError, match=f"answered {code}"):
             await embedder.embed(TEXTS)
         assert len(api.bodies) == 3
         first, second = pauses.slept
         assert 0.4 <= first <= 0.6
         assert 0.8 <= second <= 1.2
-        await embedder.close()
 
 
 async def test_the_third_try_may_succeed_and_is_no_failure():
     good = embeddings_api.vectors
-    async with embeddings_api.running(status(500), status(429), good) as api:
-        embedder = remote_of(api)
+    async with asked(status(500), status(429), good) as (api, embedder, _):
         assert len(await embedder.embed(TEXTS)) == 3
         api.answers = [status(401), good]
         with pytest.raises(EmbedderError):
             await embedder.embed(TEXTS)
         assert len(await embedder.embed(TEXTS)) == 3  # one failure is no reason to leave it alone
-        await embedder.close()
 
 
 @pytest.mark.parametrize("code", [301, 400, 401, 403, 404, 413])
 async def test_what_does_not_pass_is_asked_once_and_told_without_the_key(code):
-    async with embeddings_api.running(status(code, f"wrong key: {KEY}")) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses, api_key=KEY)
+    async with asked(status(code, f"wrong key: {KEY}"), api_key=KEY) as (api, embedder, pauses):
         with capture_logs() as logs, pytest.raises(EmbedderError, match=str(code)) as caught:
             await embedder.embed(TEXTS)
         # What may be said of a text is asked once more with a word that every server takes.
         assert len(api.bodies) == 1 + (code in {400, 413})
         assert pauses.slept == []
         assert KEY not in f"{caught.value!r} {caught.value.__cause__!r} {logs}"
-        await embedder.close()
 
 
 async def test_a_key_that_cannot_be_sent_is_named_and_not_shown():
-    async with embeddings_api.running() as api:
-        embedder = remote_of(api, api_key=f"{KEY}\r\nX: y")
+    async with asked(api_key=f"{KEY}\r\nX: y") as (api, embedder, _):
         with pytest.raises(EmbedderError, match="is the key a single line") as caught:
             await embedder.embed(TEXTS)
         assert KEY not in str(caught.value)
         assert api.bodies == []
-        await embedder.close()
 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_the_timeout():
-    async with embeddings_api.running(embeddings_api.never) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses, timeout=0.05)
+    async with asked(embeddings_api.never, timeout=0.05) as (api, embedder, pauses):
         with pytest.raises(EmbedderError, match="did not answer in time"):
             await embedder.embed(TEXTS)
         assert len(api.bodies) <= 1  # a slow machine may not even have asked
         assert pauses.slept == []
-        await embedder.close()
 
 
 async def test_a_server_that_is_not_there_is_told():
@@ -308,9 +302,7 @@ async def test_a_server_that_is_not_there_is_told():
 
 
 async def test_two_failures_in_a_row_leave_the_server_alone_until_one_success_forgets_them():
-    async with embeddings_api.running(status(401)) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses)
+    async with asked(status(401)) as (api, embedder, pauses):
 
         async def fails(words: str) -> None:
             with pytest.raises(EmbedderError, match=words):
@@ -333,18 +325,14 @@ async def test_two_failures_in_a_row_leave_the_server_alone_until_one_success_fo
         await fails("answered 401")
         await fails("answered 401")
         assert len(api.bodies) == 6
-        await embedder.close()
 
 
 async def test_being_left_alone_has_a_longest_time():
-    async with embeddings_api.running(status(401)) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses)
+    async with asked(status(401)) as (_api, embedder, pauses):
         for _ in range(20):
             with pytest.raises(EmbedderError, match="answered 401"):
                 await embedder.embed(TEXTS)
             pauses.now += remote.LONGEST_LOCK_OUT
-        await embedder.close()
 
 
 def refusing(word: str, code: int = 400) -> embeddings_api.Answer:
@@ -362,9 +350,7 @@ def refusing(word: str, code: int = 400) -> embeddings_api.Answer:
 @pytest.mark.parametrize("bad", [{0}, {6}, {3, 4}, {1, 5, 6}])
 async def test_a_batch_that_is_refused_is_halved_down_to_the_texts_that_are(code, bad):
     texts = [f"{'bad' if n in bad else 'good'} text {n}" for n in range(7)]
-    async with embeddings_api.running(refusing("bad", code)) as api:
-        pauses = Pauses()
-        embedder = remote_of(api, pauses)
+    async with asked(refusing("bad", code)) as (api, embedder, pauses):
         with pytest.raises(TextsRefused, match=f"answered {code}") as caught:
             await embedder.embed(texts)
         assert set(caught.value.refused) == bad
@@ -375,7 +361,6 @@ async def test_a_batch_that_is_refused_is_halved_down_to_the_texts_that_are(code
         assert pauses.slept == []
         for _ in range(3):  # that is no failure of the server
             assert len(await embedder.embed(good)) == len(good)
-        await embedder.close()
 
 
 async def test_a_server_that_takes_fewer_at_once_than_it_is_asked_for_gives_all_of_them():
@@ -384,36 +369,30 @@ async def test_a_server_that_takes_fewer_at_once_than_it_is_asked_for_gives_all_
             return web.Response(status=413)
         return await embeddings_api.vectors(api, request)
 
-    async with embeddings_api.running(few) as api:
-        embedder = remote_of(api)
+    async with asked(few) as (_api, embedder, _):
         texts = [f"text {n}" for n in range(9)]
         rows = await embedder.embed(texts)
         assert np.allclose(rows, await HashEmbedder().embed(texts), atol=1e-6)
-        await embedder.close()
 
 
 async def test_what_was_made_before_a_failure_is_handed_over():
     good = embeddings_api.vectors
-    async with embeddings_api.running(good, good, status(401)) as api:
-        embedder = remote_of(api, batch=2)
+    async with asked(good, good, status(401), batch=2) as (_api, embedder, _):
         with pytest.raises(TextsRefused, match="answered 401") as caught:
             await embedder.embed([f"text {n}" for n in range(7)])
         assert caught.value.done == (0, 1, 2, 3)
         assert caught.value.refused == ()
         assert caught.value.rows.shape == (4, 64)
-        await embedder.close()
 
 
 async def test_another_dimension_than_before_is_told_by_dims():
-    async with embeddings_api.running() as api:
-        embedder = remote_of(api)
+    async with asked() as (api, embedder, _):
         assert embedder.dims == 0
         assert (await embedder.embed(TEXTS)).shape == (3, 64)
         assert embedder.dims == 64
         api.embedder.dims = 24
         assert (await embedder.embed(TEXTS)).shape == (3, 24)
         assert embedder.dims == 24
-        await embedder.close()
 
 
 async def test_batches_of_different_dimensions_are_refused():
@@ -422,11 +401,9 @@ async def test_batches_of_different_dimensions_are_refused():
         api.embedder.dims -= 1
         return answer
 
-    async with embeddings_api.running(shrinking) as api:
-        embedder = remote_of(api, batch=1)
+    async with asked(shrinking, batch=1) as (_api, embedder, _):
         with pytest.raises(EmbedderError, match="differ in length"):
             await embedder.embed(TEXTS)
-        await embedder.close()
 
 
 def answer_of(*vectors: object) -> str:
@@ -472,22 +449,18 @@ def answer_of(*vectors: object) -> str:
     ids=lambda text: repr(text)[:30],
 )
 async def test_an_answer_that_holds_no_vectors_is_refused_in_words(text):
-    async with embeddings_api.running(body(text)) as api:
-        embedder = remote_of(api)
+    async with asked(body(text)) as (_api, embedder, _):
         with pytest.raises(EmbedderError, match="the server's answer") as caught:
             await embedder.embed(TEXTS)
         assert KEY not in str(caught.value)
         assert embedder.dims == 0
-        await embedder.close()
 
 
 async def test_an_answer_without_end_is_cut_off(monkeypatch):
     monkeypatch.setattr(remote, "MAX_ANSWER", 1_000)
-    async with embeddings_api.running(body(" " * 100_000)) as api:
-        embedder = remote_of(api)
+    async with asked(body(" " * 100_000)) as (_api, embedder, _):
         with pytest.raises(EmbedderError, match="too long"):
             await embedder.embed(TEXTS)
-        await embedder.close()
 
 
 @pytest.mark.parametrize(
@@ -502,12 +475,10 @@ async def test_an_answer_without_end_is_cut_off(monkeypatch):
     ],
 )
 async def test_a_row_has_length_one_or_is_zeros_whatever_the_numbers(vector, length):
-    async with embeddings_api.running(body(answer_of(vector, [3.0, 4.0]))) as api:
-        embedder = remote_of(api)
+    async with asked(body(answer_of(vector, [3.0, 4.0]))) as (_api, embedder, _):
         rows = await embedder.embed(TEXTS[:2])
         assert np.linalg.norm(rows, axis=1).tolist() == pytest.approx([length, 1.0], abs=1e-6)
         assert rows[1].tolist() == pytest.approx([0.6, 0.8])
-        await embedder.close()
 
 
 JSON = st.recursive(
@@ -529,12 +500,10 @@ def test_any_json_is_vectors_or_a_refusal(data):
 
 async def test_a_secret_never_stands_in_what_is_told():
     """Nor do the texts, which are somebody's notes."""
-    async with embeddings_api.running(status(500, TEXTS[0])) as api:
-        embedder = remote_of(api, api_key=KEY)
+    async with asked(status(500, TEXTS[0]), api_key=KEY) as (_api, embedder, _):
         with capture_logs() as logs:
             for _ in range(3):
                 with pytest.raises(EmbedderError) as caught:
                     await embedder.embed(TEXTS)
                 assert not re.search(f"{KEY}|peanuts", str(caught.value))
         assert not re.search(f"{KEY}|peanuts", repr(logs))
-        await embedder.close()

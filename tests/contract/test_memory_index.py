@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.note_store import NoteStore
 from bot.memory.row_notes import RowNotes
@@ -54,10 +54,7 @@ class Home:
     made: list[MemoryIndex] = field(default_factory=list[MemoryIndex])
 
     async def write(self, path: str, text: str) -> None:
-        *folders, name = path.split("/")
-        await asyncio.to_thread(
-            self.notes.rewrite, tuple(folders), name, lambda _before: text.encode()
-        )
+        await asyncio.to_thread(self.notes.rewrite, path, lambda _before: text.encode())
 
     async def remove(self, path: str) -> None:
         if self.database is None:
@@ -392,8 +389,8 @@ async def test_what_a_note_said_before_others_changed_it_is_kept_to_the_last_byt
 
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_how_far_another_index_is_is_told(home, monkeypatch, *, is_first):
-    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.0)
-    monkeypatch.setattr("bot.memory.index.sync.GROUP", 2)
+    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.0)
+    monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
     for number in range(5):
         await home.write(f"memory/{number}.md", f"peanuts number {number}\n")
     if not is_first:

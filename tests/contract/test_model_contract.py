@@ -17,7 +17,7 @@ from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import configured
-from bot.agent.offline.model import OfflineModel
+from bot.agent.offline import OfflineModel
 from bot.config import ModelsConfig, ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, calls, says

@@ -13,9 +13,9 @@ import pytest
 from bot.coordination import Event, Hear
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import claims, forgettings, layout
+from bot.memory import claims, layout, note_store
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
 from bot.memory.notes import Notes, Place, Replaced
 from bot.memory.row_notes import RowNotes, space_of
@@ -74,13 +74,11 @@ async def store(another):
 
 
 def read(store: NoteStore, path: str) -> str:
-    *folders, name = path.split("/")
-    return store.read(tuple(folders), name, MAX_WRITE)[0].decode()
+    return store.read(path, MAX_WRITE)[0].decode()
 
 
 def write(store: NoteStore, path: str, text: str) -> None:
-    *folders, name = path.split("/")
-    store.rewrite(tuple(folders), name, lambda _before: text.encode())
+    store.rewrite(path, lambda _before: text.encode())
 
 
 async def texts(store: NoteStore) -> dict[str, str]:
@@ -119,7 +117,7 @@ async def test_how_a_note_looks_changes_with_every_change(store):
         looks = set[tuple[int, int, int]]()
         for text in ("one", "two", "one"):
             write(store, "a.md", text)
-            data, seen = store.read((), "a.md", 2)
+            data, seen = store.read("a.md", 2)
             assert (data, seen.size) == (text[:2].encode(), 3)
             assert list(store.walk((), layout.is_note, 1)) == [seen]
             looks.add(seen.look)
@@ -151,7 +149,7 @@ async def test_lines_are_appended_whole(store, before, after, line):
     def work() -> int:
         if before:
             write(store, "memory/a.md", before)
-        return store.append(("memory",), "a.md", "- new\n", "# day\n\n")
+        return store.append("memory/a.md", "- new\n", "# day\n\n")
 
     assert await asyncio.to_thread(work) == line
     assert await texts(store) == {"memory/a.md": after}
@@ -159,7 +157,7 @@ async def test_lines_are_appended_whole(store, before, after, line):
 
 @pytest.mark.parametrize("text", ["- \ud800 half a character\n", "- \x00 nothing\n", "- 🙂\n"])
 async def test_any_text_can_be_written(store, text):
-    await asyncio.to_thread(store.append, ("memory",), "a.md", text, "")
+    await asyncio.to_thread(store.append, "memory/a.md", text, "")
     assert await texts(store) == {"memory/a.md": text.replace("\ud800", "?")}
 
 
@@ -169,9 +167,9 @@ async def test_a_full_note_takes_no_more_and_stays(store):
     def work() -> None:
         write(store, "memory/a.md", full)
         with pytest.raises(ToolError, match="full"):
-            store.append(("memory",), "a.md", "- one more\n", "")
+            store.append("memory/a.md", "- one more\n", "")
         with pytest.raises(ToolError, match="full"):
-            store.rewrite(("memory",), "a.md", lambda before: before + b"!")
+            store.rewrite("memory/a.md", lambda before: before + b"!")
 
     await asyncio.to_thread(work)
     assert await texts(store) == {"memory/a.md": full}
@@ -184,13 +182,13 @@ async def test_who_rewrites_is_asked_again_when_another_was_quicker(another):
     def change(before: bytes) -> bytes:
         asked.append(before)
         if len(asked) == 1:
-            other.append((), "MEMORY.md", "- by hand\n", "")
+            other.append("MEMORY.md", "- by hand\n", "")
         return before + b"- changed\n"
 
     def work() -> bytes:
         store.make()
         write(store, "MEMORY.md", "- first\n")
-        return store.rewrite((), "MEMORY.md", change)
+        return store.rewrite("MEMORY.md", change)
 
     assert await asyncio.to_thread(work) == b"- first\n- by hand\n- changed\n"
     assert asked == [b"- first\n", b"- first\n- by hand\n"]
@@ -207,7 +205,7 @@ async def test_a_note_that_another_makes_meanwhile_is_not_lost(another):
 
     def work() -> None:
         store.make()
-        store.rewrite((), "MEMORY.md", change)
+        store.rewrite("MEMORY.md", change)
 
     await asyncio.to_thread(work)
     assert await texts(store) == {"MEMORY.md": "- by hand\n- changed\n"}
@@ -221,7 +219,6 @@ async def test_a_note_that_never_stops_changing_is_left_alone(another):
         write(store, "MEMORY.md", "0\n")
         with pytest.raises(ToolError, match="nothing was written"):
             store.rewrite(
-                (),
                 "MEMORY.md",
                 lambda before: (
                     write(other, "MEMORY.md", f"by hand {next(numbers)}\n") or before + b"mine"
@@ -239,10 +236,10 @@ async def test_what_many_programs_append_at_once_is_all_there(another):
     def work() -> None:
         lines = [f"- line {number}\n" for number in range(60)]
         # Two that begin a file in the same moment may both give it a heading.
-        stores[0].append(("memory",), "a.md", lines[0], "# a\n")
+        stores[0].append("memory/a.md", lines[0], "# a\n")
         with ThreadPoolExecutor(8) as threads:
             each = [
-                threads.submit(store.append, ("memory",), "a.md", line, "# a\n")
+                threads.submit(store.append, "memory/a.md", line, "# a\n")
                 for line, store in zip(lines[1:], itertools.cycle(stores), strict=False)
             ]
             assert sorted(future.result() for future in each) == list(range(3, 62))
@@ -254,17 +251,17 @@ async def test_what_many_programs_append_at_once_is_all_there(another):
 
 async def test_a_note_is_removed_while_it_is_what_was_read(store):
     def put(text: bytes) -> None:
-        store.rewrite(("shared",), "a.md", lambda _: text)
+        store.rewrite("shared/a.md", lambda _: text)
 
     def work() -> list[bool]:
         put(b"one\n")
-        removed = [store.remove(("shared",), "a.md", b"two\n")]
-        assert store.read(("shared",), "a.md", 99)[0] == b"one\n"
-        removed.append(store.remove(("shared",), "a.md", b"one\n"))
+        removed = [store.remove("shared/a.md", b"two\n")]
+        assert store.read("shared/a.md", 99)[0] == b"one\n"
+        removed.append(store.remove("shared/a.md", b"one\n"))
         assert list(store.walk(("shared",), layout.is_note, 2)) == []
-        removed.append(store.remove(("shared",), "a.md", b"one\n"))
+        removed.append(store.remove("shared/a.md", b"one\n"))
         put(b"three\n")
-        assert store.read(("shared",), "a.md", 99)[0] == b"three\n"
+        assert store.read("shared/a.md", 99)[0] == b"three\n"
         return removed
 
     assert await asyncio.to_thread(work) == [False, True, False]
@@ -383,7 +380,7 @@ async def test_what_one_node_forgets_another_does_not_write(database):
             await two.remember(MAIN, "Likes coffee.", NOW, watch=during)
         assert watch.words == ["coffee"]
         await two.remember(ADA, "Likes coffee.", NOW, watch=elsewhere)
-        assert await database.read(lambda tx: forgettings.heard(tx, elsewhere)) == ()
+        assert await database.read(lambda tx: note_store.heard_forgetting(tx, elsewhere)) == ()
     async with two.watching(MAIN) as later:
         await two.remember(MAIN, "Likes tea.", NOW, watch=later)
 
@@ -393,11 +390,11 @@ async def test_words_that_were_forgotten_are_not_kept_for_long(database):
     watch = Watch(MAIN_SPACE)
     await store.begin_watch(watch)
     await store.forgot(MAIN_SPACE, "my secret")
-    assert await database.read(lambda tx: forgettings.heard(tx, watch)) == ("my secret",)
-    late = clock() + forgettings.KEPT_MS + 1
-    await database.write(lambda tx: forgettings.clear(tx, late))
+    assert await database.read(lambda tx: note_store.heard_forgetting(tx, watch)) == ("my secret",)
+    late = clock() + note_store.FORGETTINGS_KEPT_MS + 1
+    await database.write(lambda tx: note_store.clear_forgettings(tx, late))
     # That something was forgotten still counts.
-    assert await database.read(lambda tx: forgettings.heard(tx, watch)) == ("",)
+    assert await database.read(lambda tx: note_store.heard_forgetting(tx, watch)) == ("",)
     found = await database.read(lambda tx: tx.execute("SELECT words FROM forgettings"))
     assert found == [("",)]
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from bot.errors import StorageClosed, StorageError
-from bot.storage import Database, Transaction, postgres_readers
+from bot.storage import Database, Transaction, postgres
 from bot.storage.postgres import PostgresDatabase
 from tests.fakes.brain import change
 from tests.support import beside
@@ -203,7 +203,7 @@ async def test_a_read_after_a_write_sees_it(bench):
 
 
 async def test_nothing_can_be_written_while_reading(bench, monkeypatch):
-    monkeypatch.setattr(postgres_readers, "PATIENCE", 0.1)  # a server that is read-only may recover
+    monkeypatch.setattr(postgres, "PATIENCE", 0.1)  # a server that is read-only may recover
     with pytest.raises(StorageError):
         await bench.database.read(put("sneaked in"))
     assert bench.stored() == []

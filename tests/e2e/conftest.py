@@ -6,14 +6,15 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import Browser, async_playwright, expect
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
@@ -24,6 +25,7 @@ from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
 from bot.errors import StorageError
 from bot.testing import TWO_MODELS
+from tests.fakes.browsers import BrowsersInMemory
 from tests.support import PATIENCE, post, settings_of
 
 expect.set_options(timeout=PATIENCE * 1000)  # ms; however busy the machine is
@@ -142,11 +144,16 @@ class EchoEngine:
         pass
 
 
-class NobodyTold:
-    """No browser is told of anything here."""
+class NothingElse:
+    """No browser is told of anything here, and there is no other conversation."""
 
     def routes(self) -> list[web.RouteDef]:
-        return shared([web.get("/api/push", self._devices)])
+        return shared(
+            [web.get("/api/push", self._devices), web.get("/api/conversations", self._none)]
+        )
+
+    async def _none(self, _request: web.Request) -> web.Response:
+        return web.json_response({"items": [], "older": ""})
 
     async def _devices(self, _request: web.Request) -> web.Response:
         return web.json_response({"key": "", "devices": []})
@@ -155,20 +162,22 @@ class NobodyTold:
 class Service:
     """The server and its engine; stopping and starting keeps the port and the conversation."""
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None, **options: Any) -> None:
         self.engine = EchoEngine()
-        self._token = token
+        self._options = {"token": token, **options}
         self.url = ""
         self._port = 0
         self._server: DashboardServer | None = None
+        self._browsers = BrowsersInMemory()
 
     async def start(self) -> None:
         self.engine.web = Web()
         self._server = DashboardServer(
-            DashboardConfig.model_validate({"port": self._port, "token": self._token}),
+            DashboardConfig.model_validate({"port": self._port, **self._options}),
             readiness=_ready,
             registry=CollectorRegistry(),
-            channels=[WayPages(settings_of(agent={"name": BOT})), NobodyTold(), self.engine.web],
+            browsers=self._browsers,
+            channels=[WayPages(settings_of(agent={"name": BOT})), NothingElse(), self.engine.web],
         )
         await self.engine.web.start(self.engine)
         listening = await self._server.start()
@@ -185,9 +194,8 @@ async def _ready() -> Readiness:
     return Readiness()
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def browser():
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+@asynccontextmanager
+async def started(path: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path,
@@ -201,6 +209,27 @@ async def browser():
         )
         yield browser
         await browser.close()
+
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def browser():
+    """Chromium's headless shell where there is one: it takes a third of the processor's time.
+
+    CHROMIUM_SHELL names it; empty, all tests use the whole browser.
+    """
+    shell = shutil.which(os.environ.get("CHROMIUM_SHELL", "chromium-headless-shell"))
+    async with started(shell or CHROMIUM) as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def whole_browser():
+    """The browser with all it has, such as notifications."""
+    async with started(CHROMIUM) as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(tmp_path, b
             await context.close()
 
 
+@pytest.mark.proof
 async def test_settings_work_by_the_keyboard_on_a_small_dark_page_in_chinese(tmp_path, browser):
     async with started(tmp_path) as program:
         context = await browser.new_context(

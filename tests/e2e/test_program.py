@@ -90,6 +90,7 @@ async def test_chat_new_reload_and_the_history_is_there(browser, program):
     await page.context.close()
 
 
+@pytest.mark.proof
 async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
     page = await open_page(browser, program)
     await write(page, "hello")
@@ -105,6 +106,7 @@ async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
     await page.context.close()
 
 
+@pytest.mark.proof
 async def test_the_program_speaks_chinese_to_who_does(browser, program):
     page = await open_page(browser, program, "zh-CN")
     await write(page, "/help")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from bot.channel.kit import assets
+from bot.channel import http
 from tests.e2e.test_web_page import lines, say
 
 pytestmark = [
@@ -64,17 +64,17 @@ async def test_an_update_shows_at_the_next_load_and_nothing_old_is_left(
 ):
     await installed(page)
     first = await page.evaluate("caches.keys()")
-    load = assets._load
+    load = http._load_assets
 
-    def another(package: str) -> dict[str, assets.Asset]:
+    def another(package: str) -> dict[str, http.Asset]:
         files = load(package)
         if package == "adapters.web":
             old = files["ways.js"]
             body = old.body + b"\ndocument.documentElement.dataset.version = 'two';\n"
-            files["ways.js"] = assets.Asset(body, old.content_type, "f" * 32)
+            files["ways.js"] = http.Asset(body, old.content_type, "f" * 32)
         return files
 
-    monkeypatch.setattr(assets, "_load", another)
+    monkeypatch.setattr(http, "_load_assets", another)
     await service.stop()
     await service.start()
     for _ in range(2):

@@ -13,9 +13,12 @@ from playwright.async_api import Page, Route, expect
 
 from adapters.web.channel import ADDRESS
 from bot.channel import Activity, HistoryItem, ModelChoice
+from tests.e2e.conftest import Service
+from tests.fakes.nginx import PathProxy
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
+TOKEN = "0123456789abcdef0123456789abcdef"
 DAY = 24 * 3600 * 1000  # ms
 RICH = """# A title
 
@@ -82,8 +85,7 @@ async def test_an_empty_page_says_what_it_is_and_offers_a_start(page, service):
     await expect(page.locator("#message")).to_be_focused()
     await expect(page.locator("#send")).to_be_disabled()
     await page.get_by_role("button", name="What can you do?").click()
-    await expect(page.locator("#message")).to_have_value("What can you do?")
-    await page.keyboard.press("Enter")
+    await expect(page.locator("#message")).to_be_focused()
     await expect(lines(page, "bot")).to_have_text(["You said: What can you do?"])
     await expect(page.locator("#empty")).to_be_hidden()
 
@@ -758,3 +760,96 @@ async def test_the_bot_is_called_by_its_name(page, service):
     await expect(page.locator("#typing")).to_contain_text("Pip & <i>Co</i> is writing…")
     zone = await page.evaluate("Intl.DateTimeFormat().resolvedOptions().timeZone")
     assert service.engine.inbounds[0].zone == zone
+
+
+@pytest.mark.parametrize(
+    "context_options",
+    [{"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}],
+)
+async def test_on_a_phone_enter_begins_a_new_line(page, service):
+    await page.locator("#message").press_sequentially("one")
+    await page.keyboard.press("Enter")
+    await page.locator("#message").press_sequentially("two")
+    await expect(page.locator("#message")).to_have_value("one\ntwo")
+    await page.locator("#send").click()
+    await expect(lines(page, "user")).to_have_text(["one\ntwo"])
+    assert [inbound.text for inbound in service.engine.inbounds] == ["one\ntwo"]
+
+
+FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) {
+  Object.defineProperty(window, name, { get() { throw new DOMException("no", "SecurityError"); } });
+}"""
+ODD_LOCALE = """Object.defineProperty(navigator, "language", { get: () => "en-US@posix" });
+Object.defineProperty(navigator, "languages", { get: () => ["en-US@posix"] });"""
+
+
+@pytest.mark.parametrize("script", [FORBIDDEN, ODD_LOCALE], ids=["no storage", "odd locale"])
+async def test_the_page_lives_with_an_odd_browser(context, service, script):
+    page, told = await context.new_page(), list[str]()
+    page.on("pageerror", lambda error: told.append(str(error)))
+    await page.add_init_script(script)
+    await page.goto(service.url)
+    await page.wait_for_selector("#state[data-state=open]")
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_count(1)
+    await expect(page.locator("#log .line.user[data-state='']")).to_have_count(1)
+    await page.goto(f"{service.url}/usage")
+    assert told == []
+
+
+async def test_arabic_and_hebrew_begin_at_the_right(page, service):
+    service.engine.replies["مرحبا"] = "- مرحبا بك\n\nand in English\n\nשלום לך"
+    await say(page, "مرحبا")
+    body = lines(page, "bot").first
+    await expect(body).to_contain_text("and in English")
+    sides = await page.evaluate(
+        """[...document.querySelectorAll("#log .bot .body :is(li, p), #log .user .body")].map(
+          (node) => {
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            const [words, all] = [range.getBoundingClientRect(), node.getBoundingClientRect()];
+            return words.left - all.left > all.right - words.right + 1 ? "right" : "left";
+          })"""
+    )
+    assert sides[1:] == ["right", "left", "right"]
+    assert await page.evaluate("getComputedStyle(message).direction") == "ltr"
+    await page.fill("#message", "שלום")
+    assert await page.evaluate("getComputedStyle(message).direction") == "rtl"
+
+
+@pytest.mark.parametrize("path", ["/a.b", "/outer/confidant"])
+async def test_the_page_works_below_a_path(browser, path):
+    proxy = PathProxy(path)
+    service = Service(TOKEN, path=f"{path}/", allowed_origins=[proxy.origin])
+    told: list[str] = []
+    try:
+        await service.start()
+        await asyncio.to_thread(proxy.start, int(service.url.rstrip("/").rpartition(":")[2]))
+        context = await browser.new_context(locale="en-GB")  # with its worker
+        page = await context.new_page()
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("response", lambda answer: told.append(answer.url) if answer.status > 401 else None)
+        await page.goto(f"{proxy.origin}{path}/")
+        assert page.url == f"{proxy.origin}{path}/login"
+        await page.fill("input[type=password]", TOKEN)
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("#state[data-state=open]")
+        assert page.url == f"{proxy.origin}{path}/"
+        await say(page, "hello")
+        await expect(lines(page, "bot")).to_have_count(1)
+        await until(page, "navigator.serviceWorker.controller !== null")
+        scope = await page.evaluate("navigator.serviceWorker.ready.then((found) => found.scope)")
+        assert scope == f"{proxy.origin}{path}/"
+        ways = await page.evaluate("[...document.links].map((link) => link.pathname)")
+        assert ways
+        assert all(way.startswith(f"{path}/") for way in ways)
+        manifest = await page.evaluate(
+            "fetch(document.querySelector('link[rel=manifest]').href).then((a) => a.json())"
+        )
+        assert manifest["start_url"] == f"{path}/"
+        assert {icon["src"].rpartition("/assets/")[0] for icon in manifest["icons"]} == {path}
+        assert told == []
+        await context.close()
+    finally:
+        proxy.close()
+        await service.stop()

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
 
-from adapters.web import away
+from adapters.web import nodes
 from bot.dashboard.guard import COOKIE
 from bot.dashboard.pages import WayPages
-from bot.push import subscriptions
+from bot.push import pusher
 from bot.push.encryption import BrowserKeys, sealed
 from bot.push.pusher import PUBLIC
 from tests.e2e.test_web_install import installed
@@ -89,7 +89,7 @@ CLICKS = """() => {
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def program(tmp_path, monkeypatch):
-    monkeypatch.setattr(away, "SEEN_SECONDS", 0.5)
+    monkeypatch.setattr(nodes, "SEEN_SECONDS", 0.5)
     async with beside(tmp_path) as database, PushService().served() as service:
         program = Program(database, service)
         program.pages.append(WayPages(HERON))
@@ -161,7 +161,7 @@ async def test_what_a_browser_gives_is_taken_for_the_bots_own_key(browser, tmp_p
             switch = page.get_by_role("switch", name="Notifications")
             await switch.click()
             await expect(page.locator("#away-state")).to_contain_text("while you're away")
-            (found,) = await database.read(lambda tx: subscriptions.of(tx, "owner"))
+            (found,) = await database.read(lambda tx: pusher.subscriptions_of(tx, "owner"))
             assert found.endpoint == RECORDED["endpoint"]
             keys = BrowserKeys.of(found.p256dh, found.auth)
             assert len(sealed(b"a note", keys)) > 1_000
@@ -204,8 +204,9 @@ async def test_a_browser_that_may_not_says_so(browser, program):
     assert await program.known() == []
 
 
-async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(browser, program):
-    async with opened(browser, program) as (context, page):
+@pytest.mark.proof
+async def test_the_worker_shows_what_is_pushed_and_a_click_opens_the_page(whole_browser, program):
+    async with opened(whole_browser, program) as (context, page):
         found: list[str] = []
         client = await context.new_cdp_session(page)
         client.on(

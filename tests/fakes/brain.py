@@ -14,7 +14,7 @@ import apsw
 
 from bot.agent.models import Purpose, Reply, Request, TextDelta, Usage
 from bot.context import wording
-from bot.memory import decisions
+from bot.memory import guard
 from bot.messages import Message, Text, ToolUse
 from bot.testing import ScriptedModel
 
@@ -36,7 +36,7 @@ class Brain(ScriptedModel):
 
     used: int = 1_000
     chat: Answers = "All right."
-    flush: Answers = decisions.NONE
+    flush: Answers = guard.NO_DECISION
     summary: Answers = SUMMARY
     held: dict[Purpose, asyncio.Event] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ def added(request: Request, *texts: str) -> str:
     """The decisions that add some entries, each citing the lines of the person that fit it best."""
     said = {number: _content(text) for number, text in numbered(request).items()}
     lines = (f"+ {_cited(dict(said), _content(each))} {' '.join(each.split())}" for each in texts)
-    return "\n".join(lines) or decisions.NONE
+    return "\n".join(lines) or guard.NO_DECISION
 
 
 def _content(text: str) -> frozenset[str]:
@@ -98,7 +98,7 @@ def _content(text: str) -> frozenset[str]:
 
 def _cited(said: dict[str, frozenset[str]], left: frozenset[str]) -> str:
     cited = ""
-    for _ in range(min(decisions.MOST_CITED, len(said))):
+    for _ in range(min(guard.MOST_CITED, len(said))):
         best = max(said, key=lambda number: len(left & said[number]))
         if cited and not left & said[best]:
             break

@@ -1,8 +1,8 @@
 """The program's commands as they are typed, in a moment: all is imported once, then forked.
 
 `argv()` begins a command line that behaves like `confidant` itself, in a process of its own with
-its folder, variables, files and signals. `python -m tests.fakes.commands PATH` is what forks; it
-ends with its standard input.
+its folder, variables, files and signals; `module(name)` one that behaves like `python -m name`.
+`python -m tests.fakes.commands PATH` is what forks; it ends with its standard input.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import shutil
 import socket
 import subprocess
@@ -49,7 +50,8 @@ for each in (signal.SIGINT, signal.SIGTERM):
     signal.signal(each, lambda number, _: os.kill(program, number))
 code = int(told.readline())
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
@@ -71,6 +73,11 @@ def argv() -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", _CLIENT, str(path))
 
 
+def module(name: str) -> tuple[str, ...]:
+    """What to put before the arguments of a module with a `__main__`."""
+    return (*argv(), "-m", name)
+
+
 _kept: list[subprocess.Popen[bytes]] = []  # it ends when this process does
 
 
@@ -83,12 +90,17 @@ def _program(wish: Mapping[str, object], files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(wish["variables"])
     time.tzset()
-    sys.argv = ["confidant", *wish["argv"]]
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115 - they stay
         for number, mode, errors in ((0, "r", None), (1, "w", None), (2, "w", "backslashreplace"))
     )
-    cli.main()
+    match wish["argv"]:
+        case ["-m", str(name), *words]:
+            sys.argv = [name, *words]
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        case words:
+            sys.argv = ["confidant", *words]
+            cli.main()
 
 
 def _serve(path: str) -> None:

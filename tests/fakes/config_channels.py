@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from bot import settings
-from bot.channel import Channel, ChannelConfig, ChannelPlugin
+from bot.channel import Channel, ChannelConfig, ChannelPlugin, ChannelScope
 from bot.errors import ConfigError
 
 
@@ -22,6 +22,7 @@ class PigeonAccount(BaseModel):
     token: SecretStr | None = Field(default=None, description="Its ring.")
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = "pairing"
     allow_from: tuple[str, ...] = ()
+    scope: ChannelScope = ChannelScope()
 
 
 class PigeonConfig(ChannelConfig):

@@ -86,6 +86,7 @@ class Chats:
             ("GET", r"/applications/@me", lambda **_: self.application),
             ("GET", channel, self._channel),
             ("GET", rf"{channel}/messages", self._history),
+            ("GET", channel + number, self._message),
             ("POST", rf"{channel}/messages", self._create),
             ("PATCH", channel + number, self._edit),
             ("DELETE", channel + number, self._delete),
@@ -139,6 +140,13 @@ class Chats:
             found = found[-limit:]
         # What is read over REST does not say which server it is from.
         return [{k: v for k, v in m.items() if k != "guild_id"} for m in reversed(found)]
+
+    def _message(self, channel: str, number: str, **_: Any) -> Json:
+        self._known(channel)
+        found = next((m for m in self.messages[channel] if m["id"] == number), None)
+        if found is None:
+            raise ApiError(404, 10008, "Unknown Message")
+        return found
 
     async def _create(self, channel: str, body: Json, files: list[Any], **_: Any) -> Json:
         place = self._known(channel)

@@ -1,4 +1,9 @@
-"""Data exports of ChatGPT and Claude, made by code in the shape in which their makers give them."""
+"""Exports of other programs, made by code in the shape in which their makers give them.
+
+The shapes were looked up in what reads or writes them in public: Open WebUI's `chats.py` and its
+stored chats, LibreChat's messages, AstrBot's `conversation_service.py`, `result.json` as Telegram
+Desktop writes it, and chats that people exported of WhatsApp on an iPhone and on Android.
+"""
 
 from __future__ import annotations
 
@@ -123,3 +128,116 @@ def pack(path: Path, talks: Sequence[Any] | bytes | str, **more: bytes | str) ->
         for name, text in more.items():
             archive.writestr(name.replace("__", "/"), text)
     return path
+
+
+def openwebui(id_: str, *texts: str, began: float = BEGAN) -> dict[str, Any]:
+    """A chat of Open WebUI's "Export All Chats": a tree of messages, times in seconds."""
+    nodes: dict[str, Any] = {}
+    for number, text in enumerate(texts):
+        name, parent = f"{id_}-{number}", f"{id_}-{number - 1}" if number else None
+        nodes[name] = {
+            "id": name,
+            "parentId": parent,
+            "childrenIds": [],
+            "role": "assistant" if number % 2 else "user",
+            "content": text,
+            "timestamp": int(began) + 60 * number,
+        }
+        if parent:
+            nodes[parent]["childrenIds"].append(name)
+    chat = {
+        "title": f"Talk {id_}",
+        "models": ["llama3"],
+        "history": {"messages": nodes, "currentId": f"{id_}-{len(texts) - 1}"},
+        "messages": list(nodes.values()),
+        "timestamp": int(began * 1000),
+    }
+    return {
+        "id": id_,
+        "user_id": "u",
+        "title": f"Talk {id_}",
+        "chat": chat,
+        "created_at": int(began),
+        "updated_at": int(began),
+        "archived": False,
+        "pinned": False,
+        "meta": {},
+    }
+
+
+def librechat(id_: str, *texts: str, began: float = BEGAN) -> dict[str, Any]:
+    """A conversation as LibreChat exports it, its messages in a list."""
+    messages = [
+        {
+            "messageId": f"{id_}-{number}",
+            "parentMessageId": f"{id_}-{number - 1}"
+            if number
+            else "00000000-0000-0000-0000-000000000000",
+            "sender": "GPT-4o" if number % 2 else "User",
+            "isCreatedByUser": not number % 2,
+            "createdAt": iso(began + 60 * number),
+            # Answers of agents have their words in blocks, and no text.
+            **(
+                {"text": "", "content": [{"type": "think", "think": "hm"}, _block(text)]}
+                if number % 2
+                else {"text": text}
+            ),
+        }
+        for number, text in enumerate(texts)
+    ]
+    options = {"presetOverride": {}, "model": "gpt-4o"}
+    return {
+        "conversationId": id_,
+        "endpoint": "openAI",
+        "title": f"Talk {id_}",
+        "exportAt": "10:00:00 GMT+0200",
+        "branches": False,
+        "recursive": False,
+        "options": options,
+        "messages": messages,
+    }
+
+
+def _block(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def astrbot(id_: str, *texts: str, began: float = BEGAN) -> dict[str, Any]:
+    """A line of AstrBot's `astrbot_conversations_export_….jsonl`."""
+    content = [
+        {"role": "assistant" if number % 2 else "user", "content": text}
+        for number, text in enumerate(texts)
+    ]
+    return {
+        "cid": id_,
+        "user_id": "webchat:FriendMessage:webchat!ada!1",
+        "platform_id": "webchat",
+        "title": f"Talk {id_}",
+        "persona_id": "default",
+        "created_at": int(began),
+        "updated_at": int(began),
+        "content": content,
+    }
+
+
+def telegram(
+    id_: int, *said: tuple[str, str], kind: str = "personal_chat", began: float = BEGAN
+) -> dict[str, Any]:
+    """A chat of Telegram Desktop's export: who said what; the other's id is that of the chat."""
+    ids = {"Bo": f"user{id_}", "Ada": "user7", "Cy": "user8"}
+    messages: list[dict[str, Any]] = [
+        {
+            "id": number + 1,
+            "type": "message",
+            "date": f"{datetime.fromtimestamp(began + 60 * number, UTC):%Y-%m-%dT%H:%M:%S}",
+            "date_unixtime": str(int(began) + 60 * number),
+            "from": who,
+            "from_id": ids[who],
+            "text": text,
+            "text_entities": [{"type": "plain", "text": text}],
+        }
+        for number, (who, text) in enumerate(said)
+    ]
+    return {"name": "Bo" if kind == "personal_chat" else "Crew", "type": kind, "id": id_} | {
+        "messages": messages
+    }

@@ -28,6 +28,30 @@ _NODE = "    server {} fail_timeout=1s;\n"
 _NODES = "".join(_NODE.format(f"node-{number}:8420") for number in (1, 2, 3))
 
 
+class PathProxy(Program):
+    """Shows a server on 127.0.0.1 below a path, which it takes off. Not started yet."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("nginx")
+        self.origin, self._path = f"http://localhost:{self.port}", path
+
+    def start(self, port: int) -> None:
+        """Start it before the server on this port; returns when it takes connections."""
+        block = f"""server {{
+            listen 127.0.0.1:{self.port};
+            location {self._path}/ {{
+                proxy_pass http://127.0.0.1:{port}/;
+                proxy_http_version 1.1;
+                proxy_set_header Host $http_host;
+                proxy_set_header Upgrade $http_upgrade;
+                proxy_set_header Connection upgrade;
+            }}
+        }}"""
+        configuration = self.folder / "nginx.conf"
+        configuration.write_text(_AROUND.format(folder=self.folder, block=block))
+        self.run(["-e", "stderr", "-p", self.folder, "-c", configuration])
+
+
 class Nginx(Program):
     """Before nodes on 127.0.0.1. Not started yet."""
 

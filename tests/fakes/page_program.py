@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from adapters.web import away
+from adapters.web import nodes
 from bot.net.addresses import Guard
 from bot.push.pusher import Endpoints
 from bot.testing import ScriptedModel
@@ -46,9 +46,9 @@ async def page_program(
 
 
 async def main(folder: str, url: str, service: str, mode: str) -> None:
-    away.SEEN_SECONDS = 0.0
+    nodes.SEEN_SECONDS = 0.0
     model = ScriptedModel(gate=asyncio.Event() if mode == "holds" else None)
-    endpoints = Endpoints(Guard.of([service.removeprefix("http://")]), frozenset({"http"}))
+    endpoints = Endpoints(Guard.from_hosts([service.removeprefix("http://")]), frozenset({"http"}))
     async with page_node(Path(folder), on_postgres(url), model, endpoints) as engine:
         assert engine.app.address is not None
         print(f"page at {engine.app.address.url.rstrip('/')}", flush=True)

@@ -45,8 +45,7 @@ async def talk(engine: Engine) -> None:
     """Both say, plan and note something alone; in a room each is answered, Bo also about Ada."""
     for sender, word in WORDS.items():
         await engine.ask(f"my word is {word} alone", sender=sender)
-        await engine.ask(f"/remind in 3 hours {word} the plants", sender=sender)
-        await engine.ask("/new", sender=sender)
+        await engine.ask_each(f"/remind in 3 hours {word} the plants", "/new", sender=sender)
         await engine.ask(f"and {word} again", sender=sender)
         space = engine.folder / "workspace" / space_of(sender)
         (space / "memory").mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,7 @@ class PushService:
     @property
     def endpoints(self) -> Endpoints:
         """This service alone, besides what is public."""
-        return Endpoints(Guard.of([self.url.removeprefix("http://")]), frozenset({"http"}))
+        return Endpoints(Guard.from_hosts([self.url.removeprefix("http://")]), frozenset({"http"}))
 
     def browser(self, name: str) -> PushBrowser:
         return PushBrowser(f"{self.url}/push/{name}")

@@ -1,7 +1,7 @@
 """A Bot API server in a few hundred lines, for tests, benchmarks and crash proofs.
 
 It speaks real HTTP on 127.0.0.1 and is as strict as the real one where a bot can go wrong: tokens,
-offsets and redelivery, two pollers, webhooks, limits, HTML, blocked users, flood control.
+offsets and redelivery, two pollers, webhooks, limits, entities, blocked users, flood control.
 
 In a test: `async with FakeTelegram() as telegram: ...`. As a process of its own:
 `python -m tests.fakes.telegram --port 8099`, with
@@ -358,8 +358,7 @@ class FakeTelegram(Rooms):
         while not bot.updates and deadline > time.monotonic():
             bot.changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await bot.changed.wait()
+                await asyncio.wait_for(bot.changed.wait(), deadline - time.monotonic())
             if bot.poller != mine:
                 raise ApiError(
                     409,

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from tests.fakes.telegram_html import units
+from tests.fakes.telegram_entities import units
 from tests.fakes.telegram_parts import (
     ApiError,
     BotState,
@@ -71,11 +71,8 @@ class Chats:
 
     def _send_message(self, bot: BotState, params: Json) -> Json:
         chat = self._chat(params)
-        source = params.get("text")
-        source = source if isinstance(source, str) else ""
-        mode = str(params.get("parse_mode") or "")
-        text = shown_text(source, mode)
-        return self._post(bot, params, chat, text, source) | {"text": text}
+        shown = shown_text(params)
+        return self._post(bot, params, chat, shown) | {"text": shown[0]}
 
     def _send_photo(self, bot: BotState, params: Json) -> Json:
         return self._send_file(bot, params, "photo")
@@ -89,11 +86,11 @@ class Chats:
     def _send_file(self, bot: BotState, params: Json, kind: str) -> Json:
         chat = self._chat(params)
         name, mime, data = upload_of(params, kind)
-        source = str(params.get("caption") or "")
-        mode = str(params.get("parse_mode") or "")
-        text = shown_text(source, mode, MAX_CAPTION, "caption") if source else ""
+        has_words = bool(params.get("caption"))
+        shown = shown_text(params, MAX_CAPTION, "caption") if has_words else ("", list[Json]())
+        text = shown[0]
         result = self._post(
-            bot, params, chat, text, source, kind=kind, file=name, mime=mime, size=len(data)
+            bot, params, chat, shown, kind=kind, file=name, mime=mime, size=len(data)
         )
         self.files[chat, result["message_id"]] = data
         size: Json = {"file_id": f"file{result['message_id']}", "file_unique_id": "u"}
@@ -105,9 +102,10 @@ class Chats:
         return result | {"caption": text, "document": size | {"file_name": name}}
 
     def _post(
-        self, bot: BotState, params: Json, chat: int, text: str, source: str, **file: Any
+        self, bot: BotState, params: Json, chat: int, shown: tuple[str, list[Json]], **file: Any
     ) -> Json:
         """Put a message into a chat, after the checks every kind of message goes through."""
+        text, entities = shown
         thread = params.get("message_thread_id")
         if thread is not None and int(thread) not in self.topics[chat]:
             raise ApiError(400, "Bad Request: message thread not found")
@@ -134,15 +132,15 @@ class Chats:
                 chat,
                 number,
                 text,
-                source,
-                str(params.get("parse_mode") or ""),
+                entities,
                 None if thread is None else int(thread),
                 None if answered is None else int(answered),
                 buttons=[[(b["text"], b["callback_data"]) for b in row] for row in rows],
                 **file,
             )
         )
-        return {
+        asked = {} if answered is None else {"reply_to_message": {"message_id": int(answered)}}
+        return asked | {
             "message_id": number,
             "from": bot_user(bot),
             "chat": self._described(chat),
@@ -154,7 +152,7 @@ class Chats:
         number = int(params.get("message_id") or 0)
         if number not in self._messages[chat]:
             raise ApiError(400, "Bad Request: message to edit not found")
-        text = shown_text(str(params.get("text") or ""), str(params.get("parse_mode") or ""))
+        text, entities = shown_text(params)
         if self._messages[chat][number] == text:
             raise ApiError(
                 400,
@@ -163,7 +161,7 @@ class Chats:
             )
         self.spend(chat)
         self._messages[chat][number] = text
-        self._replace(chat, number, text, params)
+        self._replace(chat, number, (text, entities), params)
         self.edits.append({"chat_id": chat, "message_id": number, "text": text})
         return {
             "message_id": number,
@@ -174,7 +172,7 @@ class Chats:
             "text": text,
         }
 
-    def _replace(self, chat: int, number: int, text: str, params: Json) -> None:
+    def _replace(self, chat: int, number: int, shown: tuple[str, list[Json]], params: Json) -> None:
         """What people see where the message stood before."""
         rows = keyboard_of(params)
         self.keyboards.pop((chat, number), None)
@@ -183,8 +181,8 @@ class Chats:
         for index, sent in enumerate(self.sent):
             if (sent.chat_id, sent.message_id) == (chat, number):
                 buttons = [[(b["text"], b["callback_data"]) for b in row] for row in rows]
-                source = str(params.get("text") or "")
-                changed = dataclasses.replace(sent, text=text, source=source, buttons=buttons)
+                text, entities = shown
+                changed = dataclasses.replace(sent, text=text, entities=entities, buttons=buttons)
                 self.sent[index] = changed
 
     def spend(self, chat: int) -> None:

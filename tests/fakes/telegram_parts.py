@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from tests.fakes.telegram_html import ParseError, is_blank, units, visible
+from tests.fakes.telegram_entities import EntityError, as_html, check, is_blank, trimmed, units
 
 MAX_TEXT = 4096  # UTF-16 units
-MAX_REQUEST_TEXT = 1 << 15  # bytes, tags included
+MAX_REQUEST_TEXT = 1 << 15  # bytes
 PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")  # how they begin
 
 Json = dict[str, Any]
@@ -65,8 +65,7 @@ class Sent:
     chat_id: int
     message_id: int
     text: str  # what shows
-    source: str  # as it was sent, tags and all
-    parse_mode: str
+    entities: list[Json]
     thread_id: int | None
     reply_to: int | None
     buttons: list[list[tuple[str, str]]] = field(default_factory=list)  # labels and data, by row
@@ -76,6 +75,11 @@ class Sent:
     file: str = ""
     mime: str = ""
     size: int = 0
+
+    @property
+    def html(self) -> str:
+        """What shows, with its formatting as tags."""
+        return as_html(self.text, self.entities)
 
 
 @dataclass
@@ -99,26 +103,27 @@ def bot_user(bot: BotState) -> Json:
     return {"id": bot.id, "is_bot": True, "first_name": "Confidant", "username": bot.username}
 
 
-def shown_text(source: str, mode: str, limit: int = MAX_TEXT, name: str = "text") -> str:
-    """The text that shows, after every check the real server makes."""
+def shown_text(params: Json, limit: int = MAX_TEXT, name: str = "text") -> tuple[str, list[Json]]:
+    """The text that shows and its entities, after every check the real server makes."""
+    source = params.get(name)
+    source = source if isinstance(source, str) else ""
+    found = params.get("entities" if name == "text" else "caption_entities") or []
+    entities: list[Json] = json.loads(found) if isinstance(found, str) else found
     if len(source.encode("utf-8", "surrogatepass")) > MAX_REQUEST_TEXT:
         raise ApiError(400, "Bad Request: text is too long")
-    if mode.upper() == "HTML":
-        try:
-            text = visible(source)
-        except ParseError as error:
-            raise ApiError(400, f"Bad Request: can't parse entities: {error}") from None
-    elif mode:
+    if params.get("parse_mode"):
         raise ApiError(400, "Bad Request: unsupported parse_mode")
-    else:
-        text = source
-    text = text.strip()
+    try:
+        check(source, entities)
+    except EntityError as error:
+        raise ApiError(400, f"Bad Request: {error}") from None
+    text, entities = trimmed(source, entities)
     if is_blank(text):
         raise ApiError(400, f"Bad Request: message {name} is empty")
     if units(text) > limit:
         called = "message" if name == "text" else f"message {name}"
         raise ApiError(400, f"Bad Request: {called} is too long")
-    return text
+    return text, entities
 
 
 def keyboard_of(params: Json) -> list[list[Json]]:

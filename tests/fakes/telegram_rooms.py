@@ -175,7 +175,7 @@ class Rooms(Chats):
             raise ApiError(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
         if not int(params.get("draft_id") or 0):
             raise ApiError(400, "Bad Request: draft_id must be non-zero")
-        text = shown_text(str(params.get("text") or ""), str(params.get("parse_mode") or ""))
+        text, _ = shown_text(params)
         self.drafts.append({"chat_id": chat, "draft_id": params["draft_id"], "text": text})
         return True
 

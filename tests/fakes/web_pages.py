@@ -16,6 +16,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.guard import COOKIE
 from bot.testing import RecordingEngine
+from tests.fakes.browsers import BrowsersInMemory
 
 
 async def ready() -> Readiness:
@@ -43,7 +44,7 @@ class Chat:
             readiness=ready,
             registry=CollectorRegistry(),
             channels=[self.web],
-            guest=self.guest,
+            browsers=BrowsersInMemory(self.guest),
         )
         await self.web.start(self.engine)
         self.url = (await server.start()).url

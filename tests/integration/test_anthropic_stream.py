@@ -127,30 +127,27 @@ def test_certificates_are_the_systems_also_where_python_does_not_find_them(monke
     assert isinstance(connection.trusted(), truststore.SSLContext)
 
 
-async def test_an_endpoint_of_ones_own_needs_no_key(server):
+async def test_an_endpoint_of_ones_own_needs_no_key(server, closing):
     config = ServiceConfig(base_url=server.base_url)
-    model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    model = closing(AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0))
     words, _ = await run(model)
-    await model.close()
     assert words == "Hi there"
 
 
-async def test_without_key_and_endpoint_nothing_is_sent():
-    model = AnthropicModel(ServiceConfig(), window_store=TextStoreInMemory())
+async def test_without_key_and_endpoint_nothing_is_sent(closing):
+    model = closing(AnthropicModel(ServiceConfig(), window_store=TextStoreInMemory()))
     with pytest.raises(errors.ModelAuth):
         await run(model)
-    await model.close()
 
 
-async def test_a_reply_is_never_asked_longer_than_the_model_can(server):
+async def test_a_reply_is_never_asked_longer_than_the_model_can(server, closing):
     server.models["claude-x"] = api.model_info("claude-x", 100_000, 50)
     store = TextStoreInMemory()
-    model = AnthropicModel(config(server), window_store=store, max_retries=0)
+    model = closing(AnthropicModel(config(server), window_store=store, max_retries=0))
     await run(model, asking(max_tokens=99))
     await model.window("claude-x")
     await store.written.wait()
     await run(model, asking(max_tokens=99))
-    await model.close()
     assert [body["max_tokens"] for body in server.bodies] == [99, 50]
 
 
@@ -331,21 +328,19 @@ async def test_a_failure_names_what_the_operator_can_look_up(server, model):
     assert caught.value.__cause__ is not None
 
 
-async def test_nobody_there_is_unreachable():
+async def test_nobody_there_is_unreachable(closing):
     nowhere = ServiceConfig(base_url="http://127.0.0.1:1", api_key=SecretStr(SECRET))
-    model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
+    model = closing(AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0))
     with pytest.raises(errors.ModelUnreachable):
         await run(model)
-    await model.close()
 
 
 @pytest.mark.parametrize("base_url", ["not an address", "ftp://127.0.0.1:1", "http://[::1"])
-async def test_an_address_that_is_none_is_one_of_our_errors(base_url):
+async def test_an_address_that_is_none_is_one_of_our_errors(base_url, closing):
     nowhere = ServiceConfig(base_url=base_url, api_key=SecretStr(SECRET))
-    model = AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0)
+    model = closing(AnthropicModel(nowhere, window_store=TextStoreInMemory(), max_retries=0))
     with pytest.raises(errors.ModelError):
         await run(model)
-    await model.close()
 
 
 @pytest.mark.parametrize("after", [(), (api.start(),)], ids=["at once", "in the middle"])
@@ -362,12 +357,11 @@ async def test_silence_ends_at_the_configured_time(server, after):
     await model.close()
 
 
-async def test_an_overloaded_service_is_tried_again(server):
+async def test_an_overloaded_service_is_tried_again(server, closing):
     busy = api.fails(529, "overloaded_error", retry_after_ms="1")
     server.answers = [busy, busy, api.says("Hi")]
-    model = model_on(server)
+    model = closing(model_on(server))
     words, _ = await run(model)
-    await model.close()
     assert words == "Hi"
     assert len(server.bodies) == 3
 
@@ -416,12 +410,11 @@ async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all
         api.fails(401, "authentication_error"),
     ],
 )
-async def test_what_has_begun_or_cannot_change_is_not_tried_again(server, trouble):
+async def test_what_has_begun_or_cannot_change_is_not_tried_again(server, trouble, closing):
     server.answers = [trouble, api.says("Hi")]
-    model = model_on(server)
+    model = closing(model_on(server))
     with pytest.raises(errors.ModelError):
         await run(model)
-    await model.close()
     assert len(server.bodies) == 1
 
 
@@ -433,25 +426,23 @@ async def test_what_has_begun_or_cannot_change_is_not_tried_again(server, troubl
         ({"retry_after": "a date"}, 600),
     ],
 )
-async def test_a_long_wait_is_told_and_not_sat_out(server, headers, seconds):
+async def test_a_long_wait_is_told_and_not_sat_out(server, headers, seconds, closing):
     if headers.get("retry_after") == "a date":
         headers = {"retry_after": formatdate(time.time() + seconds, usegmt=True)}
     server.answers = [api.fails(429, "rate_limit_error", **headers)]
-    model = model_on(server)
+    model = closing(model_on(server))
     with pytest.raises(errors.ModelRateLimited) as caught:
         await run(model)
-    await model.close()
     assert caught.value.wait == pytest.approx(seconds, abs=60)
     assert len(server.bodies) == 1
 
 
-async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server):
+async def test_a_rate_limit_never_becomes_a_turn_that_took_too_long(server, closing):
     server.answers = [api.fails(429, "rate_limit_error", retry_after="10")]
-    model = model_on(server)
+    model = closing(model_on(server))
     soon = asyncio.get_running_loop().time() + 5
     with pytest.raises(errors.ModelRateLimited):
         await run(model, replace(asking(), deadline=soon))
-    await model.close()
     assert len(server.bodies) == 1
 
 
@@ -467,14 +458,13 @@ async def test_words_alone_are_asked_for_with_the_tools_still_listed(server, mod
 # --- its life ------------------------------------------------------------------------------------
 
 
-async def test_everyone_waits_for_the_same_loading(server):
-    model = model_on(server, max_retries=0)
+async def test_everyone_waits_for_the_same_loading(server, closing):
+    model = closing(model_on(server, max_retries=0))
     hasty = asyncio.create_task(model.warm_up())
     await asyncio.sleep(0)
     hasty.cancel()
     replies = await asyncio.gather(*(run(model) for _ in range(5)))
     assert {words for words, _ in replies} == {"Hi there"}
-    await model.close()
 
 
 async def test_closed_is_closed(server):
@@ -485,18 +475,17 @@ async def test_closed_is_closed(server):
         await run(model)
 
 
-async def test_no_request_waits_for_the_sdk(server, monkeypatch):
+async def test_no_request_waits_for_the_sdk(server, monkeypatch, closing):
     gate = asyncio.Event()
 
     async def load() -> None:
         await gate.wait()
 
     monkeypatch.setattr("bot.agent.models.anthropic._load_sdk", load)
-    model = model_on(server, max_retries=0)
+    model = closing(model_on(server, max_retries=0))
     assert (await run(model))[0] == "Hi there"
     assert "x-stainless-lang" not in {name.lower() for name in server.headers[0]}
     gate.set()
-    await model.close()
 
 
 async def test_what_is_sent_with_the_sdk_is_what_is_sent_before_it_is_loaded(server, model):

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from bot.agent.models import Reply, Request, ToolSpec
-from bot.agent.tools import ToolContext
-from bot.agent.tools.asking import DecidedCall
+from bot.agent.tools import DecidedCall, ToolContext
 from bot.channel import Piece
-from bot.gateway.approvals import Approvals
+from bot.gateway.commits import Approvals
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import approvals
 from bot.sessions.inbox import QueuedMessage
@@ -74,6 +73,12 @@ async def question(engine: Engine, number: int = 1, chat: str = "ada") -> Piece:
     return asked()[number - 1]
 
 
+async def bake(engine: Engine, number: int = 1) -> Piece:
+    """The question that a wish to bake leads to, the n-th of the test."""
+    await engine.ask("bake, please")
+    return await question(engine, number)
+
+
 def command(asked: Piece, name: str = "allow") -> str:
     return next(b.command for b in asked.buttons if b.command.startswith(f"/{name} "))
 
@@ -123,8 +128,7 @@ async def test_what_is_denied_is_not_done_and_the_model_knows(tmp_path):
 async def test_where_there_are_no_buttons_words_do(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
         assert command(asked) in asked.text
         await engine.ask(command(asked).upper().replace("ALLOW", "Allow"))
         await until(lambda: len(oven.calls) == 1)
@@ -134,10 +138,8 @@ async def test_with_one_question_open_its_id_may_be_left_out(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
         assert await engine.ask("/allow") == "I have asked you nothing that is still open."
-        await engine.ask("bake, please")
-        await question(engine)
-        await engine.ask("bake, please")
-        await question(engine, 2)
+        await bake(engine)
+        await bake(engine, 2)
         assert (await engine.ask("/deny")).startswith("Several questions are open.")
         assert await engine.ask(command(await question(engine, 2), "deny")) == (
             "Then I won't: `oven`."
@@ -175,14 +177,14 @@ async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_
     async with running(tmp_path, model=baking(), session=OWNER, tools=(Oven(),)) as engine:
         await engine.ask("bake, please")
         id_ = command(await question(engine)).removeprefix("/allow ")
-        database, now = engine.app.tasks._database, engine.clock()
+        database, now = engine.app.engine.tasks._database, engine.clock()
         found = await database.read(lambda tx: approvals.of_id(tx, id_))
         assert found is not None
         await database.write(lambda tx: approvals.answer(tx, found, now, is_allowed=True))
 
         async def begun(session: str, answers: str) -> tuple[DecidedCall, ...]:
             inbound = replace(engine.message("yes"), answers=answers)
-            conversation = engine.app.resolver.resolve(inbound)
+            conversation = engine.app.core.resolver.resolve(inbound)
             row = QueuedMessage(0, conversation.key, session, inbound, conversation)
             return await Approvals(database, engine.clock).begin([row])
 
@@ -199,12 +201,10 @@ async def test_an_answer_comes_too_late_after_an_hour(tmp_path):
     async with running(
         tmp_path, model=baking(), tools=(oven,), clock=clock, session=OWNER
     ) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
         clock.advance(minutes=60, seconds=1)
         assert await engine.ask(command(asked)) == CLOSED
-        await engine.ask("bake, please")
-        again = await question(engine, 2)
+        again = await bake(engine, 2)
         clock.advance(minutes=60)
         assert await engine.ask(command(again)) == "Allowed, once: `oven`."
         await until(lambda: len(oven.calls) == 1)
@@ -213,10 +213,9 @@ async def test_an_answer_comes_too_late_after_an_hour(tmp_path):
 async def test_of_several_calls_the_first_is_asked_about(tmp_path):
     oven, model = Oven(), baking(180, 220)
     async with running(tmp_path, model=model, tools=(oven,), session=OWNER) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
         assert '"degrees": 180' in asked.text
-        assert "220" not in asked.text
+        assert '"degrees": 220' not in asked.text
         await engine.ask(command(asked))
         await until(lambda: len(oven.calls) == 1)
     results = [
@@ -232,8 +231,7 @@ async def test_of_several_calls_the_first_is_asked_about(tmp_path):
 async def test_a_new_conversation_leaves_no_question_open(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
         await engine.ask("/new")
         assert await engine.ask(command(asked)) == CLOSED
     assert oven.calls == []
@@ -244,10 +242,8 @@ async def test_a_call_that_was_forgotten_is_not_made(tmp_path):
     async with running(
         tmp_path, model=baking("a secret heat"), tools=(oven,), session=OWNER
     ) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
-        await engine.ask("/memory forget a secret heat")
-        await engine.ask("/memory forget yes")
+        asked = await bake(engine)
+        await engine.ask_each("/memory forget a secret heat", "/memory forget yes")
         assert await engine.ask(command(asked)) == CLOSED
     assert oven.calls == []
 
@@ -256,8 +252,7 @@ async def test_a_rule_that_takes_the_tool_away_counts_for_what_was_allowed(tmp_p
     oven, model, clock = Oven(), baking(), FakeClock()
     sections: dict[str, Any] = {"model": model, "tools": (oven,), "clock": clock, "session": OWNER}
     async with running(tmp_path, **sections) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
     denied = [{"action": "deny", "tools": ("oven",)}]
     async with running(tmp_path, tool_rules=denied, **sections) as engine:
         await engine.say(command(asked))
@@ -271,8 +266,7 @@ async def test_an_answer_is_good_after_a_restart(tmp_path):
     oven, model, clock = Oven(), baking(), FakeClock()
     sections: dict[str, Any] = {"model": model, "tools": (oven,), "clock": clock, "session": OWNER}
     async with running(tmp_path, **sections) as engine:
-        await engine.ask("bake, please")
-        asked = await question(engine)
+        asked = await bake(engine)
     async with running(tmp_path, **sections) as engine:
         await engine.say(command(asked))
         await engine.channel.wait_until(
@@ -284,8 +278,7 @@ async def test_an_answer_is_good_after_a_restart(tmp_path):
 async def test_a_made_up_id_answers_nothing(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
-        await engine.ask("bake, please")
-        await question(engine)
+        await bake(engine)
         for typed in ("/allow x", "/allow %", "/allow ' OR 1=1 --", "/deny \u202e"):
             assert await engine.ask(typed) == CLOSED
     assert oven.calls == []

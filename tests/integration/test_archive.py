@@ -29,7 +29,7 @@ from bot.portability import passphrase, restore
 from bot.storage import backup, schema
 from bot.storage.files import DataDirLock
 from tests.fakes.brain import change, query
-from tests.support import NOON, FakeClock, running, until
+from tests.support import NOON, FakeClock, running, until, write_file
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -49,10 +49,8 @@ NOTES = {
 async def talk(folder: Path) -> None:
     async with running(folder) as engine:
         await engine.ask("the code of my bike is 4711 水母")
-        await engine.ask("/remind in 3 hours water the plants")
-        await engine.ask("/new")
-        await engine.ask("a nul \0 and an emoji 👍", sender="bo")
-        await engine.ask(f"my secret is {HIDDEN}", sender="bo")
+        await engine.ask_each("/remind in 3 hours water the plants", "/new")
+        await engine.ask_each("a nul \0 and an emoji 👍", f"my secret is {HIDDEN}", sender="bo")
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "home"
     asyncio.run(talk(folder))
     for name, text in NOTES.items():
-        note = folder / "workspace" / name
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_bytes(text.encode())
+        write_file(folder / "workspace" / name, text.encode())
     os.utime(folder / "workspace" / "MEMORY.md", ns=(1, 1_700_000_000_123_456_789))
     (folder / "workspace" / ".env").write_text("SECRET=zqsecret\n")
     (folder / "workspace" / "link.md").symlink_to("/etc/passwd")
@@ -274,11 +270,10 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     async with running(home) as engine:
         await engine.ask(f"my secret is {HIDDEN}", sender="bo")
         await engine.ask("hello")
-        await engine.app.nights.keeper.skip(OWNER_VIEW, date(2026, 11, 21))
+        await engine.app.maintenance.nights.keeper.skip(OWNER_VIEW, date(2026, 11, 21))
     assert query(home, OF_NIGHTS) == [("night:main",)]
     note = home / "workspace" / "people" / folder_name("memory:bo") / "memory" / "trip.md"
-    note.parent.mkdir(parents=True)
-    note.write_text(f"- the word is {HIDDEN}\n- the boat is blue\n")
+    write_file(note, f"- the word is {HIDDEN}\n- the boat is blue\n")
     made = await asyncio.to_thread(invoke, home, "backup", str(target))
     assert made.exit_code == 0, made.exception
     async with running(home) as engine:
@@ -617,6 +612,7 @@ def test_a_sealed_backup_opens_with_its_passphrase_only(folder, tmp_path):
     assert of(tmp_path / "new", "workspace") == of(folder, "workspace")
 
 
+@pytest.mark.proof
 def test_the_passphrase_of_the_configuration_seals_and_opens(folder, tmp_path):
     sealed, words = tmp_path / "sealed.backup", {"CONFIDANT_BACKUP__PASSPHRASE": "correct horse"}
     assert invoke(folder, "backup", str(sealed), **words).exit_code == 0

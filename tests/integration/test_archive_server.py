@@ -83,8 +83,7 @@ async def refused(home: Path, *words: str, url: str = "") -> str:
 
 async def talk(engine: Engine) -> None:
     await engine.ask("the code of my bike is 4711 水母")
-    await engine.ask("a nul \0 and an emoji 👍", sender="bo")
-    await engine.ask(f"my secret is {HIDDEN}", sender="bo")
+    await engine.ask_each("a nul \0 and an emoji 👍", f"my secret is {HIDDEN}", sender="bo")
 
 
 async def write_notes(url: str) -> None:
@@ -123,6 +122,7 @@ def notes(folder: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.md")}
 
 
+@pytest.mark.proof
 async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tmp_path, url, other):
     home, made = tmp_path / "node", tmp_path / "x.backup"
     async with running(home, storage=at(url)) as engine:
@@ -174,6 +174,7 @@ async def keep_talking(engine: Engine, stop: asyncio.Event) -> None:
         await engine.ask(f"message {number}")
 
 
+@pytest.mark.proof
 async def test_what_was_forgotten_on_a_server_since_stays_forgotten(tmp_path, url, other):
     home, made = tmp_path / "node", tmp_path / "x.backup"
     async with running(home, storage=at(url)) as engine:

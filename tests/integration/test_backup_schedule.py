@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,16 +19,18 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bot.clock import DAY_MS
+from bot.doctor import storage as doctor
 from bot.errors import ArchiveRefused
 from bot.metrics import Metrics
 from bot.portability import backup as making
 from bot.portability import restore, schedule
+from bot.portability.archive import Stopped, in_thread
 from bot.portability.schedule import Backups
-from bot.portability.work import Stopped, in_thread
 from bot.storage import backup, backup_state
 from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import Engine, FakeClock, beside, make_config, running, until
+from tests.fakes.checkup import looked
+from tests.support import Engine, FakeClock, beside, make_config, running, until, write_file
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -166,6 +171,7 @@ async def test_as_many_are_kept_as_configured(kept):
     assert len(found.files()) == 6
 
 
+@pytest.mark.proof
 async def test_what_is_made_by_itself_is_sealed_when_there_is_a_passphrase(kept):
     found = kept(passphrase="correct horse")
     async with found.open() as backups:
@@ -223,6 +229,28 @@ async def test_where_the_other_disk_is_not_mounted_nothing_is_written_beside(kep
         state = await found.state()
         assert (state.made.failure, state.other_disk) == ("", "")
         assert len(list(elsewhere.iterdir())) == 1
+
+
+async def test_backups_to_a_folder_of_smb_work_and_the_doctor_names_it(kept, monkeypatch):
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    case = kept()
+    mounts = case.home / "mounts"
+    mounts.write_text(f"//nas/share {case.target} cifs rw 0 0\n")
+    monkeypatch.setattr(doctor, "MOUNTS", mounts)
+    async with case.open() as backups:
+        await backups.look()
+        (made,) = case.files()
+        assert made.stat().st_size > 0
+    found = [each.text for each in await looked(doctor.check_backups, case.config)]
+    assert f"{case.target} is a network folder (cifs)" in found
+    assert sum(f"{case.target} cannot be synced" in each for each in found) == 1
 
 
 def test_a_folder_of_the_same_disk_is_known(tmp_path):
@@ -304,8 +332,7 @@ async def test_after_a_week_the_disk_is_lost_and_all_is_there_again(tmp_path):
         async with running(home, clock=clock) as engine:
             await engine.ask(f"on day {day} we sailed")
             note = home / "workspace" / "memory" / "sailing.md"
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text("".join(f"- day {each}\n" for each in range(day + 1)))
+            write_file(note, "".join(f"- day {each}\n" for each in range(day + 1)))
         async with beside(home) as database:
             await Backups(
                 *(config, database, OneAtATime(), clock),
@@ -340,7 +367,7 @@ async def test_the_program_makes_them_by_itself_and_a_stop_leaves_nothing(
     async with running(home, backup={"folder": target}) as engine:
         await engine.ask("hello")
         await until(lambda: len(list(target.glob("confidant-*.backup"))) == 1)
-        registry = engine.app.metrics.registry
+        registry = engine.app.core.metrics.registry
         await until(lambda: registry.get_sample_value("confidant_backup_test_age_seconds") == 0)
     for each in target.iterdir():
         each.unlink()
@@ -365,7 +392,9 @@ async def test_the_program_makes_them_by_itself_and_a_stop_leaves_nothing(
         await until(lambda: len(list(target.glob("confidant-*.backup"))) == 1)
 
 
-async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path):
+async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.housekeeping.FRESH", 0.0)
+
     async def told(engine: Engine) -> dict[str, str]:
         assert engine.app.address is not None
         url = engine.app.address.url.split("?")[0].rstrip("/")
@@ -383,7 +412,7 @@ async def test_who_asks_whether_all_is_well_hears_of_one_that_fails(tmp_path):
             ).look()
         found = await told(engine)
         assert found["state"] == "degraded"
-        assert "failing" in found["detail"]
+        assert "failed" in found["detail"]
         assert str(target) not in found["detail"]
 
 

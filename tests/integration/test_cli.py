@@ -24,7 +24,7 @@ from bot.cli.serve import chat_here
 from bot.delivery import outbox
 from bot.errors import ChannelError
 from bot.sessions import inbox
-from bot.sessions.transcript_files import everything
+from bot.sessions.mirror import all_transcripts
 from bot.settings import load
 from bot.testing import RecordingEngine
 from tests.fakes import commands, nextcloud
@@ -36,6 +36,7 @@ from tests.fakes.nextcloud import API_PASSWORD, API_USER, RESPONSE, SECRET, Fake
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.terminal import environment as with_settings
+from tests.proofs.rounds import long, sample
 from tests.support import NOON, Engine, beside, running
 
 pytestmark = pytest.mark.slow
@@ -159,9 +160,7 @@ async def test_an_approval_without_a_running_bot_is_told_at_its_start(tmp_path):
 
 async def test_conversations_are_listed_shown_and_exported_as_they_are_on_disk(tmp_path):
     async with running(tmp_path / "data") as engine:
-        await engine.ask("first 中文")
-        await engine.ask("/new")
-        await engine.ask("second")
+        await engine.ask_each("first 中文", "/new", "second")
         listed = await confidant(tmp_path, "sessions", "list")
         assert (listed.code, listed.err) == (0, "")
         lines = listed.out.splitlines()
@@ -175,7 +174,7 @@ async def test_conversations_are_listed_shown_and_exported_as_they_are_on_disk(t
         target = tmp_path / "out" / "deep"
         exported = await confidant(tmp_path, "sessions", "export", str(target))
         assert (exported.code, exported.err) == (0, "")
-    mirror = {path.name: path.read_bytes() for path in everything(tmp_path / "data/sessions")}
+    mirror = {path.name: path.read_bytes() for path in all_transcripts(tmp_path / "data/sessions")}
     copies = {path.name: path.read_bytes() for path in target.glob("*.jsonl")}
     assert copies == mirror
     index = orjson.loads((target / "sessions.json").read_bytes())
@@ -493,6 +492,22 @@ main()
 """
 
 
+PLAIN = "from bot.cli import main; main()"
+STUCK = """
+import asyncio, threading
+from bot.cli import serve
+serve.STOP_SECONDS = 1
+
+async def never(_self, *_):
+    threading.Thread(target=threading.Event().wait).start()
+    await asyncio.Event().wait()
+
+serve.App.__aexit__ = never
+from bot.cli import main
+main()
+"""
+
+
 @asynccontextmanager
 async def platforms() -> AsyncGenerator[tuple[dict[str, str], FakeTelegram]]:
     """A Telegram, a Discord and a Nextcloud of this machine, and what connects a bot to them."""
@@ -611,9 +626,9 @@ async def test_every_line_is_json_with_every_channel_and_whatever_goes_wrong(tmp
     ("script", "more", "event", "words"),
     [
         (BROKEN, {}, "program.crashed", "ZeroDivisionError"),
-        ("", {"CONFIDANT_DASHBOARD__HOST": "0.0.0.0"}, "program.not_started", "TOKEN"),
-        ("", {"CONFIDANT_STORAGE__DIR": "/dev/null/x"}, "program.not_started", "dir"),
-        ("", {"CONFIDANT_AGENT__NAMES": "x"}, "program.not_started", "CONFIDANT_AGENT__NAME"),
+        long("", {"CONFIDANT_DASHBOARD__HOST": "0.0.0.0"}, "program.not_started", "TOKEN"),
+        long("", {"CONFIDANT_STORAGE__DIR": "/dev/null/x"}, "program.not_started", "dir"),
+        long("", {"CONFIDANT_AGENT__NAMES": "x"}, "program.not_started", "CONFIDANT_AGENT__NAME"),
     ],
 )
 async def test_what_keeps_it_from_starting_is_json_too(tmp_path, script, more, event, words):
@@ -626,7 +641,37 @@ async def test_what_keeps_it_from_starting_is_json_too(tmp_path, script, more, e
     assert words in orjson.dumps(found).decode()
 
 
-@pytest.mark.parametrize("form", ["json", "console", "plain"])
+@pytest.mark.parametrize(
+    ("script", "number", "status"), [(PLAIN, signal.SIGHUP, 0), (STUCK, signal.SIGTERM, 1)]
+)
+async def test_a_stop_ends_the_program_whatever_holds_it_up(tmp_path, script, number, status):
+    process = await start(tmp_path, (sys.executable, "-c", script), with_settings(tmp_path))
+    log = Log(process)
+    await log.has("program.started")
+    process.send_signal(number)
+    await log.has("program.stopping")
+    async with asyncio.timeout(SECONDS):
+        assert process.stderr is not None
+        left = await process.stderr.read()
+        assert await process.wait() == status
+    assert (b"Timeout (0:00:01)!" in left) is (script == STUCK)
+
+
+async def test_sigquit_shows_what_the_program_is_doing(tmp_path):
+    process = await start(tmp_path, (sys.executable, "-c", PLAIN), with_settings(tmp_path))
+    log = Log(process)
+    await log.has("program.started")
+    process.send_signal(signal.SIGQUIT)
+    async with asyncio.timeout(SECONDS):
+        assert process.stderr is not None
+        assert b"(most recent call first)" in await process.stderr.readuntil(b"_run serve.py:")
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(SECONDS):
+        await process.stderr.read()
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("form", sample(["json"], ["console", "plain"]))
 async def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, form):
     here = with_settings(tmp_path, CONFIDANT_LOG__LEVEL="debug", CONFIDANT_LOG__FORMAT="auto")
     full = os.open("/dev/full", os.O_WRONLY)

@@ -13,7 +13,6 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bot import admitting
 from bot.channel import Inbound
 from bot.cli.main import cli
 from bot.clock import system_clock
@@ -21,6 +20,7 @@ from bot.errors import ConfidantError, StorageError
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins, pairing
 from bot.storage import Transaction
+from bot.views import people
 from tests.fakes.page_people import LINK, TOKEN, browser, browsers, key_in, serving
 from tests.support import Engine, beside
 
@@ -149,7 +149,7 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
         now = system_clock()
         page_logins.add(tx, name, now, origin, seat)
         pairing.ask(tx, asked, "ABCD2345", now)
-        assert admitting.block(tx, seat, now) is not None
+        assert people.block(tx, seat, now) is not None
 
     async with running(tmp_path):
         pass
@@ -159,7 +159,7 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
         assert (done.exit_code, LINK.search(done.output)) == (1, None)
         assert "may not talk to the bot now" in str(done.exception)
         assert "confidant pairing list" in str(done.exception)
-        await database.write(lambda tx: admitting.let_in_again(tx, seat, system_clock()))
+        await database.write(lambda tx: people.let_in_again(tx, seat, system_clock()))
     assert (await login(tmp_path, name)).exit_code == 0
 
 

@@ -16,11 +16,11 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from bot import backend
 from bot.cli.common import opened_database
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
+from bot.composition import core
 from bot.errors import StorageError
 from bot.sessions import pairing, store
 from bot.storage import Transaction
@@ -118,6 +118,7 @@ async def test_commands_only_look_at_the_tables(tmp_path, monkeypatch, postgres_
     assert look(postgres_url, TABLES) == before
 
 
+@pytest.mark.proof
 async def test_one_signal_ends_a_program_that_waits_for_its_server(tmp_path):
     process = await started(tmp_path, "postgresql://me@127.0.0.1:1/db", "run")
     assert process.stdout is not None
@@ -168,7 +169,7 @@ async def test_conversations_in_the_folder_beside_a_url_are_told_of_and_left_alo
             (tmp_path / DATABASE_NAME).write_bytes(b"as it is")
         with capture_logs() as logs:
             async with AsyncExitStack() as stack:
-                await backend.open_backend(config, system_clock, stack)
+                await core.open_backend(config, system_clock, stack)
         told = [log["hint"] for log in logs if log["event"] == "storage.folder_left"]
         assert len(told) == there
     assert "`confidant move`" in told[0]

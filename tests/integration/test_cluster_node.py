@@ -122,6 +122,31 @@ async def test_one_node_at_a_time_owns_something_and_another_takes_over(nodes):
     await waiting
 
 
+async def test_a_node_that_is_not_notified_asks_for_what_others_said_and_says_so(
+    nodes, monkeypatch
+):
+    connect, heard = Node._connect, list[Event]()
+
+    async def deaf(node: Node) -> psycopg.AsyncConnection[tuple[object, ...]]:
+        connection = await connect(node)
+        await connection.execute("UNLISTEN *")
+        return connection
+
+    async def hear(event: Event) -> None:
+        heard.append(event)
+
+    monkeypatch.setattr(Node, "_connect", deaf)
+    node = await nodes.start(books=hear)
+    await until(lambda: node.standing().is_deaf)
+    monkeypatch.setattr(Node, "_connect", connect)
+    other = await nodes.start()
+    await other.publish(Event("books", "ada"))
+    await until(lambda: Event("books", "ada") in heard)
+    assert not other.standing().is_deaf
+    nodes.look(takeover.END, node.application)  # it connects anew, and listens
+    await until(lambda: node.standing().is_connected and not node.standing().is_deaf)
+
+
 async def test_parts_of_one_node_own_something_together(nodes):
     node = await nodes.start()
     async with node.owning("web/default"):
@@ -212,10 +237,9 @@ async def test_a_transaction_notifies_once_however_much_it_tells(nodes):
     with psycopg.connect(nodes.url, autocommit=True) as listener:
         listener.execute(f"LISTEN {tables.CHANNEL}")
         await node.database.write(tell)
-        found = list(listener.notifies(timeout=0.5))
-    assert len(found) == 1
-    told = Told.parse(found[0].payload)
-    assert told is not None
+        heard = [Told.parse(each.payload) for each in listener.notifies(timeout=0.5)]
+    # A node also tells itself something, to know that it hears.
+    (told,) = [each for each in heard if each is not None and (each.ids or each.work)]
     assert len(told.ids) == 40
     assert told.work
 
@@ -472,22 +496,35 @@ async def test_what_is_kept_on_one_node_is_found_and_shown_on_the_other(both):
 async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_them(both, brain):
     await told(both, both.one, f"the code of my front door is {CODE}")
     brain.held["chat"] = asyncio.Event()
-    await both.one.say(f"keep {CODE} in mind")
+    await both.one.say("keep it in mind")
     await until(lambda: len(brain.asked("chat")) == 2)
-    busy = both.one.app.metrics.running.collect()
+    busy = both.one.app.core.metrics.running.collect()
     is_here = next(iter(busy)).samples[0].value > 0
     elsewhere = both.other if is_here else both.one
     await told(both, elsewhere, f"/memory forget {CODE}")
     assert "Forgotten" in await told(both, elsewhere, "/memory forget yes")
     before = len(both.sent)
     brain.held.pop("chat").set()
-    assert f"not kept: {CODE}" in (await both.answered(before + 1))[-1]
+    assert "is not shown" in (await both.answered(before + 1))[-1]
     assert CODE not in notes(both)
     # What the turn itself said with the words is forgotten with them, on both.
     for node in (both.one, both.other):
         await told(both, node, "and now?")
         assert CODE not in str(brain.asked("chat")[-1].messages)
         assert "in none of your files" in await told(both, node, f"/memory forget {CODE}")
+
+
+async def test_a_message_that_was_forgotten_elsewhere_gets_no_answer(both, brain):
+    await told(both, both.one, "hello")
+    brain.held["chat"] = asyncio.Event()
+    await both.one.say(f"remember that the code is {CODE}")
+    await until(lambda: len(brain.asked("chat")) == 2)
+    assert "1 message not answered yet" in await told(both, both.other, f"/memory forget {CODE}")
+    assert "Forgotten" in await told(both, both.other, "/memory forget yes")
+    brain.held.pop("chat").set()
+    await told(both, both.other, "and now?")
+    assert CODE not in str(brain.asked("chat")[-1].messages)
+    assert CODE not in notes(both)
 
 
 async def test_the_heir_of_a_node_feeds_the_index(both):

@@ -12,11 +12,10 @@ import psycopg
 import pytest
 
 from bot.agent.models import Reply, Usage
-from bot.backend import Backend, open_backend
 from bot.clock import system_clock
-from bot.cluster.node import Node
-from bot.cluster.retention import Retention
+from bot.cluster.node import Node, Retention
 from bot.cluster.turns import checked_pool
+from bot.composition.core import Backend, open_backend
 from bot.errors import StorageError
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
@@ -39,7 +38,7 @@ async def node(folder: Path, url: str, **variables: str) -> AsyncIterator[Starte
 
 
 def name_of(program: Started) -> str:
-    return program.app.resolver.policy.config.agent.name
+    return program.app.core.resolver.policy.config.agent.name
 
 
 def everything_in(url: str) -> str:
@@ -63,7 +62,7 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             assert (status, "set by database: CONFIDANT_AGENT__NAME" in page) == (200, True)
             assert name_of(one) == "Heron"
             await until(lambda: name_of(two) == "Heron")
-            assert str(two.app.resolver.policy.zone) == "Asia/Tokyo"
+            assert str(two.app.core.resolver.policy.zone) == "Asia/Tokyo"
             assert (one.kept, two.kept) == ("", "")
         async with node(tmp_path / "two", postgres_url) as two:
             assert name_of(two) == "Heron"  # before anything was said to it
@@ -71,14 +70,14 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             (made,) = re.findall(r'name="change" value="(\w+)"', page)
             assert "“Heron”" in page
             await change(two, session__owner_name="Ada")
-            await until(lambda: one.app.resolver.policy.config.session.owner_name == "Ada")
+            await until(lambda: one.app.core.resolver.policy.config.session.owner_name == "Ada")
             status, _ = await two.post("/settings/take-back", change=made)
             assert (status, name_of(two)) == (200, "Confidant")
             await until(lambda: name_of(one) == "Confidant")
             status, page = await one.post("/settings/take-back", change=made)
             assert (status, "cannot be taken back" in page) == (422, True)
             await one.post("/settings/unset", option="session.owner_name")
-            await until(lambda: not two.app.resolver.policy.config.session.owner_name)
+            await until(lambda: not two.app.core.resolver.policy.config.session.owner_name)
 
 
 async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path, postgres_url):
@@ -102,7 +101,7 @@ async def test_what_a_nodes_environment_says_counts_more_there_and_only_there(
         node(tmp_path / "two", postgres_url, CONFIDANT_AGENT__NAME="Crane") as two,
     ):
         await change(one, agent__name="Heron", session__owner_name="Ada")
-        await until(lambda: two.app.resolver.policy.config.session.owner_name == "Ada")
+        await until(lambda: two.app.core.resolver.policy.config.session.owner_name == "Ada")
         assert (name_of(one), name_of(two)) == ("Heron", "Crane")
         status, page = await change(two, agent__name="Eve")
         assert (status, "set by CONFIDANT_AGENT__NAME" in page) == (422, True)
@@ -138,7 +137,7 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_pat
             status, _ = await one.post("/settings/start/use", model="gpt-one")
             assert (status, KEY in one.kept) == (200, True)
             assert KEY not in everything_in(postgres_url)
-            before = two.app.resolver.policy.config.agent.model
+            before = two.app.core.resolver.policy.config.agent.model
             # With its service set up, another model of it is an option like any other.
             status, _ = await one.post(
                 "/settings/change", group="models", **{"agent.model": "openai/gpt-two"}
@@ -146,8 +145,8 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_pat
             assert status == 200
             await change(one, agent__name="Heron")
             await until(lambda: name_of(two) == "Heron")
-            assert one.app.resolver.policy.config.agent.model == "openai/gpt-two"
-            assert two.app.resolver.policy.config.agent.model == before
+            assert one.app.core.resolver.policy.config.agent.model == "openai/gpt-two"
+            assert two.app.core.resolver.policy.config.agent.model == before
             page = await two.get("/settings")
             assert "not in effect on this one" in page
             assert "agent.model" in page
@@ -155,7 +154,7 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_pat
             # Once it has a key of its own, what was changed for all counts there too.
             key = {"option": "models.openai.api_key", "value": KEY}
             assert (await two.post("/settings/secret", **key))[0] == 200
-            assert two.app.resolver.policy.config.agent.model == "openai/gpt-two"
+            assert two.app.core.resolver.policy.config.agent.model == "openai/gpt-two"
             assert KEY not in everything_in(postgres_url)
 
 
@@ -186,7 +185,7 @@ async def test_how_many_months_are_kept_is_offered_and_counts_everywhere(tmp_pat
             "/settings/change", group="months", **{"storage.keep_months": "24"}
         )
         assert status == 200
-        await until(lambda: two.app.resolver.policy.config.storage.keep_months == 24)
+        await until(lambda: two.app.core.resolver.policy.config.storage.keep_months == 24)
 
 
 # A sequence keeps its number when what asked for it is rolled back.
@@ -414,7 +413,7 @@ async def test_older_months_than_are_kept_are_dropped(backend, postgres_url):
     look(postgres_url, f"SELECT entries_lay_out(ARRAY['2001-01', {this}], '{{0, 10}}', 20)")
     for kept, gone in ((0, []), (12, [("2001-01",)])):
         async with backend(keep_months=kept) as found:
-            owners = (getattr(work, "__self__", None) for work in found.housework)
+            owners = (getattr(work, "__self__", None) for work in found.housework.values())
             (retention,) = (each for each in owners if isinstance(each, Retention))
             for _ in ("told", "dropped"):
                 await retention.look()

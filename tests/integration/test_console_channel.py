@@ -15,22 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from adapters.console import Console, locale_of
 from adapters.web.channel import Web
-from bot.channel import (
-    Address,
-    Attachment,
-    Button,
-    Channel,
-    Drafts,
-    Health,
-    HistoryItem,
-    Inbound,
-    Outbound,
-    Typing,
-)
+from bot.channel import Address, Attachment, Button, Channel, Health, HistoryItem, Inbound, Outbound
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.errors import ChannelError, SendTransient
 from bot.testing import RecordingEngine
+from tests.fakes.browsers import BrowsersInMemory
 from tests.fakes.people import Keyboard
 from tests.support import post
 
@@ -68,11 +58,9 @@ class AnsweringEngine(RecordingEngine):
     async def _turn(self, inbound: Inbound) -> None:
         channel = self.channel
         assert channel is not None
-        if isinstance(channel, Typing):
-            await channel.typing(inbound.address)
+        await channel.typing(inbound.address)
         for outbound in self.answer(inbound):
-            if isinstance(channel, Drafts):
-                await channel.draft(inbound.address, "draft", outbound.text[:5])
+            await channel.draft(inbound.address, "draft", outbound.text[:5])
             await post(channel, outbound)
 
 
@@ -267,12 +255,23 @@ def plain_terminal(monkeypatch):
     monkeypatch.setenv("LINES", "24")
 
 
-async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal):
+@pytest.fixture
+def engine():
+    return RecordingEngine()
+
+
+@pytest.fixture
+async def console(terminal, engine):
+    """A console on a screen, at its prompt."""
     console = Console(terminal.input, terminal.output)
-    assert console.capabilities.drafts
-    engine = RecordingEngine()
     await console.start(engine)
     await terminal.until("› ")
+    yield console
+    await console.stop()
+
+
+async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal, engine, console):
+    assert console.capabilities.drafts
     terminal.type("hello\n")
     await engine.wait_until(lambda e: len(e.received) == 1)
     await console.typing(ADDRESS)
@@ -284,7 +283,6 @@ async def test_a_screen_shows_drafts_then_the_reply_rendered(terminal):
     assert "**" not in terminal.text
     terminal.type("\x04")
     await console.finished()
-    await console.stop()
 
 
 @pytest.mark.parametrize(("locale", "hint"), [("en-US", "Ctrl-D ends"), ("zh-CN", "Ctrl-D 结束")])
@@ -300,24 +298,16 @@ async def test_a_screen_says_how_to_get_along(terminal, locale, hint):
     await console.stop()
 
 
-async def test_a_command_can_be_typed_while_a_reply_is_written(terminal):
-    console = Console(terminal.input, terminal.output)
-    engine = RecordingEngine()
-    await console.start(engine)
-    await terminal.until("› ")
+async def test_a_command_can_be_typed_while_a_reply_is_written(terminal, engine, console):
     terminal.type("hello\n")
     await engine.wait_until(lambda e: len(e.received) == 1)
     await console.draft(ADDRESS, "d", "a long reply")
     terminal.type("/stop\n")
     await engine.wait_until(lambda e: len(e.received) == 2)
     assert engine.received[1].text == "/stop"
-    await console.stop()
 
 
-async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal):
-    console = Console(terminal.input, terminal.output)
-    await console.start(RecordingEngine())
-    await terminal.until("› ")
+async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal, console):
     await post(console, Outbound("n", ADDRESS, "by the way", kind="notice"))
     await terminal.until("by the way")
     while not terminal.text.endswith("› "):
@@ -325,20 +315,14 @@ async def test_a_notice_at_the_prompt_leaves_the_prompt_standing(terminal):
         await terminal._changed.wait()
     terminal.type("\x04")
     await console.finished()
-    await console.stop()
 
 
-async def test_a_long_draft_keeps_its_end_in_view(terminal):
-    console = Console(terminal.input, terminal.output)
-    engine = RecordingEngine()
-    await console.start(engine)
-    await terminal.until("› ")
+async def test_a_long_draft_keeps_its_end_in_view(terminal, engine, console):
     terminal.type("hello\n")
     await engine.wait_until(lambda e: len(e.received) == 1)
     await console.draft(ADDRESS, "d", "\n\n".join(f"paragraph {n}" for n in range(100)))
     await terminal.until("paragraph 99")
     assert "paragraph 1\r" not in terminal.text
-    await console.stop()
 
 
 # --- joining a running bot ------------------------------------------------------------------------
@@ -360,6 +344,7 @@ class Bot:
             DashboardConfig.model_validate(self._config),
             readiness=_ready,
             registry=CollectorRegistry(),
+            browsers=BrowsersInMemory(),
             channels=[web],
         )
         await web.start(self.engine)
@@ -422,7 +407,10 @@ async def test_attaching_to_nothing_says_so():
 
 async def test_attaching_to_a_bot_without_a_web_chat_says_so():
     server = DashboardServer(
-        DashboardConfig(port=0), readiness=_ready, registry=CollectorRegistry()
+        DashboardConfig(port=0),
+        readiness=_ready,
+        registry=CollectorRegistry(),
+        browsers=BrowsersInMemory(),
     )
     url = (await server.start()).url
     with pytest.raises(ChannelError, match="without its web chat"):

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 import pytest
-from structlog.testing import capture_logs
 
 from bot.channel import Address, Inbound
 from bot.identity.routing import OWNER
@@ -26,8 +25,10 @@ from bot.storage import Transaction
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
 from tests.fakes.owner_page import OwnerPage, browser
+from tests.fakes.page_people import browser as page_browser
+from tests.fakes.page_people import serving
 from tests.fakes.pair import pair
-from tests.support import NOON, Engine, FakeClock, beside, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until, write_file
 
 # The owner of the page talks from the memory channel too, as "ada".
 SESSION = {"owner": ["memory:ada"], "reset": {"mode": "none"}}
@@ -113,8 +114,7 @@ async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_p
     async with browsing_with(tmp_path, clock=clock) as (engine, browser):
         await engine.ask("the older talk")
         clock.advance(days=1)
-        await engine.ask("/new")
-        await engine.ask("about the heron")
+        await engine.ask_each("/new", "about the heron")
         await engine.ask("of bob alone", sender="bob")
         page = await browser.get("/conversations")
     assert page.index("<h2>Today</h2>") < page.index("about the heron")
@@ -123,6 +123,93 @@ async def test_the_list_has_ones_own_conversations_by_day_and_nobody_elses(tmp_p
     assert "of bob alone" not in page
     assert len(ids_in(page)) == 2
     assert page.count("· Memory ·") == 2
+
+
+async def test_an_old_conversation_of_the_page_is_continued_by_a_button(tmp_path):
+    async with (
+        serving(tmp_path, token=None, session=SESSION) as engine,
+        page_browser(engine) as owner,
+        owner.chat() as chat,
+    ):
+        await engine.ask_each("from elsewhere", "/new")
+        for number, words in enumerate(("about the heron", "/new", "about the boat")):
+            await chat.say(type="send", id=f"m{number}", text=words)
+            await chat.until("message", role="bot")
+        once: dict[str, tuple[str, str]] = {}
+        for id_ in ids_in((await owner.get("/conversations"))[1]):
+            _, page = await owner.get(f"/conversations/{id_}")
+            found = re.search(r'name="once" value="(\w+)"', page)
+            once[said_in(page)[0]] = id_, found[1] if found else ""
+        # The one that goes on in the page, and one of another place, have no button.
+        assert [words for words, (_, found) in once.items() if found] == ["about the heron"]
+        heron, key = once["about the heron"]
+        assert (await owner.post(f"/conversations/{heron}/continue", once="x"))[0] == 400
+        elsewhere = once["from elsewhere"][0]
+        assert (await owner.post(f"/conversations/{elsewhere}/continue", once=key))[0] == 400
+        for _ in range(2):  # pressed twice, it is one message
+            assert await owner.post(f"/conversations/{heron}/continue", once=key) == (303, "/")
+        told = await chat.until("message", role="bot")
+        assert "Continuing “about the heron”" in told["text"]
+        await chat.say(type="send", id="m9", text="and then?")
+        await chat.until("message", role="bot")
+        assert [m.text for m in engine.model.requests[-1].messages] == [
+            "about the heron",
+            "You said: about the heron",
+            "and then?",
+        ]
+
+
+async def test_the_chat_page_lists_searches_and_reads_ones_own_conversations_alone(tmp_path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask_each("where do herons nest?", "/new", "which boat is faster?")
+        await engine.ask("of bob alone, about herons", sender="bob")
+        listed = orjson.loads(await browser.get("/api/conversations"))
+        found = orjson.loads(await browser.get("/api/conversations?q=herons"))
+        assert {each["title"] for each in listed["items"]} == {
+            "where do herons nest?",
+            "which boat is faster?",
+        }
+        assert [each["title"] for each in found["items"]] == ["where do herons nest?"]
+        heron = found["items"][0]["id"]
+        read = orjson.loads(await browser.get(f"/api/conversations/{heron}"))
+        said = [(each["role"], each["text"]) for each in read["items"]]
+        assert said == [
+            ("user", "where do herons nest?"),
+            ("bot", "You said: where do herons nest?"),
+        ]
+        assert read["items"][1]["html"] == "<p>You said: where do herons nest?</p>\n"
+        assert not read["is_earlier"]  # it took place in another channel
+        async with beside(tmp_path) as database:
+            bobs = await database.read(lambda tx: browsing.listed(tx, ["memory:bob"], 9))
+        assert len(bobs) == 1
+        await browser.get(f"/api/conversations/{bobs[0].id}", 404)
+        for wrong in ("/api/conversations?after=x", f"/api/conversations/{heron}?before=x"):
+            await browser.get(wrong, 400)
+
+
+async def test_what_was_forgotten_is_in_no_list_and_no_lines_of_the_chat_page(tmp_path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask_each("my locker code is 4711-zebra", "/memory forget zebra")
+        await engine.ask("/memory forget yes")
+        for path in ("/api/conversations", "/api/conversations?q=zebra"):
+            assert "zebra" not in await browser.get(path)
+        (only,) = orjson.loads(await browser.get("/api/conversations"))["items"]
+        assert "zebra" not in await browser.get(f"/api/conversations/{only['id']}")
+
+
+async def test_the_lines_of_a_long_conversation_come_a_part_at_a_time(tmp_path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("number 0")
+        (only,) = orjson.loads(await browser.get("/api/conversations"))["items"]
+        await lengthen(tmp_path, only["id"], 150)
+        said, before = list[str](), ""
+        while True:
+            path = f"/api/conversations/{only['id']}" + (f"?before={before}" if before else "")
+            part = orjson.loads(await browser.get(path))
+            said = [each["text"] for each in part["items"] if each["role"] == "user"] + said
+            if not (before := part["before"]):
+                break
+    assert said == [f"number {number}" for number in range(151)]
 
 
 async def test_an_empty_list_says_so_in_both_languages(tmp_path):
@@ -151,6 +238,14 @@ async def test_what_is_not_ones_own_is_not_there(tmp_path):
 
 async def _first_id(browser: Browser) -> str:
     return ids_in(await browser.get("/conversations"))[0]
+
+
+@asynccontextmanager
+async def talked(folder: Path, text: str) -> AsyncIterator[tuple[Browser, str]]:
+    """The browser of somebody who said something, and the id of that conversation."""
+    async with browsing_with(folder) as (engine, browser):
+        await engine.ask(text)
+        yield browser, await _first_id(browser)
 
 
 async def test_a_conversation_is_shown_as_it_was_said(tmp_path):
@@ -185,9 +280,7 @@ async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path):
 
 async def test_a_cursor_that_is_rubbish_is_refused(tmp_path):
     rubbish = ("x", "1.", ".a", "1.A", "1.a%0a", "-1.a", "9" * 30 + ".a", "1.%27--", "%00")
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("hello")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "hello") as (browser, id_):
         for after in ("1", *rubbish):
             await browser.get(f"/conversations?after={after}", 400)
         for number in ("0", *rubbish):
@@ -198,9 +291,7 @@ async def test_a_cursor_that_is_rubbish_is_refused(tmp_path):
 
 
 async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("hello")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "hello") as (browser, id_):
         for name in ("before", "after", "at"):
             page = await browser.get(f"/conversations/{id_}?{name}=4000000000")
             assert said_in(page) == ["hello"]
@@ -208,9 +299,7 @@ async def test_a_line_that_is_not_there_leads_to_the_newest(tmp_path):
 
 
 async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("number 0")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "number 0") as (browser, id_):
         await lengthen(tmp_path, id_, 200)
         seen: list[str] = []
         path: str | None = f"/conversations/{id_}"
@@ -234,9 +323,7 @@ async def test_one_reads_back_to_the_beginning_and_forth_again(tmp_path):
 
 
 async def test_what_tools_did_is_passed_over_however_long_it_took(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("number 0")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "number 0") as (browser, id_):
         silent = [entries.NewEntry("message", "assistant", "")] * 450
         async with beside(tmp_path) as database:
             await database.write(lambda tx: store.append(tx, id_, silent, NOON))
@@ -247,8 +334,7 @@ async def test_a_long_line_and_a_long_page_are_bounded(tmp_path):
     # A reply of one piece: what is waited for is the whole of it.
     model = ScriptedModel(script=lambda _: "All right.")
     async with browsing_with(tmp_path, model=model) as (engine, browser):
-        await engine.ask("x" * 9_000)
-        await engine.ask("y" * 9_000)
+        await engine.ask_each("x" * 9_000, "y" * 9_000)
         id_ = await _first_id(browser)
         page = await browser.get(f"/conversations/{id_}")
         assert [len(words) for words in said_in(page)] == [browsing.LONGEST] * 2
@@ -305,8 +391,7 @@ async def test_results_are_paged(tmp_path):
 
 async def test_what_was_forgotten_is_nowhere(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("my sister is called Leonor")
-        await engine.ask("something else")
+        await engine.ask_each("my sister is called Leonor", "something else")
         id_ = await _first_id(browser)
         assert "Leonor" in await browser.get("/conversations")
         owner = MemoryView("main", (), private=True, people=(OWNER,))
@@ -328,19 +413,16 @@ async def test_what_was_forgotten_is_nowhere(tmp_path):
 
 
 async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path):
-    note = tmp_path / "workspace" / "memory" / "leonor.md"
-    note.parent.mkdir(parents=True)
-    note.write_text("- Leonor is my sister\n", "utf-8")
+    write_file(tmp_path / "workspace" / "memory" / "leonor.md", "- Leonor is my sister\n")
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask("hello")
         id_ = await _first_id(browser)
-        await engine.ask("/memory search Leonor")
-        await engine.ask("/memory show memory/leonor.md")
+        await engine.ask_each("/memory search Leonor", "/memory show memory/leonor.md")
         await browser.post(f"/conversations/{id_}/title", title="About Leonor")
         assert "Leonor" in await engine.ask("/memory forget LEONOR")
         told = await engine.ask("/memory forget yes")
         assert "memory/leonor.md: 1 entry removed" in told  # a file that is called so stays
-        assert "names of conversations: 1 removed" in told
+        assert "1 name of conversations removed" in told
         await engine.ask("/whosees me")
         pages = [
             await browser.get(f"/conversations{rest}")
@@ -361,8 +443,7 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
 
 async def test_the_button_takes_the_commands_with_it(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("/memory search Leonor")
-        await engine.ask("/memory forget Leonor and others")
+        await engine.ask_each("/memory search Leonor", "/memory forget Leonor and others")
         id_ = await _first_id(browser)
         assert "Leonor" in await browser.get(f"/conversations/{id_}")
         await browser.post("/memory/forgotten", words="leonor")
@@ -380,9 +461,7 @@ async def test_the_button_takes_the_commands_with_it(tmp_path):
 
 
 async def test_a_conversation_is_named(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("hello")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "hello") as (browser, id_):
         for given, title in (
             ("Garden plans", "Garden plans"),
             ("  a\n\tb \0 c  ", "a b c"),
@@ -408,9 +487,7 @@ async def test_a_name_outlives_the_database(tmp_path):
 
 
 async def test_a_conversation_is_taken_along_whole(tmp_path):
-    async with browsing_with(tmp_path) as (engine, browser):
-        await engine.ask("number 0")
-        id_ = await _first_id(browser)
+    async with talked(tmp_path, "number 0") as (browser, id_):
         await lengthen(tmp_path, id_, 250)
         await browser.post(f"/conversations/{id_}/title", title="All my numbers")
         exported = await browser.get(f"/conversations/{id_}.jsonl")
@@ -479,15 +556,14 @@ async def page(tmp_path):
         yield found
 
 
-async def test_who_asks_is_shown_let_in_told_and_answered_at_once(page):
+async def test_who_asks_is_shown_let_in_told_and_answered_at_once(page, logs):
     assert "No requests." in await page.shows()
     code = await page.code_of("ada", sender_name="Ada Lovelace")
     shown = await page.shows()
     assert "Ada Lovelace" in shown
     assert f"<code>{code}</code>" in shown
     assert "2026-11-21 12:00" in shown
-    with capture_logs() as logs:
-        assert await page.does("approve", channel="memory", code=code) == "let_in"
+    assert await page.does("approve", channel="memory", code=code) == "let_in"
     (changed,) = [each for each in logs if each["event"] == "people.changed"]
     assert (changed["done"], changed["channel"]) == ("let_in", "memory")
     assert code not in str(logs)
@@ -681,11 +757,11 @@ async def test_what_is_decided_at_one_node_counts_at_the_other(tmp_path, postgre
         await nodes.other.say("hello", sender="ada")
         assert (await nodes.answered(3))[2] == "You said: hello"
         assert await page.does("block", channel="memory", sender="ada") == "blocked"
-        await until(lambda: bool(nodes.other.app.resolver.now.books.blocked))
+        await until(lambda: bool(nodes.other.app.core.resolver.now.books.blocked))
         await nodes.other.say("hello?", sender="ada")
         await nodes.other.say("still here?", sender="zoe")
         assert (await nodes.answered(4))[3] == "You said: still here?"
         assert await page.does("again", channel="memory", sender="ada") == "again"
-        await until(lambda: not nodes.other.app.resolver.now.books.blocked)
+        await until(lambda: not nodes.other.app.core.resolver.now.books.blocked)
         await nodes.other.say("and now?", sender="ada")
         await until(lambda: "You said: and now?" in nodes.sent)

@@ -10,13 +10,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
-from structlog.testing import capture_logs
+from pydantic import ValidationError
 
+from bot.channel import Finding
 from bot.channel.http import Limits
 from bot.config import DashboardConfig
 from bot.dashboard import Check, DashboardServer, Readiness
 from bot.dashboard.guard import COOKIE, NETWORKS, SECURITY_HEADERS
 from bot.errors import ConfigError
+from bot.shares import Share
+from tests.fakes.browsers import BrowsersInMemory
 from tests.support import PATIENCE
 
 TOKEN = "correct-horse-battery-staple"
@@ -51,7 +54,7 @@ class Pages:
 
 
 async def fine() -> Readiness:
-    return Readiness((Check("storage", "ok"),))
+    return Readiness((Check("storage"),))
 
 
 @asynccontextmanager
@@ -67,6 +70,7 @@ async def running(
         DashboardConfig.model_validate({"port": 0, "token": token, **config}),
         readiness=readiness,
         registry=registry or CollectorRegistry(),
+        browsers=BrowsersInMemory(),
         channels=[Pages()],
     )
     url = (await server.start()).url
@@ -90,10 +94,13 @@ async def test_alive_as_long_as_the_process_runs():
         assert await answer.json() == {"status": "alive"}
 
 
-@pytest.mark.parametrize(("state", "status"), [("ok", 200), ("degraded", 200), ("down", 503)])
-async def test_readiness_names_every_check(state, status):
+@pytest.mark.parametrize(
+    ("level", "state", "status"),
+    [("ok", "ok", 200), ("warning", "degraded", 200), ("error", "down", 503)],
+)
+async def test_readiness_names_every_check(level, state, status):
     async def readiness() -> Readiness:
-        return Readiness((Check("storage", "ok"), Check("model", state, "It is slow.")))  # type: ignore[arg-type]
+        return Readiness((Check("storage"), Check("model", Finding(level, "It is slow.", "Wait."))))
 
     async with running(readiness=readiness) as (url, client), client.get(f"{url}readyz") as answer:
         assert answer.status == status
@@ -101,30 +108,46 @@ async def test_readiness_names_every_check(state, status):
             "ready": status == 200,
             "state": state,
             "checks": {
-                "storage": {"state": "ok", "detail": ""},
-                "model": {"state": state, "detail": "It is slow."},
+                "storage": {"state": "ok", "detail": "", "fix": "", "id": "", "values": {}},
+                "model": {
+                    "state": state,
+                    "detail": "It is slow.",
+                    "fix": "Wait.",
+                    "id": "",
+                    "values": {},
+                },
             },
         }
+    async with running(readiness=readiness) as (url, client), client.get(f"{url}metrics") as answer:
+        said = await answer.text()
+    for each in ("ok", "degraded", "down"):
+        value = 1.0 if each == state else 0.0
+        assert f'confidant_health{{check="model",state="{each}"}} {value}\n' in said
 
 
-async def test_readiness_that_fails_or_hangs_is_down(monkeypatch):
-    monkeypatch.setattr("bot.dashboard.api.READINESS_TIMEOUT", 0.05)
-    forever = asyncio.Event()
+async def test_readyz_tells_nobody_where_the_database_is():
+    async def away() -> Readiness:
+        why = 'The database server at db.internal:5432/people cannot be used: no role "bot".'
+        return Readiness((Check("storage", Finding.of("error", "health.away", why=why)),))
 
-    async def fails() -> Readiness:
-        raise RuntimeError("a secret detail")
+    async with running(readiness=away) as (url, client), client.get(f"{url}readyz") as answer:
+        said = await answer.text()
+    assert answer.status == 503
+    assert "the database does not answer" in said
+    assert "db.internal" not in said
+    assert "bot" not in said
 
-    async def hangs() -> Readiness:
-        await forever.wait()
-        return Readiness()
 
-    for readiness in (fails, hangs):
-        async with (
-            running(readiness=readiness) as (url, client),
-            client.get(f"{url}readyz") as answer,
-        ):
-            assert answer.status == 503
-            assert "secret" not in await answer.text()
+async def test_readiness_speaks_the_language_that_is_asked_for():
+    async def readiness() -> Readiness:
+        return Readiness((Check("rows", Finding.of("warning", "health.rows", count=2)),))
+
+    async with running(readiness=readiness) as (url, client):
+        for language, words in (("en", "2 stored rows were left out"), ("zh-CN", "2 行存储的数据")):
+            async with client.get(f"{url}readyz", headers={"Accept-Language": language}) as answer:
+                said = (await answer.json())["checks"]["rows"]
+            assert said["detail"].startswith(words)
+            assert "storage.row_unreadable" in said["fix"]
 
 
 async def test_metrics_come_from_the_registry_given():
@@ -142,7 +165,10 @@ async def test_a_port_in_use_says_what_to_change():
     async with running() as (url, _client):
         port = int(url.rstrip("/").rpartition(":")[2])
         second = DashboardServer(
-            DashboardConfig(port=port), readiness=fine, registry=CollectorRegistry()
+            DashboardConfig(port=port),
+            readiness=fine,
+            registry=CollectorRegistry(),
+            browsers=BrowsersInMemory(),
         )
         with pytest.raises(
             ConfigError, match=r"another program uses that port.*\[dashboard\] port"
@@ -156,6 +182,7 @@ async def test_an_address_this_machine_lacks_says_what_to_change():
         DashboardConfig.model_validate({"host": "192.0.2.1", "port": 0, "token": TOKEN}),
         readiness=fine,
         registry=CollectorRegistry(),
+        browsers=BrowsersInMemory(),
     )
     with pytest.raises(ConfigError, match=r"no such address.*\[dashboard\] host"):
         await server.start()
@@ -221,6 +248,20 @@ async def test_an_allowed_origin_is_taken():
         client.post(f"{url}change", headers=headers) as answer,
     ):
         assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("", ""), ("/", ""), ("a.b/", "/a.b"), ("//outer//inner/", "/outer/inner")]
+)
+def test_a_path_is_brought_into_one_form(path, found):
+    config = DashboardConfig(path=path, allowed_origins=("https://example.org/",))
+    assert (config.path, config.public_url) == (found, f"https://example.org{found}")
+
+
+@pytest.mark.parametrize("path", ["/a b", "/..", '/"onload=', "/ä", "/a?b", "https://example.org"])
+def test_a_path_that_is_none_is_refused(path):
+    with pytest.raises(ValidationError):
+        DashboardConfig(path=path)
 
 
 async def test_no_origin_needs_the_token():
@@ -353,7 +394,7 @@ async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobo
             await go.wait()
 
     monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
-    monkeypatch.setattr("bot.dashboard.guard.MOST_HELD", 3)
+    monkeypatch.setattr("bot.dashboard.guard.WRONG", Share(at_once=9, each=3, waiting=0))
     async with running(TOKEN) as (url, client):
         for _ in range(NETWORKS[0].free):
             await log_in(client, url, "wrong")
@@ -373,34 +414,32 @@ async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobo
             assert [(await guess).status for guess in waiting] == [401] * 3
 
 
-async def test_what_is_refused_is_counted_and_told_in_few_lines():
+async def test_what_is_refused_is_counted_and_told_in_few_lines(logs):
     registry = CollectorRegistry()
-    with capture_logs() as logs:
-        async with running(registry=registry) as (url, client):
-            for _ in range(20):
-                async with client.get(url, headers={"Host": "evil.example"}) as answer:
-                    assert answer.status == 403
+    async with running(registry=registry) as (url, client):
+        for _ in range(20):
+            async with client.get(url, headers={"Host": "evil.example"}) as answer:
+                assert answer.status == 403
     lines = [line for line in logs if line["event"] == "dashboard.refused"]
     assert [(line["reason"], line["count"]) for line in lines] == [("elsewhere", 1)]
     counted = registry.get_sample_value("confidant_page_refused_total", {"reason": "elsewhere"})
     assert counted == 20
 
 
-async def test_whoever_leaves_in_the_middle_of_a_request_is_no_line_in_the_log():
-    with capture_logs() as logs:
-        async with running(TOKEN) as (url, client):
-            host = url.removeprefix("http://").rstrip("/")
-            address, _, port = host.partition(":")
-            _, writer = await asyncio.open_connection(address, int(port))
-            writer.write(
-                f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
-                "Content-Type: application/x-www-form-urlencoded\r\n"
-                "Content-Length: 11\r\n\r\ntok".encode()
-            )
-            await writer.drain()
-            await (await client.get(f"{url}healthz")).read()  # until the half was read
-            writer.transport.abort()
-            await (await client.get(f"{url}healthz")).read()
+async def test_whoever_leaves_in_the_middle_of_a_request_is_no_line_in_the_log(logs):
+    async with running(TOKEN) as (url, client):
+        host = url.removeprefix("http://").rstrip("/")
+        address, _, port = host.partition(":")
+        _, writer = await asyncio.open_connection(address, int(port))
+        writer.write(
+            f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+            "Content-Type: application/x-www-form-urlencoded\r\n"
+            "Content-Length: 11\r\n\r\ntok".encode()
+        )
+        await writer.drain()
+        await (await client.get(f"{url}healthz")).read()  # until the half was read
+        writer.transport.abort()
+        await (await client.get(f"{url}healthz")).read()
     assert [line for line in logs if line["log_level"] == "error"] == []
 
 
@@ -517,7 +556,7 @@ async def test_each_refusal_is_counted_by_its_reason(monkeypatch):
             await go.wait()
 
     monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
-    monkeypatch.setattr("bot.dashboard.guard.MOST_HELD", 1)
+    monkeypatch.setattr("bot.dashboard.guard.WRONG", Share(at_once=9, each=1, waiting=0))
     registry = CollectorRegistry()
     async with running(TOKEN, registry=registry) as (url, client):
         async with client.get(url) as answer:
@@ -590,7 +629,6 @@ async def test_what_names_no_host_is_not_our_own_page():
         host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"POST /change HTTP/1.0\r\nOrigin: https://evil.example\r\n\r\n")
-        async with asyncio.timeout(PATIENCE):
-            answer = await reader.read()
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
     assert answer.split(b" ")[1] == b"403"

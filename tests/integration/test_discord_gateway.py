@@ -10,18 +10,17 @@ from datetime import UTC, datetime
 
 import aiohttp
 import pytest
-from structlog.testing import capture_logs
 
 from adapters.discord.api import Rest, new_session
 from adapters.discord.channel import Discord
 from adapters.discord.sdk import discord
-from bot.channel import Address, Doctor, Health, Outbound
+from bot.channel import Address, Health, Outbound
 from bot.commands.menu import menus
 from bot.errors import ChannelError, SendTransient
-from bot.findings import told
+from bot.views.findings import told
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, account, running, settings
-from tests.fakes.discord_parts import TOKEN
+from tests.fakes.discord_parts import TOKEN, message, user
 from tests.fakes.telegram_channel import WatchingEngine
 from tests.support import post
 
@@ -70,6 +69,24 @@ async def test_channels_threads_and_forum_posts_are_told_apart(fake, engine, cha
     got = engine.received[0]
     assert (got.chat, got.chat_type, got.parent, got.server) == (chat, kind, parent, "500")
     assert (got.text, got.mentions_bot) == ("hello", True)
+
+
+@pytest.mark.parametrize(("thread", "kept_in"), [("601", "501"), ("602", "602")])
+async def test_a_mention_in_a_thread_brings_its_title_and_first_message(
+    fake, engine, channel, thread, kept_in
+):
+    photo = {"id": "1", "filename": "a.png", "content_type": "image/png", "url": "u"}
+    first = message(kept_in, user("8"), "It prints in green", attachments=[photo])
+    fake.messages[kept_in].append(first | {"id": thread})
+    mention = {"mentions": [{"id": "100", "username": "Confidant"}]}
+    await fake.say("7", "<@100> why?", thread, **mention)
+    await fake.say("7", "<@100> and now?", thread, **mention)
+    await engine.wait_until(lambda e: len(e.received) == 2)
+    got, later = engine.received
+    assert got.title == {"601": "a thread", "602": "a post"}[thread]
+    assert (got.reply_to.text, got.reply_to.is_start) == ("It prints in green", True)
+    assert [file.name for file in got.reply_to.media] == ["a.png"]
+    assert later.reply_to is None  # once is enough
 
 
 async def test_a_thread_made_later_is_known_by_its_event_or_by_asking(fake, engine, channel):
@@ -150,11 +167,10 @@ async def test_an_invalid_session_is_no_failed_connection_and_costs_no_wait(fake
     assert not engine.said(Health.DOWN)
 
 
-async def test_a_session_that_cannot_be_resumed_costs_no_wait(fake, engine, channel):
+async def test_a_session_that_cannot_be_resumed_costs_no_wait(fake, engine, channel, logs):
     fake.sessions.clear()
-    with capture_logs() as logs:
-        await fake.cut_gateway()
-        await fake.wait_for(lambda: len(fake.identified) == 2)
+    await fake.cut_gateway()
+    await fake.wait_for(lambda: len(fake.identified) == 2)
     waits = [log["retry_in"] for log in logs if log["event"] == "discord.connection.lost"]
     assert waits == [QUICK.first, 0.0]
     assert len(fake.resumed) == 1
@@ -621,7 +637,6 @@ async def test_it_runs_as_a_process_with_a_control_api():
 
 async def found(config):
     channel = Discord(config)
-    assert isinstance(channel, Doctor)
     return [told(each, "en") for each in await channel.examine()]
 
 

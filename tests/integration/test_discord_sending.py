@@ -499,11 +499,17 @@ async def answer(channel, got, *pieces: str):
         await channel.send(Piece(whole, text, index=index, count=len(pieces)))
 
 
-async def test_a_private_answer_whose_token_is_over_goes_to_the_person_alone(fake, engine, channel):
-    shown = await fake.command("7", "status", channel="501")
+async def late(fake, engine, *command: str):
+    """A command in a room whose token is over by the time it is answered."""
+    shown = await fake.command("7", *command, channel="501")
     got = await arrived(engine)
     await fake.wait_for(lambda: shown.callback is not None)
     shown.made -= 16 * 60
+    return got
+
+
+async def test_a_private_answer_whose_token_is_over_goes_to_the_person_alone(fake, engine, channel):
+    got = await late(fake, engine, "status")
     await answer(channel, got, "first", "second")
     assert alone(fake) == ["first", "second"]
     assert fake.texts("501") == []
@@ -548,10 +554,7 @@ async def test_a_private_command_that_could_not_be_stored_in_time_is_answered_al
 async def test_a_private_answer_to_somebody_who_takes_no_direct_messages_is_refused(
     fake, engine, channel
 ):
-    shown = await fake.command("7", "status", channel="501")
-    got = await arrived(engine)
-    await fake.wait_for(lambda: shown.callback is not None)
-    shown.made -= 16 * 60
+    got = await late(fake, engine, "status")
     fake.forbidden[fake.dm("7")] = 50007
     with pytest.raises(SendRefused):
         await answer(channel, got, "first")
@@ -559,19 +562,13 @@ async def test_a_private_answer_to_somebody_who_takes_no_direct_messages_is_refu
 
 
 async def test_a_private_answer_in_chinese_says_why_it_is_there_in_chinese(fake, engine, channel):
-    shown = await fake.command("7", "status", channel="501")
-    got = await arrived(engine)
-    await fake.wait_for(lambda: shown.callback is not None)
-    shown.made -= 16 * 60
+    got = await late(fake, engine, "status")
     await answer(channel, got, "一切正常")
     assert "只给你一个人看" in fake.texts("700007")[0]
 
 
 async def test_buttons_do_not_go_along_to_another_conversation(fake, engine, channel):
-    shown = await fake.command("7", "memory", "forget tea", channel="501")
-    got = await arrived(engine)
-    await fake.wait_for(lambda: shown.callback is not None)
-    shown.made -= 16 * 60
+    got = await late(fake, engine, "memory", "forget tea")
     buttons = (Button("Yes", "/memory forget yes"),)
     await post(channel, Outbound(ENTRY, ROOM, "Sure?", reply_to=got.message_id, buttons=buttons))
     assert alone(fake) == ["Sure?"]
@@ -580,10 +577,7 @@ async def test_buttons_do_not_go_along_to_another_conversation(fake, engine, cha
 
 async def test_a_public_answer_whose_token_is_over_stays_in_its_room(fake, engine, channel):
     await channel.publish_commands(MENUS)
-    shown = await fake.command("7", "new", channel="501")
-    got = await arrived(engine)
-    await fake.wait_for(lambda: shown.callback is not None)
-    shown.made -= 16 * 60
+    got = await late(fake, engine, "new")
     await answer(channel, got, "Started anew.")
     assert fake.texts("501") == ["Started anew."]
 

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from bot.cli.main import cli
 from bot.clock import system_clock
+from bot.delivery.delivery import Unspoken
 from bot.storage import backup, schema
 from bot.storage.files import DATABASE_NAME, ERASING, DataDirLock
 from tests.fakes.telegram import FakeTelegram
@@ -261,6 +262,36 @@ def test_late_backups_are_found_by_when_something_was_last_written(data):
     assert serious(asked("doctor")) == {}  # it is as young as its first backup may be
     execute(path, "UPDATE schema_versions SET applied_at = datetime('now', '-3 days')")
     assert serious(asked("doctor", code=1)) == {"backups.none": ""}
+
+
+@pytest.mark.proof
+async def test_a_bot_that_runs_there_says_itself_how_its_parts_are(tmp_path):
+    folder = tmp_path / "data"
+    async with running(folder, serves=True) as engine:
+        assert engine.app.address is not None
+        for _ in range(2):
+            engine.app.maintenance.health.speech.note(Unspoken("refused"))
+        found = await asyncio.to_thread(asked, "doctor")
+        words = await asyncio.to_thread(said)
+    reported = [each for each in found["findings"] if each["check"] == "running"]
+    assert [(each["id"], each["level"], each["account"]) for each in reported] == [
+        ("health.reported", "ok", "default"),
+        ("health.speech", "warning", "speech"),
+    ]
+    assert reported[1]["values"]["count"] == 2
+    assert "! speech: the last 2 voice messages could not be understood or spoken" in words
+    assert "confidant doctor` says what is wrong with [speech]" in words
+    alone = await asyncio.to_thread(asked, "doctor")
+    assert not [each for each in alone["findings"] if each["check"] == "running"]
+
+
+@pytest.mark.parametrize("name", ["data", "data/workspace"])
+def test_a_folder_that_everybody_may_write_into_is_closed(data, name):
+    folder = data.parent / name
+    folder.chmod(0o777)
+    assert "storage.writable" in serious(asked("doctor"))
+    assert "storage.writable" not in serious(asked("doctor", "--fix"))
+    assert stat.S_IMODE(folder.stat().st_mode) & stat.S_IWOTH == 0
 
 
 def test_a_small_disk_that_is_full_is_urgent(tmp_path, monkeypatch):

@@ -20,9 +20,9 @@ from bot.channel import reveal
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.config import Config
-from bot.doctor import left_over, memory, network, server, services
-from bot.findings import Told
+from bot.doctor import checks, network, server, services
 from bot.storage.files import DataDirLock
+from bot.views.findings import Told
 from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes import sites
@@ -103,6 +103,21 @@ async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
     )
 
 
+async def test_a_rule_about_a_chat_in_which_nobody_wrote_is_pointed_out(tmp_path):
+    def with_rules(*chats: str) -> Config:
+        rules = [{"action": "deny", "chat": chat} for chat in chats]
+        return config_of(tmp_path, send_policy={"rules": rules}, scope={"rules": rules[:1]})
+
+    assert await looked(checks.check_rules, with_rules("ada")) == []  # nothing is known yet
+    async with running(tmp_path / "data") as engine:
+        await engine.ask("hello")
+    assert wrong(await looked(checks.check_rules, with_rules("ADA"))) == []
+    rest = "in which nobody has written so far; the nearest known is ada"
+    assert wrong(await looked(checks.check_rules, with_rules("adda", "ada"))) == [
+        ("warning", f"a rule names the chat adda, {rest}")
+    ]
+
+
 async def test_nodes_are_told_when_their_clock_is_not_the_servers(tmp_path, postgres_url):
     config = config_of(tmp_path, storage={"url": postgres_url})
     assert wrong(await looked(network.check_clock, config)) == []
@@ -158,7 +173,6 @@ async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
     ("dashboard", "said"),
     [
         ({"host": "0.0.0.0"}, "listens on 0.0.0.0 without a token"),
-        ({"token": "short"}, "has 5 characters and could be guessed"),
         ({"allowed_origins": ["http://bot.example.org"]}, "bot.example.org is not encrypted"),
     ],
 )
@@ -198,7 +212,9 @@ async def test_a_model_that_cannot_be_reached_is_an_error(tmp_path):
 async def test_a_server_for_embeddings_that_is_gone_is_told(tmp_path):
     url = f"http://127.0.0.1:{free_port()}/v1"
     embedder = {"provider": "openai", "base_url": url, "model": "m", "timeout": 1}
-    found = wrong(await looked(memory.check, config_of(tmp_path, memory={"embedder": embedder})))
+    found = wrong(
+        await looked(checks.check_memory, config_of(tmp_path, memory={"embedder": embedder}))
+    )
     assert [(level, url in text) for level, text in found] == [("warning", True)]
 
 
@@ -238,7 +254,8 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
     assert [each["id"] for each in said["findings"] if each["level"] == "error"] == []
     config = config_of(tmp_path, storage={"url": empty_postgres_url})
     assert (
-        wrong([*await looked(server.check, config), *await looked(left_over.check, config)]) == []
+        wrong([*await looked(server.check, config), *await looked(checks.check_left_over, config)])
+        == []
     )
     async with setup_of(config).opened() as database:
         rows = await database.read(lambda tx: tx.execute("SELECT count(*) FROM entries"))

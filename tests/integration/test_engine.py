@@ -11,19 +11,13 @@ import pytest
 
 from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, Usage
-from bot.agent.models.breaker import Breaker
+from bot.agent.models.registry import Breaker
 from bot.channel import Address, ModelChoice
 from bot.messages import Message, ToolUse
 from bot.testing import ScriptedModel, calls
 from bot.upkeep.active_session import ActiveSessions
 from tests.fakes.brain import LONG, Brain, query
-from tests.support import Engine, FakeClock, running, until
-
-
-@pytest.fixture
-async def engine(tmp_path):
-    async with running(tmp_path) as found:
-        yield found
+from tests.support import Engine, killed_in_a_turn, running, until
 
 
 async def test_a_message_is_answered(engine):
@@ -52,12 +46,7 @@ async def test_the_conversation_goes_on_after_a_restart(tmp_path):
 
 
 async def test_what_was_waiting_when_it_stopped_is_answered_after_a_restart(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.app.STOP_GRACE", 0.01)
-    model = ScriptedModel(gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("one")
-        await engine.say("two")
-        await model.started.wait()
+    await killed_in_a_turn(tmp_path, monkeypatch, "one", "two")
     async with running(tmp_path) as engine:
         await engine.channel.wait_until(lambda sent: len(sent) == 2)
         assert engine.sent_to("ada") == ["You said: one", "You said: two"]
@@ -77,6 +66,41 @@ async def test_new_starts_afresh_and_undo_goes_back(engine):
     ]
 
 
+async def test_an_earlier_conversation_is_continued_by_number_words_or_button(engine):
+    assert await engine.ask("/continue") == "There is no earlier conversation here."
+    for words in ("about the heron", "about the garden", "about the boat"):
+        await engine.ask_each(words, "/new")
+        engine.clock.advance(minutes=1)
+    listed = await engine.ask("/continue")
+    assert re.findall(r"(?m)^(\d)\. about the (\w+)", listed) == [
+        ("1", "boat"),
+        ("2", "garden"),
+        ("3", "heron"),
+    ]
+    heron = engine.channel.sent[-1].buttons[2]
+    assert "Continuing “about the boat”" in await engine.ask("/continue BOAT")
+    assert "Continuing “about the garden”" in await engine.ask("/continue 1")
+    assert "Continuing “about the heron”" in await engine.ask(heron.command)
+    await engine.ask("and then?")
+    assert [m.text for m in engine.model.requests[-1].messages] == [
+        "about the heron",
+        "You said: about the heron",
+        "and then?",
+    ]
+    assert "has that number or name" in await engine.ask("/continue nothing like it")
+    assert "has that number or name" in await engine.ask("/continue 77")
+    assert "Which conversation" in await engine.ask("/continue about the")
+
+
+async def test_nobody_continues_what_is_anothers(engine):
+    await engine.ask_each("of ada alone", "/new", "/continue")
+    button = engine.channel.sent[-1].buttons[0]
+    await engine.ask("hello", sender="bob")
+    assert await engine.ask("/continue", sender="bob") == "There is no earlier conversation here."
+    said = await engine.ask(button.command, sender="bob")
+    assert said == "There is no earlier conversation here."
+
+
 async def test_the_rest_of_new_is_the_first_message(engine):
     await engine.ask("old")
     await engine.say("/new scripted-two tell me a joke")
@@ -87,43 +111,40 @@ async def test_the_rest_of_new_is_the_first_message(engine):
     assert engine.model.requests[-1].model == "scripted-two"
 
 
-async def test_stop_keeps_the_partial_text_and_does_not_wait_behind_the_turn(tmp_path):
-    model = ScriptedModel(script=lambda _: "one two three", gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("count")
-        await model.started.wait()
-        await engine.say("停止")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
-        assert sorted(engine.sent_to("ada")) == ["Stopped.", "one\n\n(stopped)"]
+async def test_stop_keeps_the_partial_text_and_does_not_wait_behind_the_turn(engine):
+    engine.model.script, engine.model.gate = lambda _: "one two three", asyncio.Event()
+    await engine.say("count")
+    await engine.model.started.wait()
+    await engine.say("停止")
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+    assert sorted(engine.sent_to("ada")) == ["Stopped.", "one\n\n(stopped)"]
 
 
 async def test_the_word_stop_is_a_message_when_nothing_runs(engine):
     assert await engine.ask("stop") == "You said: stop"
 
 
-async def test_status_answers_while_a_turn_runs(tmp_path):
-    model = ScriptedModel(gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("slow")
-        await model.started.wait()
-        assert "Model:" in await engine.ask("/status")
-        model.gate.set()
-        await engine.channel.wait_until(lambda _: "You said: slow" in engine.sent_to("ada"))
+async def test_status_answers_while_a_turn_runs(engine):
+    engine.model.gate = asyncio.Event()
+    await engine.say("slow")
+    await engine.model.started.wait()
+    assert "Model:" in await engine.ask("/status")
+    engine.model.gate.set()
+    await engine.channel.wait_until(lambda _: "You said: slow" in engine.sent_to("ada"))
 
 
-async def test_turns_of_one_session_never_overlap_and_others_do_not_wait(tmp_path):
-    model = ScriptedModel(gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("a1")
-        await engine.say("a2")
-        await model.started.wait()
-        model.started.clear()
-        await engine.say("b1", sender="bob")
-        await model.started.wait()
-        assert [r.messages[-1].text for r in model.requests] == ["a1", "b1"]
-        model.gate.set()
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
-        assert engine.sent_to("ada") == ["You said: a1", "You said: a2"]
+async def test_turns_of_one_session_never_overlap_and_others_do_not_wait(engine):
+    engine.model.gate = asyncio.Event()
+    await engine.say("a1")
+    await engine.say("a2")
+    await engine.model.started.wait()
+    engine.model.started.clear()
+    await engine.say("b1", sender="bob")
+    await engine.model.started.wait()
+    assert [r.messages[-1].text for r in engine.model.requests] == ["a1", "b1"]
+    engine.model.gate.set()
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+    assert engine.sent_to("ada") == ["You said: a1", "You said: a2"]
 
 
 async def test_collect_answers_what_waited_together(tmp_path):
@@ -139,12 +160,11 @@ async def test_collect_answers_what_waited_together(tmp_path):
         assert [m.text for m in model.requests[-1].messages[-2:]] == ["second", "third"]
 
 
-async def test_a_model_that_fails_is_told_and_the_message_is_kept(tmp_path):
-    model = ScriptedModel(script=lambda _: errors.ModelOverloaded())
-    async with running(tmp_path, model=model) as engine:
-        assert "overloaded" in await engine.ask("are you there?")
-        model.script = lambda r: f"{len(r.messages)} messages"
-        assert await engine.ask("and now?") == "2 messages"
+async def test_a_model_that_fails_is_told_and_the_message_is_kept(engine):
+    engine.model.script = lambda _: errors.ModelOverloaded()
+    assert "overloaded" in await engine.ask("are you there?")
+    engine.model.script = lambda r: f"{len(r.messages)} messages"
+    assert await engine.ask("and now?") == "2 messages"
 
 
 async def test_tools_run_and_their_result_goes_back_to_the_model(tmp_path):
@@ -190,31 +210,43 @@ async def test_sends_are_retried_in_order_and_refused_ones_are_parked(tmp_path, 
         assert "Could not be delivered to you: 1" in await engine.ask("/status")
 
 
-async def test_a_daily_reset_is_told_and_can_be_undone(tmp_path):
-    clock = FakeClock()
-    async with running(tmp_path, clock=clock) as engine:
-        await engine.ask("evening talk")
-        clock.advance(hours=20)
-        await engine.say("good morning")
-        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
-        assert engine.sent_to("ada")[1].startswith("A new day")
-        assert [m.text for m in engine.model.requests[-1].messages] == ["good morning"]
-        assert "Back in" in await engine.ask("/undo")
+async def test_what_found_nobody_is_sent_once_they_can_be_reached(engine):
+    await engine.ask_each("/remind in 1 hour call Bob", "/remind in 2 hours buy milk")
+    engine.channel.errors = [errors.SendUnreachable("blocked")] * 2
+    for _ in range(2):
+        engine.clock.advance(hours=1)
+        await engine.app.engine.reminders.wake()
+    await engine.channel.wait_until(lambda _: not engine.channel.errors)
+    assert "⏰" not in "".join(engine.sent_to("ada"))
+    await engine.say("I am back")
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 6)
+    late, told, answer = engine.sent_to("ada")[2:4], *engine.sent_to("ada")[4:]
+    assert late == ["⏰ call Bob", "⏰ buy milk"]
+    assert told == "These 2 messages were for you earlier; I could not reach you then."
+    assert answer == "You said: I am back"
+    assert "could not be delivered" not in (await engine.ask("/status")).lower()
 
 
-async def test_a_clock_that_jumps_back_loses_and_resets_nothing(tmp_path):
-    clock = FakeClock()
-    async with running(tmp_path, clock=clock) as engine:
-        await engine.ask("one")
-        clock.advance(days=-400)
-        await engine.ask("two")
-        clock.advance(days=400)
-        await engine.ask("three")
-        assert [m.text for m in engine.model.requests[-1].messages if m.role == "user"] == [
-            "one",
-            "two",
-            "three",
-        ]
+async def test_a_daily_reset_is_told_and_can_be_undone(engine):
+    await engine.ask("evening talk")
+    engine.clock.advance(hours=20)
+    await engine.say("good morning")
+    await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 3)
+    assert engine.sent_to("ada")[1].startswith("A new day")
+    assert [m.text for m in engine.model.requests[-1].messages] == ["good morning"]
+    assert "Back in" in await engine.ask("/undo")
+
+
+async def test_a_clock_that_jumps_back_and_comes_back_loses_nothing_and_resets_as_usual(engine):
+    await engine.ask("one")
+    engine.clock.advance(days=-400)
+    await engine.ask("two")
+    engine.clock.advance(days=400)
+    assert (await engine.ask("three")).startswith("A new day")  # "two" was 400 days ago
+    chats = [request for request in engine.model.requests if request.purpose == "chat"]
+    said = [[m.text for m in request.messages if m.role == "user"] for request in chats]
+    assert said[1] == ["one", "two"]
+    assert said[-1][-1] in {"two", "three"}
 
 
 async def test_unknown_people_get_one_code_and_are_let_in_by_it(tmp_path):
@@ -299,8 +331,7 @@ async def test_a_second_new_begins_no_second_conversation(engine):
 
 
 async def test_new_with_words_in_an_empty_conversation_says_them_there(engine):
-    await engine.ask("hello")
-    await engine.ask("/new")
+    await engine.ask_each("hello", "/new")
     await engine.say("/new how are you?")
     await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 4)
     assert engine.sent_to("ada")[2:] == [
@@ -309,17 +340,14 @@ async def test_new_with_words_in_an_empty_conversation_says_them_there(engine):
     ]
 
 
-async def test_new_while_the_first_message_is_being_answered_begins_another(tmp_path):
-    model = ScriptedModel()
-    async with running(tmp_path, model=model) as engine:
-        await engine.ask("hello")
-        await engine.ask("/new")
-        model.gate = asyncio.Event()
-        model.started.clear()
-        await engine.say("a first word")
-        await model.started.wait()
-        assert "/undo brings the last one back" in await engine.ask("/new")
-        model.gate.set()
+async def test_new_while_the_first_message_is_being_answered_begins_another(engine):
+    await engine.ask_each("hello", "/new")
+    engine.model.gate = asyncio.Event()
+    engine.model.started.clear()
+    await engine.say("a first word")
+    await engine.model.started.wait()
+    assert "/undo brings the last one back" in await engine.ask("/new")
+    engine.model.gate.set()
 
 
 @pytest.mark.parametrize(
@@ -339,12 +367,11 @@ async def test_how_long_the_service_wants_to_be_left_alone_is_told(tmp_path, wai
         assert words in await engine.ask("hello", locale=locale)
 
 
-async def test_tools_without_end_end_in_words_or_in_saying_so(tmp_path):
-    model = ScriptedModel(script=lambda r: calls("nothing") if r.may_call else "So far: nothing")
-    async with running(tmp_path, model=model) as engine:
-        assert await engine.ask("look") == "So far: nothing"
-        model.script = lambda _: calls("nothing")
-        assert "still have no answer" in await engine.ask("look again")
+async def test_tools_without_end_end_in_words_or_in_saying_so(engine):
+    engine.model.script = lambda r: calls("nothing") if r.may_call else "So far: nothing"
+    assert await engine.ask("look") == "So far: nothing"
+    engine.model.script = lambda _: calls("nothing")
+    assert "still have no answer" in await engine.ask("look again")
 
 
 async def test_what_waits_behind_new_is_not_answered_with_what_was_said_before(tmp_path):
@@ -463,13 +490,12 @@ async def test_a_stop_before_the_reply_has_begun_ends_it_and_the_lane_goes_on(en
     assert [t for t in texts if t in {"Stopped.", "Nothing is running."}]
 
 
-async def test_a_model_that_breaks_is_told_once_and_the_lane_goes_on(tmp_path):
-    model = ScriptedModel(script=lambda _: KeyError("a mistake of ours"))
-    async with running(tmp_path, model=model) as engine:
-        assert "could not answer" in await engine.ask("hello")
-        model.script = lambda request: f"{len(request.messages)} messages"
-        assert await engine.ask("again") == "2 messages"
-        assert len(model.requests) == 2
+async def test_a_model_that_breaks_is_told_once_and_the_lane_goes_on(engine):
+    engine.model.script = lambda _: KeyError("a mistake of ours")
+    assert "could not answer" in await engine.ask("hello")
+    engine.model.script = lambda request: f"{len(request.messages)} messages"
+    assert await engine.ask("again") == "2 messages"
+    assert len(engine.model.requests) == 2
 
 
 async def test_half_a_character_from_a_platform_is_answered_and_kept_as_near_as_can_be(tmp_path):
@@ -513,6 +539,7 @@ async def test_names_choices_and_slashes_may_be_chinese(engine):
     assert "我会提醒你" in await typed(engine, "/notices 打开")
     assert "会显示费用" in await typed(engine, "/usage 开")
     assert "不再显示费用" in await typed(engine, "/usage 关闭")
+    assert "不再显示费用" in await typed(engine, "/usage 關閉")
     assert "模型：" in await typed(engine, "/状态")
 
 
@@ -650,8 +677,7 @@ async def test_it_is_told_once_who_answers_and_once_that_the_first_is_back(tmp_p
 async def test_who_chose_another_model_is_told_nothing_of_the_first(tmp_path):
     down = Down()
     async with running(tmp_path, model=ScriptedModel(down), agent=AGENT) as engine:
-        await engine.ask("a")
-        await engine.ask("/model scripted-two")
+        await engine.ask_each("a", "/model scripted-two")
         assert await engine.ask("b") == "scripted-two says so"
 
 
@@ -709,8 +735,7 @@ async def test_how_much_the_model_thinks_is_chosen_for_a_conversation_and_outlas
         await engine.ask("hello again")
         await engine.ask("hello", sender="bob")
         assert [each.thinking for each in model.requests[-2:]] == ["high", ""]
-        await engine.ask("/new")
-        await engine.ask("and now?")
+        await engine.ask_each("/new", "and now?")
         assert model.requests[-1].thinking == "high"
         assert "I know off, low, medium, high" in await engine.ask("/think harder")
         assert "from now on: off." in await engine.ask("/think 关")

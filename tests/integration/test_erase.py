@@ -16,16 +16,16 @@ from typer.testing import CliRunner, Result
 
 from bot.cli.main import cli
 from bot.clock import DAY_MS, to_the_minute
-from bot.portability.rows import all_tables
+from bot.portability.places import all_tables
 from bot.portability.schedule import name_of
 from bot.storage import backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.files import ERASING, DataDirLock
-from bot.storage.meta import keep
+from bot.storage.records import keep
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.storage.tables import MOVED
 from tests.fakes.persons import ADA, BO, OPEN_ROOMS, holding, live, space_of
-from tests.support import NOON, beside, running
+from tests.support import NOON, beside, running, write_file
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -202,8 +202,7 @@ async def come_back(folder: Path) -> None:
     async with running(folder, channels=OPEN_ROOMS) as engine:
         await engine.ask("zqagain hello", sender="ada")
         space = folder / "workspace" / space_of("ada")
-        space.mkdir(parents=True)
-        (space / "MEMORY.md").write_text("- again\n")
+        write_file(space / "MEMORY.md", "- again\n")
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,7 @@ async def moved(folder: Path, url: str) -> None:
 async def folder(tmp_path, postgres_url) -> Path:
     async with running(tmp_path / "old") as engine:
         await engine.ask("hello 水母")
-        await engine.ask("a nul \0 too", sender="bo")
-        await engine.ask("/new", sender="bo")
-        await engine.ask("again", sender="bo")
+        await engine.ask_each("a nul \0 too", "/new", "again", sender="bo")
     await moved(tmp_path / "old", postgres_url)
     return tmp_path / "old"
 

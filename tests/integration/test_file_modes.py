@@ -43,8 +43,7 @@ async def use(folder: Path) -> None:
     async with running(folder, clock=clock, memory=EMBEDDER) as engine:
         await engine.ask("hello there")
         await engine.ask("hello from a room", sender="bob")
-        await engine.ask("/remind me in 5 minutes to stretch")
-        await engine.ask("/new")
+        await engine.ask_each("/remind me in 5 minutes to stretch", "/new")
         transcript = next((folder / "sessions").rglob("*.jsonl"))
         await asyncio.to_thread(backup.make, folder / "confidant.db", 3, NOON)
         await until((folder / "index" / "embeddings.db-wal").exists)

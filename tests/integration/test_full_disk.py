@@ -25,7 +25,8 @@ def _soon(monkeypatch):
 
 
 @pytest.fixture
-def disk(tmp_path: Path):
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bot.housekeeping.FRESH", 0.0)
     with faulty_disk(tmp_path) as found:
         yield found
 

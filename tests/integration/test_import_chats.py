@@ -23,12 +23,12 @@ from bot.identity.view import MemoryView
 from bot.importing import exports as reading
 from bot.importing.openclaw import proposal
 from bot.sessions import forgetting, search, store
-from bot.sessions.transcript_files import everything as transcripts
+from bot.sessions.mirror import all_transcripts as transcripts
 from bot.storage.files import DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes import exports
 from tests.fakes import openclaw as made
-from tests.support import beside, running
+from tests.support import beside, running, write_file
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -43,6 +43,11 @@ TALKS = [
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return str(exports.pack(tmp_path / "gpt.zip", TALKS))
 
 
 def invoke(folder: Path, *words: str, **environment: str) -> Result:
@@ -117,6 +122,16 @@ def test_an_export_of_claude_is_brought_too(folder, tmp_path):
     assert [text for _, _, text in said_in(folder)] == ["on a Tuesday", "yes"]
 
 
+def test_what_others_said_in_a_messenger_keeps_their_name(folder, tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(exports.telegram(42, ("Ada", "my boat leaks"), ("Bo", "again?"))))
+    assert "Telegram, for the owner:\n  1 new conversation," in imported(folder, "from", str(path))
+    assert [(role, text) for role, _, text in said_in(folder)] == [
+        ("user", "my boat leaks"),
+        ("assistant", "Bo: again?"),
+    ]
+
+
 def test_a_second_import_changes_nothing_and_a_later_export_adds_what_is_new(folder, tmp_path):
     archive = exports.pack(tmp_path / "gpt.zip", TALKS)
     imported(folder, "chatgpt", str(archive))
@@ -136,8 +151,56 @@ def test_a_second_import_changes_nothing_and_a_later_export_adds_what_is_new(fol
     assert len(after) == 6
 
 
-def test_nothing_is_made_where_it_is_only_shown_or_refused(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+def test_what_comes_twice_in_an_export_is_counted_once(folder, tmp_path):
+    archive = exports.pack(tmp_path / "gpt.zip", [*TALKS, TALKS[0]])
+    said = invoke(folder, "import", "chatgpt", str(archive), "--dry-run", "--quiet").output
+    assert "2 new conversations, 0 that went on, 1 known; 4 new messages" in said
+    assert said.split("\nBrought")[0] in imported(folder, "chatgpt", str(archive)).replace(
+        "\nBrought", "\nNothing was changed.\nBrought"
+    )
+
+
+@pytest.mark.parametrize(("typed", "space"), [(None, ""), ("telegram:42", "people/telegram-42-*/")])
+def test_what_was_remembered_becomes_notes_of_whoever_it_is_for(folder, tmp_path, typed, space):
+    memory = [{"conversations_memory": "**Work**\n\nAda sails.", "project_memories": {}}]
+    project = {"uuid": "0a", "name": "Boat", "prompt_template": "Be brief.", "docs": []}
+    archive = exports.pack(
+        tmp_path / "claude.zip",
+        [exports.claude("c1", "hello")],
+        **{
+            "memories.json": json.dumps(memory),
+            "projects.json": json.dumps([project, project]),
+        },
+    )
+    words = ("claude", str(archive), *(("--as", typed) if typed else ()))
+    assert "Brought 1 message and 2 notes" in imported(folder, *words)
+    workspace = folder / "workspace"
+    (memories,) = workspace.glob(f"{space}MEMORY.md")
+    lines = memories.read_text().splitlines()
+    assert "## From Claude" in lines
+    assert re.fullmatch(r"Ada sails\. <!-- imported \d{4}-\d\d-\d\d -->", lines[-1])
+    (boat,) = workspace.glob(f"{space}memory/claude/project-0a.md")
+    assert boat.read_text().count("Be brief.") == 1
+    assert sorted(path.name for path in workspace.rglob("project-*")) == ["project-0a.md"]
+    before = memories.read_text()
+    assert "There is nothing new." in imported(folder, *words)
+    assert memories.read_text() == before
+
+
+async def test_what_has_no_date_is_shown_and_found_without_one(folder, tmp_path):
+    undated = exports.chatgpt("c1", "the Quallenfischer leaks", create_time=None)
+    undated["mapping"]["c1-0"]["message"]["create_time"] = None
+    archive = exports.pack(tmp_path / "gpt.zip", [undated])
+    said = await asyncio.to_thread(imported, folder, "chatgpt", str(archive))
+    assert "1 conversation without a date, and kept so" in said
+    async with running(folder, serves=True) as engine:
+        assert "No date" in await page(engine, "/conversations")
+        found = await page(engine, "/conversations?q=Quallenfischer")
+        assert "No date" in found
+        assert "1970" not in found
+
+
+def test_nothing_is_made_where_it_is_only_shown_or_refused(folder, archive):
     shown = invoke(folder, "import", "chatgpt", archive, "--dry-run")
     assert "2 new conversations" in shown.output
     assert shown.output.endswith("Nothing was changed.\n")
@@ -163,8 +226,7 @@ def test_a_browser_may_have_unpacked_it_and_it_may_come_in_numbered_files(folder
     assert "0 new conversations, 0 that went on, 1 known" in imported(folder, "chatgpt", single)
 
 
-def test_while_the_bot_runs_nothing_is_read(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+def test_while_the_bot_runs_nothing_is_read(folder, archive):
     folder.mkdir()
     with DataDirLock(folder):
         assert "Stop that one first" in refused(folder, "chatgpt", archive)
@@ -181,15 +243,15 @@ def people_of(folder: Path) -> set[str]:
     ("typed", "identity"),
     [("owner", "main"), ("main", "main"), ("telegram:42", "telegram:42"), ("telegram:7", "main")],
 )
-def test_they_are_the_owners_or_those_of_whoever_is_named(folder, tmp_path, typed, identity):
+def test_they_are_the_owners_or_those_of_whoever_is_named(
+    folder, tmp_path, typed, identity, archive
+):
     (tmp_path / "confidant.toml").write_text('[session]\nowner = ["telegram:7"]\n')
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
     imported(folder, "chatgpt", archive, "--as", typed)
     assert people_of(folder) == {identity}
 
 
-def test_nobody_of_that_name_is_refused(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+def test_nobody_of_that_name_is_refused(folder, archive):
     for name in ("ada", "telegram:", ""):
         assert "Nobody is called" in refused(folder, "chatgpt", archive, "--as", name)
 
@@ -202,8 +264,7 @@ async def page(engine: Any, path: str) -> str:
             return html.unescape(await answer.text())
 
 
-async def test_the_page_lists_them_as_imported_with_who_said_what(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+async def test_the_page_lists_them_as_imported_with_who_said_what(folder, archive):
     await asyncio.to_thread(imported, folder, "chatgpt", archive)
     async with running(folder, serves=True) as engine:
         listed = await page(engine, "/conversations")
@@ -217,8 +278,7 @@ async def test_the_page_lists_them_as_imported_with_who_said_what(folder, tmp_pa
         assert 'class="who">Confidant' not in shown
 
 
-async def test_nobody_else_finds_them_and_the_person_does(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+async def test_nobody_else_finds_them_and_the_person_does(folder, archive):
     await asyncio.to_thread(imported, folder, "chatgpt", archive, "--as", "memory:ada")
     async with running(folder) as engine:
         # Without a key the offline model is another one: the search itself is asked.
@@ -237,8 +297,7 @@ async def test_nobody_else_finds_them_and_the_person_does(folder, tmp_path):
         assert latest.channel == "memory"
 
 
-async def test_the_model_is_told_that_it_was_said_to_another_program(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+async def test_the_model_is_told_that_it_was_said_to_another_program(folder, archive):
     await asyncio.to_thread(imported, folder, "chatgpt", archive, "--as", "memory:ada")
     async with running(folder) as engine:
         await engine.ask("what was my boat Quallenfischer about?")
@@ -248,8 +307,7 @@ async def test_the_model_is_told_that_it_was_said_to_another_program(folder, tmp
     assert "you: A fine name." not in prompt
 
 
-async def test_what_is_forgotten_stays_so_when_it_is_imported_again(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+async def test_what_is_forgotten_stays_so_when_it_is_imported_again(folder, archive):
     await asyncio.to_thread(imported, folder, "chatgpt", archive)
     async with beside(folder) as database:
         gone = await database.write(
@@ -261,8 +319,7 @@ async def test_what_is_forgotten_stays_so_when_it_is_imported_again(folder, tmp_
         assert await database.read(lambda tx: search.find(tx, VIEW, "Quallenfischer", 9)) == []
 
 
-async def test_a_lost_database_gets_them_back_from_their_transcripts(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
+async def test_a_lost_database_gets_them_back_from_their_transcripts(folder, archive):
     await asyncio.to_thread(imported, folder, "chatgpt", archive)
     before = everything(folder)
     for file in folder.glob("confidant.db*"):
@@ -343,7 +400,7 @@ def test_what_is_no_export_is_refused_in_one_line(folder, tmp_path):
         text: "text.zip is no ZIP",
         torn: "torn.zip is no ZIP",
         tmp_path / "none.zip": "cannot be read: No such file or directory",
-        exports.pack(tmp_path / "object.zip", '{"a": 1}'): "is no list of conversations",
+        exports.pack(tmp_path / "object.zip", '{"a": 1}'): "is no export of a program that",
     }
     for path, expected in cases.items():
         assert expected in refused(folder, "chatgpt", str(path)), path
@@ -353,11 +410,8 @@ def test_what_is_no_export_is_refused_in_one_line(folder, tmp_path):
     assert "altered.zip is damaged" in refused(folder, "chatgpt", str(altered))
 
 
-def test_an_export_of_the_other_program_is_told_so(folder, tmp_path):
-    archive = str(exports.pack(tmp_path / "gpt.zip", TALKS))
-    said = imported(folder, "claude", archive)
-    assert "an entry: it is no conversation of Claude" in said
-    assert "There is nothing new." in said
+def test_an_export_of_the_other_program_is_told_so(folder, archive):
+    assert "gpt.zip is an export of ChatGPT, not of Claude" in refused(folder, "claude", archive)
 
 
 def test_a_zip_with_a_table_of_contents_that_fills_the_memory_is_refused(
@@ -443,7 +497,7 @@ def test_everything_is_brought_once_and_nothing_there_is_changed(folder, claw):
     assert "3 new conversations" in said
     assert "1 conversation of telegram:42 (if that is you, put owner" in said
     assert "1 run of tasks, hooks and helpers, left out" in said
-    assert "AGENTS.md: it is about how OpenClaw works" in said
+    assert "AGENTS.md: it is about how the other program works" in said
     assert "7 messages, 2 people." in said
     after = whole(folder)
     assert "There is nothing new." in imported(folder, "openclaw", str(claw))
@@ -645,6 +699,94 @@ def test_settings_are_proposed_without_a_secret_and_can_be_used(folder, claw, tm
     (tmp_path / "confidant.toml").write_text(text)
     checked = invoke(folder, "config", "check", TELEGRAM_BOT_TOKEN="123456:x")
     assert checked.exit_code == 0, (checked.output, checked.exception)
+
+
+JOBS = {  # as OpenClaw's documentation of cron and stores of it show them
+    "version": 1,
+    "jobs": [
+        {
+            "id": "1",
+            "name": "Water",
+            "enabled": True,
+            "schedule": {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "UTC"},
+            "sessionTarget": "main",
+            "payload": {"kind": "systemEvent", "text": "Water the plants"},
+            "state": {},
+        },
+        {
+            "id": "2",
+            "name": "News",
+            "schedule": {"kind": "every", "everyMs": 7_200_000, "anchorMs": 0},
+            "sessionTarget": "isolated",
+            "payload": {"kind": "agentTurn", "message": "Look for news of boats"},
+            "delivery": {"mode": "announce", "channel": "telegram", "to": "telegram:7"},
+        },
+        {
+            "id": "3",
+            "name": "Dentist",
+            "schedule": {"kind": "at", "at": "2090-02-01T16:00:00Z"},
+            "payload": {"kind": "systemEvent", "text": "Dentist"},
+        },
+        {
+            "id": "4",
+            "name": "Bo's",
+            "schedule": {"kind": "cron", "expr": "0 9 * * *"},
+            "payload": {"kind": "systemEvent", "text": "for Bo"},
+            "delivery": {"mode": "announce", "channel": "telegram", "to": "42"},
+        },
+        {
+            "id": "5",
+            "name": "Often",
+            "schedule": {"kind": "cron", "expr": "* * * * *"},
+            "payload": {"kind": "systemEvent", "text": "often"},
+        },
+        {"id": "6", "name": "Off", "enabled": False},
+        {"id": "7", "schedule": [], "payload": 3},
+        None,
+    ],
+}
+
+
+def scheduled(folder: Path) -> dict[str, list[Any]]:
+    connection = apsw.Connection(str(folder / "confidant.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return {
+            "reminders": list(connection.execute("SELECT person, chat, text FROM reminders")),
+            "repeats": list(
+                connection.execute("SELECT person, chat, kind, text, rule, state FROM repeats")
+            ),
+        }
+    finally:
+        connection.close()
+
+
+def test_jobs_become_reminders_and_tasks_of_the_owner_once(folder, claw, tmp_path):
+    (tmp_path / "confidant.toml").write_text('[session]\nowner = ["telegram:7"]\n')
+    write_file(claw / "cron" / "jobs.json", json.dumps(JOBS))
+    said = imported(folder, "openclaw", str(claw))
+    assert "Reminders and tasks: 3," in said
+    assert "the job Bo's: it goes to no chat of yours" in said
+    assert "the job Often: that is too often" in said
+    assert "the job Off: it is switched off there" in said
+    rule = "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9;BYMINUTE=0"
+    assert scheduled(folder) == {
+        "reminders": [("main", "7", "Dentist")],
+        "repeats": [
+            ("main", "7", "text", "Water the plants", rule, "waiting"),
+            ("main", "7", "task", "Look for news of boats", "FREQ=HOURLY;INTERVAL=2", "waiting"),
+        ],
+    }
+    connection = apsw.Connection(str(folder / "confidant.db"))
+    connection.execute("UPDATE repeats SET state = 'cancelled'")
+    connection.close()
+    assert "There is nothing new." in imported(folder, "openclaw", str(claw))
+    assert {row[-1] for row in scheduled(folder)["repeats"]} == {"cancelled"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"jobs": 3}', '{"jobs": [[]]}', "[" * 100_000])
+def test_jobs_that_cannot_be_read_stop_nothing(folder, claw, text):
+    write_file(claw / "cron" / "jobs.json", text)
+    assert "Brought" in imported(folder, "openclaw", str(claw))
 
 
 def test_settings_as_people_write_them_are_read():

@@ -11,7 +11,7 @@ from bot.identity.view import MemoryView
 from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving
 from bot.importing.storing import Owner
-from bot.portability.whose import snapshot_of
+from bot.portability.person import snapshot_of
 from bot.sessions import browsing, search
 from bot.storage import Transaction
 from tests.fakes import exports as made
@@ -64,7 +64,7 @@ async def test_openclaw_is_moved_in_once(tmp_path, postgres_url, is_new):
                 home.look(claw), snapshot, tmp_path, target.notes, is_mine=False, now=1
             )
             reports.append(await move.run(target.database, is_rehearsal=False))
-            text = target.notes.read(("memory",), "2026-01-05.md", 1_000)[0].decode()
+            text = target.notes.read("memory/2026-01-05.md", 1_000)[0].decode()
     assert "bought rope at the harbour <!-- imported -->" in text
     assert (reports[0].talks.messages, len(reports[0].seats)) == (2, 1)
     assert reports[1].is_nothing

@@ -14,10 +14,11 @@ from PIL import Image
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import Web
-from bot.channel.kit import assets
+from bot.channel import http
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.push import InstallPages
+from tests.fakes.browsers import BrowsersInMemory
 from tests.fakes.web_pages import ready
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -31,6 +32,7 @@ async def served(
     server = DashboardServer(
         DashboardConfig.model_validate({"port": 0, "token": token or None}),
         readiness=ready,
+        browsers=BrowsersInMemory(),
         registry=CollectorRegistry(),
         channels=[Web()],
         name=name,
@@ -84,8 +86,8 @@ async def test_the_worker_keeps_the_pages_own_files_and_nothing_with_words_in_it
 
 
 async def test_another_file_makes_another_worker():
-    routes = assets.routes("adapters.web", "/static", index="index.html")
-    files = assets.versions(routes)
+    routes = http.asset_routes("adapters.web", "/static", index="index.html")
+    files = http.asset_versions(routes)
     same, other = (InstallPages(str, each) for each in (dict(files), {**files, "/": "new"}))
     assert InstallPages(str, files)._worker == same._worker
     assert other._worker != same._worker

@@ -1,152 +1,58 @@
-"""Options that may change while the program runs: what shows each of them, shown once more.
-
-Here its engine starts without what the test configures, and is given that once it runs.
-"""
+"""Options that may change while the program runs."""
 
 from __future__ import annotations
 
 import gc
-import inspect
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, cast
+import sys
+from types import FrameType
+from typing import Any
 
 import aiohttp
-import pytest
 
 from bot.app import App, Parts
 from bot.channel import Section
-from bot.config import Config
-from bot.memory.index.service import MemoryIndex
 from bot.settings.fields import is_live
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain
-from tests.integration import (
-    test_context_engine,
-    test_engine,
-    test_memory_commands,
-    test_memory_index,
-    test_options,
-)
-from tests.integration.test_memory_index import note
-from tests.support import NOON, Engine, FakeClock, make_config, running, settings_of
+from tests.ignoring import declared, options
+from tests.integration import test_context_engine
+from tests.support import NOON, Engine, FakeClock, make_config, running
 
-__all__ = ["note"]
-
-MODULES = (test_context_engine, test_engine, test_memory_commands, test_options)
-# By option: the test, and what it is given beside fixtures.
-SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
-    "agent.turn_timeout": (test_options.test_a_turn_that_takes_longer_than_configured_is_ended, {}),
-    "session.owner_name": (
-        test_options.test_only_the_owners_own_chats_are_told_what_the_owner_is_called,
-        {},
-    ),
-    "session.queue.mode": (test_engine.test_collect_answers_what_waited_together, {}),
-    "session.queue.debounce": (
-        test_options.test_what_comes_meanwhile_is_waited_for_as_long_as_configured,
-        {},
-    ),
-    "context.enable_memory_flush": (
-        test_options.test_memory_is_saved_before_a_compaction_as_configured,
-        {"wish": True},
-    ),
-    "context.memory_flush_timeout": (
-        test_options.test_a_saving_takes_no_longer_than_configured,
-        {},
-    ),
-    "context.pruning": (
-        test_options.test_old_results_are_shortened_when_the_cache_is_as_old_as_configured,
-        {},
-    ),
-    "context.compaction.keep_turns": (
-        test_options.test_as_many_turns_stay_whole_in_a_compaction_as_configured,
-        {},
-    ),
-    "context.compaction.timeout": (
-        test_options.test_a_compaction_takes_no_longer_than_configured,
-        {},
-    ),
-    "memory.recall_timeout": (test_options.test_recalling_takes_no_longer_than_configured, {}),
-    "memory.citations": (test_options.test_the_model_is_told_to_cite_memory_as_configured, {}),
-    "memory.max_results": (
-        test_memory_commands.test_a_search_quotes_as_many_passages_as_configured,
-        {"options": {"max_results": 2}, "most": 2},
-    ),
-    "memory.retention_days": (
-        test_options.test_what_was_said_leaves_the_index_after_as_many_days_as_configured,
-        {},
-    ),
-    "memory.candidate_multiplier": (
-        test_options.test_as_many_candidates_are_ranked_as_configured,
-        {"each": 1, "best": "2025-01-01"},
-    ),
-    "memory.half_life_days": (
-        test_options.test_dated_notes_lose_their_head_start_as_configured,
-        {"days": 0, "first": "2025-01-01"},
-    ),
-    "memory.aging.agent": (
-        test_options.test_what_nobody_said_fades_as_fast_as_configured,
-        {"whose": "agent", "days": 1, "first": "b"},
-    ),
-    "memory.aging.search_share": (
-        test_options.test_what_has_faded_is_ranked_lower_as_configured,
-        {"share": 0, "first": "a"},
-    ),
-    "memory.mmr_lambda": (
-        test_options.test_the_same_again_is_ranked_lower_as_configured,
-        {"weight": 1.0, "second": "memory/b.md"},
-    ),
-    "memory.search_timeout": (test_options.test_a_search_takes_no_longer_than_configured, {}),
+LIVE = {
+    place: name
+    for name, place in options().items()
+    if name.partition(".")[0] not in {"channels", "models"} and is_live(tuple(name.split(".")))
 }
+# What `App.adopt` makes anew, or tells.
+RENEWED = {"bot.identity.policy", "bot.dashboard.guard"}
 
 
-def settled(sections: dict[str, Any], key: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What of these options does not change while the program runs."""
-    found: dict[str, Any] = {}
-    for name, value in sections.items():
-        if name == "channels":  # the channel is the test's own, and begun once
-            found[name] = value
-            continue
-        if is_live((*key, name)):
-            continue
-        if isinstance(value, dict):
-            value = settled(cast("dict[str, Any]", value), (*key, name))  # noqa: PLW2901
-            if not value:
-                continue
-        found[name] = value
-    return found
+def reader() -> str:
+    """The module that reads something now, if that is while a part of the program is built."""
+    frame: FrameType | None = sys._getframe(2)
+    first = frame.f_globals["__name__"] if frame is not None else ""
+    while frame is not None:
+        if frame.f_globals["__name__"].startswith("bot.composition."):
+            return first
+        frame = frame.f_back
+    return ""
 
 
-@asynccontextmanager
-async def changed_meanwhile(folder: Path, **given: Any) -> AsyncIterator[Engine]:
-    """`running`, but live options count only once it runs."""
-    sections = {name: given.pop(name) for name in tuple(given) if name in Config.model_fields}
-    async with running(folder, **settled(sections), **given) as engine:
-        config, _ = make_config(folder, **sections)
-        await engine.app.adopt(config)
-        yield engine
+async def test_nothing_that_is_built_at_the_start_reads_an_option_that_may_change(
+    tmp_path, monkeypatch
+):
+    read: set[tuple[str, str]] = set()
+    names = {name for _, name in LIVE}
 
+    def watched(self: Section, name: str) -> Any:
+        option = LIVE.get((declared(type(self), name), name)) if name in names else None
+        if option is not None and (module := reader()):
+            read.add((option, module))
+        return object.__getattribute__(self, name)
 
-@asynccontextmanager
-async def index_changed_meanwhile(
-    folder: Path, embedder: Any = None, **config: Any
-) -> AsyncIterator[MemoryIndex]:
-    settings = settings_of(memory={"watch": False})
-    async with test_memory_index.index_of(folder, embedder, settings=settings) as index:
-        settings.now = settings_of(memory={"watch": False, **config}).now
-        yield index
-
-
-@pytest.mark.parametrize("option", sorted(SHOWN))
-async def test_an_option_counts_while_the_program_runs(option, tmp_path, monkeypatch, request):
-    assert is_live(tuple(option.split(".")))
-    for module in MODULES:
-        monkeypatch.setattr(module, "running", changed_meanwhile)
-    monkeypatch.setattr(test_options, "index_of", index_changed_meanwhile)
-    shown, given = SHOWN[option]
-    wanted = inspect.signature(shown).parameters.keys() - given.keys()
-    await shown(**{name: request.getfixturevalue(name) for name in wanted}, **given)
+    monkeypatch.setattr(Section, "__getattribute__", watched, raising=False)
+    async with running(tmp_path, serves=True):
+        assert {each for each in read if each[1] not in RENEWED} == set()
 
 
 async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_path):
@@ -162,13 +68,12 @@ async def test_the_operators_wishes_for_saving_count_while_the_program_runs(tmp_
     assert "Leave out the weather." in str(brain.asked("flush")[0])
 
 
-async def test_what_waits_for_a_start_stays_as_it_was(tmp_path):
-    async with running(tmp_path) as engine:
-        config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
-        await engine.app.adopt(config)
-        counts = engine.app.settings.now
-        assert (counts.memory.text_weight, counts.session.max_turns) == (0.5, 64)
-        assert isinstance(counts.memory, Section)
+async def test_what_waits_for_a_start_stays_as_it_was(tmp_path, engine):
+    config, _ = make_config(tmp_path, memory={"text_weight": 0.0}, session={"max_turns": 1})
+    await engine.app.adopt(config)
+    counts = engine.app.settings.now
+    assert (counts.memory.text_weight, counts.session.max_turns) == (0.5, 64)
+    assert isinstance(counts.memory, Section)
 
 
 async def test_days_of_usage_and_the_installed_name_follow_the_zone_and_the_name(tmp_path):

@@ -18,15 +18,14 @@ import pytest
 from bot.agent.models import Request
 from bot.importing.storing import Owner, bring
 from bot.importing.values import Said, Talk
-from bot.memory import claims, decisions, markdown
+from bot.memory import claims, guard, markdown
 from bot.memory.claims import Claim
-from bot.messages import Text
-from bot.tool_results import Quoted
+from bot.messages import Quoted, Text
 from tests.fakes.brain import Brain, numbered, settled
 from tests.integration.test_memory_engine import shown
 from tests.integration.test_recall import recalled
 from tests.integration.test_tasks import ran
-from tests.support import NOON, Engine, FakeClock, beside, running, until
+from tests.support import NOON, Engine, FakeClock, beside, running, until, write_file
 
 DAYS = 60
 PERSONA = "Speaks in short sentences and never makes a joke about trains."
@@ -93,7 +92,7 @@ def flush(request: Request, *, is_good: bool) -> str:
         )
     for echo, number in itertools.product((*others.values(), PERSONA, REPORT), (*own, *others)):
         made.append(f"+ [{number}] {' '.join(echo.split())}")
-    return "\n".join(made) or decisions.NONE
+    return "\n".join(made) or guard.NO_DECISION
 
 
 # --- the days -------------------------------------------------------------------------------------
@@ -103,11 +102,10 @@ async def day(engine: Engine, number: int) -> None:
     """One day: something told, for the first time or again, something asked, and the evening."""
     fact = FACTS[number % len(FACTS)]
     said = fact.now if number >= DAYS // 2 else fact.said
-    await engine.ask(SMALL_TALK[number % len(SMALL_TALK)])
-    await engine.ask(f"{said}.")
+    await engine.ask_each(SMALL_TALK[number % len(SMALL_TALK)], f"{said}.")
     await engine.ask(FACTS[(number * 3 + 1) % len(FACTS)].question)
     engine.clock.advance(hours=4)
-    await engine.app.tasks.begin()
+    await engine.app.engine.tasks.begin()
     await ran(engine)
     if number == 10:
         talk = Talk("chatgpt", "c1", "Teeth", (Said("m1", "user", IMPORTED, NOON - 9_000_000_000),))
@@ -117,10 +115,10 @@ async def day(engine: Engine, number: int) -> None:
     await engine.ask("/new")
     await settled()
     engine.clock.advance(hours=5)  # ten past three
-    await engine.app.memory.index.sync("test")
-    await engine.app.nights.look()
+    await engine.app.agent.memory.index.sync("test")
+    await engine.app.maintenance.nights.look()
     engine.clock.advance(hours=9)
-    await engine.app.nights.look()
+    await engine.app.maintenance.nights.look()
 
 
 def entries(folder: Path) -> Sequence[Claim]:
@@ -133,15 +131,13 @@ def entries(folder: Path) -> Sequence[Claim]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("saving", ["good", "weak"])
 async def test_after_sixty_days_the_notes_hold_each_fact_once_and_the_right_one_is_found(
     tmp_path: Path, saving: str
 ):
     is_good = saving == "good"  # a weak model never says that an entry has changed
-    soul = tmp_path / "workspace" / "SOUL.md"
-    soul.parent.mkdir()
-    soul.write_text(f"# Soul\n\n{PERSONA}\n")
+    write_file(tmp_path / "workspace" / "SOUL.md", f"# Soul\n\n{PERSONA}\n")
     model = Brain(chat=chat, flush=lambda request: flush(request, is_good=is_good))
     async with running(
         tmp_path,

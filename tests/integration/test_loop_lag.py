@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bot.identity.view import folder_name
 from bot.memory.search import Findings, Hit
-from tests.support import running
+from tests.support import running, until
 
 CHATS = 50
 MESSAGES = 4  # of each
@@ -32,8 +33,6 @@ def _only_our_own_garbage():
     """Looking through what other tests left takes longer than anything measured here."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 async def best(measure: Callable[[int], Awaitable[float]], wanted: float) -> float:
@@ -63,7 +62,7 @@ async def longest_lag(folder) -> float:
     return max(lags)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 async def test_notes_of_eight_megabytes_never_block_the_loop(tmp_path):
     async def measure(attempt: int) -> float:
         return await lag_of_long_notes(tmp_path / str(attempt))
@@ -90,6 +89,38 @@ async def lag_of_long_notes(folder) -> float:
         assert "the harbour has a number" in await engine.ask("/whosees harbour has a number")
         assert "the harbour has a number" in await engine.ask("/memory forget harbour has a number")
     return max(lags)
+
+
+LONG = 60_000  # characters of a message
+
+
+@pytest.mark.parametrize(
+    "piece", ["word{} ", "a.a.", "*_", "2024-01-01 ", "- remember {}\n", "((", "中", "\u0301"]
+)
+async def test_a_long_message_never_blocks_the_loop(tmp_path, piece):
+    """Also as the first of a conversation where much was said before, and when it is summed up."""
+    count = LONG // len(piece.format(10_000))
+    text = "".join(piece.format(number) for number in range(count))
+
+    async def measure(attempt: int) -> float:
+        async with running(tmp_path / str(attempt)) as engine:
+            for number in range(20):
+                await engine.ask(f"word{number} " * 500)
+            async with lagging(time.thread_time) as lags:
+                for said in (text, "/new", text, "/compact", f"/memory forget {text[:200]}"):
+                    await engine.ask(said)
+        return max(lags)
+
+    assert 0 < await best(measure, BOUND) <= BOUND
+
+
+async def test_the_program_itself_sees_what_holds_its_loop(tmp_path):
+    async with running(tmp_path) as engine:
+        with capture_logs() as logs:
+            time.sleep(2.0)  # noqa: ASYNC251 - what must never happen
+            await until(lambda: engine.app.watchdog.longest() > 1.0)
+    held = [each for each in logs if each["event"] == "loop.held"]
+    assert "tests/integration/test_loop_lag.py" in str(held[0]["at"])
 
 
 async def test_a_step_that_sleeps_is_seen():
@@ -142,7 +173,7 @@ async def lagging(clock: Callable[[], float] | None = None) -> AsyncIterator[lis
     heart.cancel()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 async def test_no_step_of_ours_is_slow_by_asyncios_own_measure(tmp_path, caplog):
     async def measure(attempt: int) -> float:
         caplog.clear()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +41,8 @@ from tests.fakes import mcp_servers
 from tests.fakes.checkup import looked
 from tests.fakes.npm import NODE, install
 from tests.fakes.ports import free_port
+from tests.integration.test_loop_lag import lagging
+from tests.proofs.rounds import long
 from tests.support import PATIENCE, running, until
 
 EVERYTHING = Path(__file__).resolve().parents[1] / "mcp"
@@ -65,7 +69,14 @@ def program(kind: str, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def serving(kind: str, *, is_up: bool = True, **more: Any) -> AsyncIterator[McpServers]:
     """One server, called "kitchen"."""
-    found = McpServers({"kitchen": McpConfig.model_validate(program(kind, **more))})
+    async with kept(McpConfig.model_validate(program(kind, **more)), is_up=is_up) as found:
+        yield found
+
+
+@asynccontextmanager
+async def kept(config: McpConfig, *, is_up: bool = True) -> AsyncIterator[McpServers]:
+    """A server of any kind, called "kitchen"."""
+    found = McpServers({"kitchen": config})
     task = asyncio.create_task(found.keep())
     try:
         if is_up:
@@ -127,6 +138,7 @@ async def test_only_the_tools_that_are_configured_are_there():
         assert [tool.spec.name for tool in found.tools()] == ["kitchen_write"]
 
 
+@pytest.mark.proof
 async def test_a_list_that_grows_is_asked_for_again():
     async with serving("sdk") as found:
         await call(found, "grow")
@@ -180,19 +192,12 @@ async def listening(port: int, *arguments: str) -> asyncio.subprocess.Process:
     raise AssertionError(f"it ended: {process.returncode}")
 
 
-@asynccontextmanager
-async def serving_at(port: int) -> AsyncIterator[McpServers]:
+def serving_at(port: int) -> AbstractAsyncContextManager[McpServers]:
     """The server at a port, called "kitchen"."""
-    found = McpServers({"kitchen": McpConfig(url=f"http://127.0.0.1:{port}/mcp")})
-    task = asyncio.create_task(found.keep())
-    try:
-        await until_state(found, "up")
-        yield found
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return kept(McpConfig(url=f"http://127.0.0.1:{port}/mcp"))
 
 
+@pytest.mark.proof
 async def test_over_http_it_does_the_same_and_comes_back(tmp_path):
     port = free_port()
     kitchen = (*program("sdk")["args"], str(port))
@@ -214,6 +219,7 @@ async def test_over_http_it_does_the_same_and_comes_back(tmp_path):
     await process.wait()
 
 
+@pytest.mark.proof
 async def test_one_that_knows_the_newest_version_alone_is_asked_what_it_speaks():
     port = free_port()
     process = await listening(port, *program("sdk")["args"], str(port), "modern")
@@ -249,13 +255,11 @@ create_server("UTC").run("streamable-http", port=int(sys.argv[1]))
 """
 
 
+@pytest.mark.proof
 async def test_a_clock_of_the_sdks_makers_is_killed_in_mid_call_and_comes_back(tmp_path):
     mark = tmp_path / "pid"
     config = McpConfig(command="sh", args=("-c", CLOCK, sys.executable, str(mark)))
-    found = McpServers({"kitchen": config})
-    task = asyncio.create_task(found.keep())
-    try:
-        await until_state(found, "up")
+    async with kept(config) as found:
         assert {tool.spec.name: tool.spec.changes for tool in found.tools()} == {
             "kitchen_convert_time": False,
             "kitchen_get_current_time": False,
@@ -275,9 +279,6 @@ async def test_a_clock_of_the_sdks_makers_is_killed_in_mid_call_and_comes_back(t
         await until_state(found, "up")
         assert int(mark.read_text()) != pid
         assert "T04:00:00+00:00" in (await call(found, "convert_time", **noon)).text
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def written() -> int:
@@ -285,6 +286,7 @@ def written() -> int:
     return psutil.Process().io_counters().write_chars
 
 
+@pytest.mark.proof
 async def test_the_same_clock_over_http_is_killed_and_comes_back():
     port = free_port()
     command = ("-c", CLOCK_OVER_HTTP, str(port))
@@ -304,14 +306,12 @@ async def test_the_same_clock_over_http_is_killed_and_comes_back():
     await process.wait()
 
 
+@pytest.mark.proof
 async def test_a_server_of_another_sdk():
     await asyncio.to_thread(install, EVERYTHING)
     script = EVERYTHING / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
     config = McpConfig(command=str(NODE), args=(str(script), "stdio"))
-    found = McpServers({"kitchen": config})
-    task = asyncio.create_task(found.keep())
-    try:
-        await until_state(found, "up")
+    async with kept(config) as found:
         names = {tool.spec.name for tool in found.tools()}
         assert {"kitchen_echo", "kitchen_get-sum"} <= names
         toolbox = Toolbox((), more=found.tools)
@@ -323,9 +323,6 @@ async def test_a_server_of_another_sdk():
             tool = next(t for t in found.tools() if t.spec.name == f"kitchen_{name}")
             assert said in str(await tool.run(arguments, free))
         assert toolbox.specs
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
@@ -353,7 +350,7 @@ def test_a_time_that_is_none_is_refused(seconds):
         McpConfig.model_validate({"command": "a", "timeout": seconds})
 
 
-@pytest.mark.parametrize(("kind", "name"), [("floods", "pour"), ("chatters", "talk")])
+@pytest.mark.parametrize(("kind", "name"), [("floods", "pour"), long("chatters", "talk")])
 async def test_one_that_floods_is_ended(kind, name):
     async with serving(kind) as found:
         result = await call(found, name)
@@ -408,6 +405,7 @@ async def test_what_is_no_message_is_passed_over():
         assert (await call(found, "speak")).text.endswith("\ndone")
 
 
+@pytest.mark.proof
 async def test_of_ten_thousand_tools_a_hundred_are_there():
     async with serving("many") as found:
         assert found.states() == [ServerState("kitchen", "up", 100, 0, 9_900)]
@@ -442,6 +440,90 @@ async def test_no_program_is_left_behind(tmp_path):
         calling.cancel()
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
+
+
+# --- one that means harm --------------------------------------------------------------------------
+
+LOST = "was lost in the middle of this"
+LATE = "did not answer in time"
+# By what it does: what the model is told of a call that meets it, and the reason in the log.
+HOSTILE = {
+    "giant": ("", ""),
+    "signs": ("", ""),
+    "circles": ("", "mcp.list_cut"),
+    "endless": ("", "mcp.list_cut"),
+    "restless": ("", ""),
+    "refers": ('{"a":1}', ""),
+    "blocks": ("\n\n\n", ""),
+    "tree": ('{"b":[1]}', ""),
+    "heavy": (LOST, "more than 2000000 bytes"),
+    "nested": (LATE, "tool.timeout"),
+    "noisy": ("done", ""),
+    "asks": ("Error: the tool", "more than 5000 messages"),  # lost, or late on a slow machine
+    "deaf": (LATE, "tool.timeout"),
+}
+
+
+async def called_again(found: McpServers, name: str) -> ToolResult:
+    """Call it once the server is there again."""
+    result = await call(found, name)
+    if "is not running now" in result.text:
+        await until_state(found, "down")
+        await until_state(found, "up")
+        result = await call(found, name)
+    return result
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_one_that_means_harm_harms_nobody(kind):
+    told, reason = HOSTILE[kind]
+    before = psutil.Process().memory_info().rss
+    async with lagging(time.thread_time) as lags:
+        with capture_logs() as logs:
+            async with serving(kind, timeout=3) as found:
+                if told:
+                    result = await call(found, "break", words="x" * 200_000)
+                    assert told in result.text
+                await until(lambda: reason in str(logs))
+                if kind in {"circles", "endless"}:
+                    assert found.tools()
+                elif kind != "deaf":  # which is stuck for good
+                    assert (await called_again(found, "work")).text.endswith("\ndone")
+                names = [tool.spec.name for tool in found.tools()]
+        grown = psutil.Process().memory_info().rss - before
+    assert max(lags) < 1.5  # seconds of work in one go
+    assert grown < 250_000_000
+    assert all(log.get("server", "kitchen") == "kitchen" for log in logs)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names)
+    assert len(names) <= servers.MAX_TOOLS
+
+
+async def test_while_one_means_harm_another_person_is_answered(tmp_path):
+    kinds = [kind for kind, (told, _) in HOSTILE.items() if told and told != LATE]
+    served = {kind: program(kind, timeout=2) for kind in kinds}
+    wanted = [f"{kind}_break" for kind in kinds]
+
+    def script(request: Request) -> str | Reply:
+        last = request.messages[-1].blocks[-1]
+        if isinstance(last, ToolResult) or "please" not in request.messages[-1].text:
+            return "Hello."
+        uses = (ToolUse(f"t{name}", name, {"words": "x" * 1_000}) for name in wanted)
+        return Reply(Message("assistant", tuple(uses)), "tool_use")
+
+    model = ScriptedModel(script)
+    people = {"owner": ("memory:ada",)}
+    async with running(tmp_path, model=model, session=people, mcp=served) as engine:
+        servers_ = engine.app.tool_servers
+        await until(lambda: all(state.state == "up" for state in servers_.states()))
+        async with lagging(time.thread_time) as lags:
+            asking = asyncio.create_task(engine.ask("all of it, please"))
+            answered = 0
+            while not asking.done():
+                assert await engine.ask("hello", sender="bob") == "Hello."
+                answered += 1
+            assert await asking == "Hello."
+    assert answered > 2
+    assert max(lags) < 1.5
 
 
 # --- as it is configured --------------------------------------------------------------------------
@@ -508,9 +590,15 @@ def test_a_server_is_one_or_the_other(section, said):
 
 async def test_doctor_connects_to_each_server():
     places = {"kitchen": program("sdk"), "odd": program("odd"), "gone": {"command": "/nowhere"}}
-    config = Config.model_validate({"tools": {"mcp": places}})
+    rules = [{"action": "deny", "tools": ["kitchen_*", "kitchen_stvoe", "memory_write"]}]
+    config = Config.model_validate({"tools": {"mcp": places, "rules": rules}})
     found = await looked(services.check_tools, config)
     said = [(finding.level, finding.text) for finding in found]
+    unknown = [text for level, text in said if "kitchen_stvoe" in text and level == "warning"]
+    assert [text.partition(";")[0] for text in unknown] == [
+        "a rule names kitchen_stvoe, which the server does not have"
+    ]
+    said = [each for each in said if each[1] not in unknown]
     assert said[0] == (
         "error",
         "gone: the program /nowhere is not there; is it installed, and in PATH?",

@@ -20,11 +20,10 @@ from bot.config import MemoryConfig, Settings
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import chunking, embed
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 from bot.memory.index.cache import digest
-from bot.memory.index.leaving import leave_folder
-from bot.memory.index.service import CACHE
+from bot.memory.index.service import CACHE, leave_folder
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.messages import Text, ToolResult
 from bot.sessions import entries
@@ -33,7 +32,7 @@ from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel, calls
 from tests.fakes import brain as brains
 from tests.fakes.brain import Brain, settled
 from tests.integration.test_cli import confidant
-from tests.support import Engine, FakeClock, make_config, running, settings_of, until
+from tests.support import Engine, FakeClock, make_config, running, settings_of, until, write_file
 
 ADA, EVE = (f"people/{folder_name(f'memory:{name}')}" for name in ("ada", "eve"))
 TODAY = "memory/2026-11-21.md"
@@ -42,10 +41,7 @@ TOKEN = "correct-horse-battery-staple"
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    path = folder / "workspace" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+    return write_file(folder / "workspace" / name, text)
 
 
 def furnish(folder: Path) -> None:
@@ -71,7 +67,7 @@ def searching(tool: str, query: str) -> ScriptedModel:
 async def index(folder: Path, **sections: Any) -> None:
     """Let the index know every file before the program starts."""
     config, _ = make_config(folder, **sections)
-    memory = Memory.of(Settings(config), FakeClock())
+    memory = Memory.from_settings(Settings(config), FakeClock())
     await memory.open()
     await memory.index.sync("test")
     await memory.close()
@@ -179,8 +175,7 @@ async def test_the_last_save_is_told_in_the_persons_own_time(tmp_path):
         "agent": {"timezone": ""},
     }
     async with running(tmp_path, model=brain, **changes) as engine:
-        await engine.ask("my boat is called Orinoco")
-        await engine.ask("/new")
+        await engine.ask_each("my boat is called Orinoco", "/new")
         await until(lambda: "Saved to memory (1): memory" in str(engine.sent_to("ada")))
         told = "Last saved from a conversation: Sat 2026-11-21 21:00 (Asia/Tokyo), "
         assert told in await engine.ask("/memory")
@@ -195,7 +190,7 @@ async def test_yesterday_is_that_of_whoever_asks(tmp_path):
             folder.mkdir(parents=True)
             for day in ("2026-11-20", "2026-11-21"):
                 (folder / f"{day}.md").write_text(f"- The walk of the {day[-2:]}th\n")
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         engine.clock.advance(hours=8)  # 20:00 in Greenwich is the next morning in Tokyo
         for sender, day in (("ada", "21"), ("eve", "20")):
             answer = await engine.ask("/memory search walk yesterday", sender=sender)
@@ -207,8 +202,7 @@ async def test_a_save_that_failed_is_not_told_of_as_one(tmp_path):
     brain = Brain(flush=ModelOverloaded())
     context = {"enable_memory_flush": True}
     async with running(tmp_path, model=brain, context=context) as engine:
-        await engine.ask("my boat is called Orinoco")
-        await engine.ask("/new")
+        await engine.ask_each("my boat is called Orinoco", "/new")
         await until(lambda: bool(brain.asked("flush")))
         await settled()
         assert "Nothing has been saved from a conversation yet" in await engine.ask("/memory")
@@ -261,8 +255,7 @@ async def test_a_question_for_many_is_answered_with_more_and_a_program_with_as_m
 
 
 async def test_status_tells_of_ones_own_troubled_files_and_of_no_others(tmp_path):
-    (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
-    (tmp_path / "workspace" / ADA / "memory" / "odd.md").write_bytes(b"- caf\xe9 \xff\n")
+    write_file(tmp_path / "workspace" / ADA / "memory" / "odd.md", b"- caf\xe9 \xff\n")
     write(tmp_path, f"{EVE}/memory/odd.md", "- fine\n")
     async with started(tmp_path) as engine:
         assert "Problem: memory/odd.md: not UTF-8" in await engine.ask("/memory")
@@ -346,8 +339,7 @@ async def test_what_was_said_again_in_the_same_words_is_shown_once(tmp_path, mon
     monkeypatch.setattr("bot.memory.transcripts.EVERY_SECONDS", 0.01)
     async with started(tmp_path) as engine:
         for _ in range(3):
-            await engine.ask("Where is my green boat?")
-            await engine.ask("My green boat lies in Kiel")
+            await engine.ask_each("Where is my green boat?", "My green boat lies in Kiel")
         await engine.ask("The green boat is sold")  # when this is found, all is in the index
         found = ""
         while "sold" not in found:
@@ -448,8 +440,7 @@ async def test_what_is_forgotten_the_running_conversation_does_not_show_either(t
     furnish(tmp_path)
     async with started(tmp_path) as engine:
         engine.model.script = searching("memory_search", "peanuts").script
-        await engine.ask("What about lunch?")
-        await engine.ask("My daughter is ALLERGIC  to peanuts, you know")
+        await engine.ask_each("What about lunch?", "My daughter is ALLERGIC  to peanuts, you know")
         before = transcript_of(tmp_path)
         assert "allergic to peanuts" in shown(engine.model.requests[-1])
         question = await engine.ask("/memory forget allergic to peanuts")
@@ -463,9 +454,7 @@ async def test_what_is_forgotten_the_running_conversation_does_not_show_either(t
     async with started(tmp_path) as engine:  # and it stays so
         await engine.ask("And dinner?")
         await _does_not_show_it(engine)
-        await engine.ask("/new")
-        await engine.ask("/undo")
-        await engine.ask("And dinner?")
+        await engine.ask_each("/new", "/undo", "And dinner?")
         await _does_not_show_it(engine)
 
 
@@ -501,7 +490,7 @@ async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_pa
             await engine.ask(f"/remind {words}")
         assert "1 reminder or task" in await engine.ask("/memory forget oculist")
         assert "oculist" in await engine.ask("/remind list")  # it was only asked so far
-        assert "reminders and tasks: 1 cleared" in await engine.ask("/memory forget yes")
+        assert "1 reminder or task cleared" in await engine.ask("/memory forget yes")
         left = await engine.ask("/remind list")
         assert "tea" in left
         assert "oculist" not in left
@@ -653,13 +642,12 @@ async def test_the_page_needs_the_token_where_there_is_one(tmp_path):
 
 
 async def test_readiness_tells_of_trouble_without_names(tmp_path):
-    (tmp_path / "workspace" / ADA / "memory").mkdir(parents=True)
-    (tmp_path / "workspace" / ADA / "memory" / "divorce.md").write_bytes(b"- caf\xe9 \xff\n")
+    write_file(tmp_path / "workspace" / ADA / "memory" / "divorce.md", b"- caf\xe9 \xff\n")
     async with page(tmp_path) as url, aiohttp.ClientSession() as client:
         base = url.removesuffix("api/memory/search")
         async with client.get(f"{base}readyz") as answer:
             text = await answer.text()
-    assert "notes: 1, not UTF-8" in text
+    assert "1 note has a problem (1: not UTF-8" in text
     assert "divorce" not in text
     assert "ada" not in text
 
@@ -676,7 +664,7 @@ async def test_the_command_line_finds_and_forgets_and_says_what_it_did(tmp_path)
         asked = await confidant(tmp_path, "memory", "forget", "allergic to peanuts")
         assert asked.code == 1  # nobody said yes
         assert "MEMORY.md:1  - The daughter is allergic to peanuts\n" in asked.out
-        assert "and 1 messages of conversations" not in asked.out  # ada is linked to nobody here
+        assert "1 message of conversations" not in asked.out  # ada is linked to nobody here
     found = await confidant(tmp_path, "memory", "search", "peanuts", "about", "me")
     assert "MEMORY.md:1-2" in found.out
     assert "<!--" not in found.out
@@ -707,8 +695,8 @@ async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path):
 
     await asyncio.to_thread(writing, config, keep)
     done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
-    assert "and 1 long results of tools\n" in done.out
-    assert "long results of tools: 1 removed\n" in done.out
+    assert "and 1 long answer of tools\n" in done.out
+    assert "1 long answer of tools removed\n" in done.out
     left = await asyncio.to_thread(
         reading, config, lambda tx: tx.execute("SELECT count(*) FROM artifacts")
     )

@@ -17,16 +17,16 @@ from bot.app import App, Parts
 from bot.config import Settings
 from bot.errors import StorageError
 from bot.identity.view import folder_name
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
-from bot.memory.folder_notes import FolderNotes
-from bot.memory.index import Document, MemoryIndex, note_files
+from bot.memory.index import Document, MemoryIndex
+from bot.memory.index.file_rows import FileStore
 from bot.memory.index.schema import load_vec
-from bot.memory.index.store import FileStore
 from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
 from tests.faults import faulty_disk
-from tests.support import Engine, FakeClock, make_config, pause, settings_of
+from tests.support import Engine, FakeClock, make_config, pause, settings_of, write_file
 
 MAIN = ("main", "shared")
 ADA = f"people/{folder_name('memory:ada')}"
@@ -44,10 +44,7 @@ class Folder:
         self.files = folder / "index"
 
     def write(self, path: str, text: str | bytes) -> Path:
-        file = self.workspace / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode() if isinstance(text, str) else text)
-        return file
+        return write_file(self.workspace / path, text)
 
     @property
     def live(self) -> Path:
@@ -169,6 +166,7 @@ async def test_a_search_that_finds_the_index_damaged_has_it_built_again(folder):
         await healthy(index)
 
 
+@pytest.mark.proof
 async def test_forgetting_mends_an_index_that_turns_out_damaged_only_then(folder):
     for number in range(200):
         folder.write(
@@ -387,7 +385,7 @@ async def test_an_embedder_that_raises_anything_costs_no_words(folder):
 
 
 async def test_a_note_is_found_by_its_words_while_the_embedder_takes_its_time(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.01)
+    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.01)
     folder.write("memory/a.md", "peanuts are out")
     embedder = HashEmbedder()
     async with folder.index(embedder, search_timeout=0.5) as index:
@@ -515,15 +513,15 @@ async def test_a_damaged_cache_is_an_empty_one(folder, what):
 async def test_a_note_that_cannot_be_read_is_named_and_stops_no_other(folder, monkeypatch):
     folder.write("memory/a.md", "peanuts are out")
     folder.write("memory/b.md", "oolong is in")
-    real = note_files._read_bytes
+    real = FolderNotes.read
 
-    def refused(workspace, note):
-        if note.seen.path == "memory/a.md":
+    def refused(store, path, limit):
+        if path == "memory/a.md":
             raise PermissionError(13, "Permission denied")
-        return real(workspace, note)
+        return real(store, path, limit)
 
     with monkeypatch.context() as patch:
-        patch.setattr(note_files, "_read_bytes", refused)
+        patch.setattr(FolderNotes, "read", refused)
         async with folder.index() as index:
             assert await search(index, "oolong") == ["memory/b.md"]
             assert (await index.status()).problems == {"memory/a.md": "Permission denied"}
@@ -590,6 +588,36 @@ async def test_a_note_that_is_not_utf8_is_found_as_well_as_it_can_be_and_named(f
         }
 
 
+async def test_a_western_note_is_not_read_as_chinese(folder):
+    folder.write("memory/a.md", "Grüße aus der Straße, viel Spaß\n".encode("cp1252"))
+    async with folder.index() as index:
+        assert await search(index, "Grüße Straße") == ["memory/a.md"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.sync-conflict-20260101-120000-ABCDEFG.md",
+        "a (conflicted copy 2026-01-01).md",
+        "a (Ada's conflicted copy).md",
+    ],
+)
+async def test_a_conflict_copy_is_named_and_is_no_note(folder, name):
+    folder.write("memory/a.md", "peanuts are out")
+    folder.write(f"memory/{name}", "peanuts are in again")
+    async with folder.index() as index:
+        assert await search(index, "peanuts") == ["memory/a.md"]
+        (why,) = (await index.status()).problems.values()
+        assert why.startswith("a conflict copy")
+
+
+async def test_what_git_could_not_merge_is_found_and_named(folder):
+    folder.write("memory/a.md", "<<<<<<< HEAD\npeanuts\n=======\noolong\n>>>>>>> theirs\n")
+    async with folder.index() as index:
+        assert await search(index, "peanuts") == await search(index, "oolong") == ["memory/a.md"]
+        assert "two versions" in (await index.status()).problems["memory/a.md"]
+
+
 async def test_a_note_of_50_mb_is_named_and_takes_nothing_from_the_others(folder):
     folder.write("memory/a.md", "peanuts are out")
     huge = folder.write("memory/huge.md", "")
@@ -639,7 +667,7 @@ async def served(folder: Path, *, is_indexed: bool = False, **memory: Any) -> As
     channel, clock, model = InMemoryChannel(), FakeClock(), ScriptedModel()
     parts = Parts(clock=clock, remote=model, channels={"memory": channel})
     if is_indexed:
-        known = Memory.of(Settings(config), clock)
+        known = Memory.from_settings(Settings(config), clock)
         await known.index.sync("test")
         await known.close()
     async with App(config, plugins, parts) as app:
@@ -651,10 +679,13 @@ async def told(engine: Engine) -> tuple[str, str]:
     assert engine.app.address is not None
     url = engine.app.address.url.split("?")[0].rstrip("/")
     async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
-        check = (await response.json())["checks"]["memory"]
+        checks = (await response.json())["checks"]
         assert response.status == 200  # it still answers
-    assert (check["state"] == "degraded") == bool(check["detail"])
-    return await engine.ask("/memory"), check["detail"]
+    found = [checks[name] for name in ("memory", "notes") if name in checks]
+    for check in found:
+        assert (check["state"] == "degraded") == bool(check["detail"])
+    said = "; ".join(check["detail"] for check in found if check["detail"])
+    return await engine.ask("/memory"), said
 
 
 async def searched(engine: Engine) -> str:
@@ -663,8 +694,7 @@ async def searched(engine: Engine) -> str:
 
 def furnish(folder: Path) -> None:
     note = folder / "workspace" / ADA / "memory" / "a.md"
-    note.parent.mkdir(parents=True)
-    note.write_text("- The daughter is allergic to peanuts\n")
+    write_file(note, "- The daughter is allergic to peanuts\n")
 
 
 def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, Any]:
@@ -715,9 +745,12 @@ async def test_the_engine_names_a_note_that_is_too_long_to_its_owner_only(tmp_pa
     furnish(tmp_path)
     os.truncate(tmp_path / "workspace" / ADA / "memory" / "a.md", 50_000_000)
     async with served(tmp_path, is_indexed=True) as engine:
-        chat, ready = await told(engine)
+        async with asyncio.timeout(60):
+            while not (found := await told(engine))[1]:  # it has just started, and looks soon
+                await pause(0.02)
+        chat, ready = found
         assert "memory/a.md: too long: 50 MB of at most 8 MB" in chat
-        assert "notes: 1, too long: 50 MB" in ready
+        assert "1 note has a problem (1: too long: 50 MB" in ready
         assert "a.md" not in ready
 
 

@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from bot.config import EmbedderConfig, MemoryConfig
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import live
 from bot.memory.index.search import ASKED
@@ -22,7 +22,7 @@ from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.contract.test_memory_index import refusing
 from tests.fakes import embeddings_api
-from tests.support import FakeClock, settings_of
+from tests.support import FakeClock, settings_of, write_file
 
 MAIN = ("main", "shared")
 
@@ -47,9 +47,7 @@ async def index_of(tmp_path, embedder=None, *, settings=None, **config):
 @pytest.fixture
 def note(tmp_path):
     def write(path: str, text: str) -> None:
-        file = tmp_path / "workspace" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write_file(tmp_path / "workspace" / path, text)
 
     return write
 
@@ -273,9 +271,7 @@ async def opened(
 
 
 def write_note(folder: Path, name: str, text: str) -> None:
-    path = folder / "workspace" / "memory" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_file(folder / "workspace" / "memory" / name, text)
 
 
 def rows(folder: Path, sql: str) -> list[tuple[object, ...]]:
@@ -328,7 +324,7 @@ async def test_what_is_forgotten_is_in_no_generation(tmp_path):
 
 
 async def test_a_search_reads_the_live_generation_and_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.sync.PATIENCE", 0.0)
+    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.0)
     write_note(tmp_path, "a.md", "peanuts are out\n")
     async with opened(tmp_path, HashEmbedder(), is_started=False) as index:
         await index.sync("test")

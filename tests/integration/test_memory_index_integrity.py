@@ -9,13 +9,13 @@ import apsw
 import pytest
 
 from bot.config import MemoryConfig
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.schema import Generation, live, load_vec, run
 from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
-from tests.support import FakeClock, settings_of
+from tests.support import FakeClock, settings_of, write_file
 
 PARTITIONS = ("main", "people/ada", "talk:ada")
 WORDS = ("oolong", "tea", "rain", "花生", "过敏", "café", "garden", "letter", "door", "river")
@@ -137,7 +137,7 @@ def index_in(tmp_path, embedder=None) -> MemoryIndex:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(rounds(3, few=1)))
 @pytest.mark.parametrize("embedder", [NoEmbedder, HashEmbedder])
 async def test_the_files_stay_whole_whatever_happens_at_once(tmp_path, embedder, seed):
@@ -180,8 +180,7 @@ async def test_two_programs_that_build_at_once_share_one_index(tmp_path, gap):
 
 async def test_a_program_whose_index_another_one_rebuilt_goes_on_with_that(tmp_path):
     folder = tmp_path / "workspace" / "memory"
-    folder.mkdir(parents=True)
-    (folder / "tea.md").write_text("oolong\n", encoding="utf-8")
+    write_file(folder / "tea.md", "oolong\n")
     bot, command_line = index_in(tmp_path), index_in(tmp_path)
     try:
         await bot.start()

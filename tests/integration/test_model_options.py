@@ -11,8 +11,8 @@ from pydantic import SecretStr, ValidationError
 from bot import errors
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.capabilities import option_fields, refused_options
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.options import fields, refused
 from bot.config import ANTHROPIC, OPENAI, ModelsConfig, ServiceConfig
 from bot.messages import Message, Picture, Text
 from tests.fakes import completions_api, messages_api
@@ -87,8 +87,8 @@ async def test_a_model_may_be_silent_for_as_long_as_it_says_itself():
 
 async def test_without_options_nothing_is_added():
     config = config_of()
-    assert fields(OPENAI, "http://a.b", "m", config, thinking="", longest=100) == {}
-    assert fields(ANTHROPIC, "http://a.b", "m", config, thinking="", longest=100) == {}
+    assert option_fields(OPENAI, "http://a.b", "m", config, thinking="", longest=100) == {}
+    assert option_fields(ANTHROPIC, "http://a.b", "m", config, thinking="", longest=100) == {}
 
 
 CLAUDE, LIKE = "https://api.anthropic.com", "https://api.deepseek.com/anthropic"
@@ -169,9 +169,9 @@ ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 )
 def test_thinking_is_told_as_each_vendor_wants_it(kind, url, model, level, sent):
     config = config_of(thinking=level)
-    assert fields(kind, url, model, config, thinking="", longest=8_000) == sent
+    assert option_fields(kind, url, model, config, thinking="", longest=8_000) == sent
     chosen = config_of(thinking="low" if level == "high" else "high")
-    assert fields(kind, url, model, chosen, thinking=level, longest=8_000) == sent
+    assert option_fields(kind, url, model, chosen, thinking=level, longest=8_000) == sent
 
 
 @pytest.mark.parametrize(("kind", "api"), APIS)
@@ -188,7 +188,7 @@ async def test_what_was_chosen_for_a_conversation_beats_the_option(kind, api):
 
 def test_a_field_of_the_options_beats_what_thinking_would_send():
     config = config_of(thinking="high", extra_body={"reasoning_effort": "xhigh"})
-    sent = fields(OPENAI, "http://a.b", "m", config, thinking="", longest=8_000)
+    sent = option_fields(OPENAI, "http://a.b", "m", config, thinking="", longest=8_000)
     assert sent == {"reasoning_effort": "xhigh"}
 
 
@@ -292,7 +292,7 @@ def test_a_refusal_names_the_fields_it_is_about(words, left):
         "output_config": {"effort": "low"},
         "thinking": {"type": "enabled", "budget_tokens": 1024},
     }
-    assert refused(extra, words) == left
+    assert refused_options(extra, words) == left
 
 
 # --- what may not be set -------------------------------------------------------------------------

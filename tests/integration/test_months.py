@@ -12,20 +12,19 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.cluster import takeover
-from bot.cluster.retention import NOTICE_SECONDS, ROUND_SECONDS, Retention
+from bot.cluster.node import NOTICE_SECONDS, ROUND_SECONDS, Retention
 from bot.errors import StorageError
 from bot.sessions import artifacts, entries, forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction, months
 from bot.storage.months import ROOM, Stored
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_server import once
+from bot.storage.postgres_link import once
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import PATIENCE, running, until
@@ -213,9 +212,9 @@ async def test_only_what_is_older_than_is_kept_is_due_and_never_what_goes_on(
 
 
 async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_before(
-    database, postgres_url, monkeypatch
+    database, postgres_url, monkeypatch, logs
 ):
-    monkeypatch.setattr("bot.cluster.retention.FIRST_SECONDS", 0)
+    monkeypatch.setattr("bot.cluster.node.FIRST_SECONDS", 0)
     looked = asyncio.Event()
 
     class Looking(Retention):
@@ -226,33 +225,31 @@ async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_befor
 
     old, _ = await lay_out(database, 14)
 
-    with capture_logs() as logs:
+    def told() -> list[str]:
+        events = (each["event"] for each in logs)
+        return [each for each in events if each in {"retention.due", "retention.dropped"}]
 
-        def told() -> list[str]:
-            events = (each["event"] for each in logs)
-            return [each for each in events if each in {"retention.due", "retention.dropped"}]
-
-        retention = Looking(postgres_url, database, 0)
-        assert await retention.look() == ROUND_SECONDS
-        retention.keep(12)
-        assert (await retention.look(), told()) == (NOTICE_SECONDS, ["retention.due"])
-        retention.keep(24)  # thought better of it: nothing is dropped
-        assert (await retention.look(), told()) == (ROUND_SECONDS, ["retention.due"])
-        retention.keep(12)
-        assert await retention.look() == NOTICE_SECONDS  # told again, as it is another wish
-        retention.keep(0)
-        looked.clear()
-        task = asyncio.create_task(retention.run())
-        await asyncio.wait_for(looked.wait(), PATIENCE)
-        retention.keep(12)  # while it waits for an hour
-        await until(lambda: told().count("retention.due") == 3)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    retention = Looking(postgres_url, database, 0)
+    assert await retention.look() == ROUND_SECONDS
+    retention.keep(12)
+    assert (await retention.look(), told()) == (NOTICE_SECONDS, ["retention.due"])
+    retention.keep(24)  # thought better of it: nothing is dropped
+    assert (await retention.look(), told()) == (ROUND_SECONDS, ["retention.due"])
+    retention.keep(12)
+    assert await retention.look() == NOTICE_SECONDS  # told again, as it is another wish
+    retention.keep(0)
+    looked.clear()
+    task = asyncio.create_task(retention.run())
+    await asyncio.wait_for(looked.wait(), PATIENCE)
+    retention.keep(12)  # while it waits for an hour
+    await until(lambda: told().count("retention.due") == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert "retention.dropped" not in told()
     assert old in {each.name for each in await database.read(months.listed)}
 
 
-async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, postgres_url):
+async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, postgres_url, logs):
     old, this = await lay_out(database, 14)
     go_to(postgres_url, old)
     for text in ("the code is 4711", "forget this"):
@@ -272,14 +269,13 @@ async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, pos
     await database.write(lambda tx: say(tx, "and now"))
     before = await database.read(lambda tx: store.version(tx, session.id))
 
-    with capture_logs() as logs:
-        keeps = Retention(postgres_url, database, 0)
-        assert await keeps.look() == ROUND_SECONDS
-        drops = Retention(postgres_url, database, 12)
-        assert await drops.look() == NOTICE_SECONDS
-        assert len(await database.read(said)) == 3
-        assert await drops.look() == ROUND_SECONDS
-        assert await drops.look() == ROUND_SECONDS
+    keeps = Retention(postgres_url, database, 0)
+    assert await keeps.look() == ROUND_SECONDS
+    drops = Retention(postgres_url, database, 12)
+    assert await drops.look() == NOTICE_SECONDS
+    assert len(await database.read(said)) == 3
+    assert await drops.look() == ROUND_SECONDS
+    assert await drops.look() == ROUND_SECONDS
     told = [each for each in logs if each["event"].startswith("retention.")]
     assert [each["event"] for each in told] == [
         "retention.made",
@@ -305,13 +301,12 @@ async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, pos
     assert entries.parse(last).id == f"{session.id}.4"
 
 
-async def test_of_two_nodes_one_drops_each_month(database, postgres_url):
+async def test_of_two_nodes_one_drops_each_month(database, postgres_url, logs):
     old = (await lay_out(database, 16, 15, 14))[:3]
     nodes = [Retention(postgres_url, database, 12) for _ in range(2)]
-    with capture_logs() as logs:
-        for node in nodes:
-            await node.look()
-        await asyncio.gather(*(node.look() for node in nodes))
+    for node in nodes:
+        await node.look()
+    await asyncio.gather(*(node.look() for node in nodes))
     dropped = [each["month"] for each in logs if each["event"] == "retention.dropped"]
     assert sorted(dropped) == old
     assert partitions(postgres_url)[0] == part(months_ago(0))
@@ -386,8 +381,7 @@ async def test_a_conversation_goes_on_when_its_beginning_is_dropped(
     async with running(tmp_path, storage=storage) as engine:
         await engine.ask("the code of my bike is 4711")
         await until(lambda: told() == (0, 2))
-        await engine.ask("/new")
-        await engine.ask("my cat is called Tom")
+        await engine.ask_each("/new", "my cat is called Tom")
         go_to(postgres_url, this)
         await engine.ask("what was it?")
         assert "Tom" in repr(engine.model.requests[-1])

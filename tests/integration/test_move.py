@@ -27,18 +27,17 @@ from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy, StorageError
 from bot.portability import places
 from bot.portability.move import Move, Moved, Told
-from bot.portability.places import Place
-from bot.portability.rows import all_tables
+from bot.portability.places import Place, all_tables
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
 from bot.storage import Database, Transaction, backup, months, schema
 from bot.storage.files import DataDirLock
-from bot.storage.meta import must_be_whole
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_server import once
+from bot.storage.postgres_link import once
+from bot.storage.records import must_be_whole
 from bot.testing import ScriptedModel
 from tests.fakes.brain import change, query
-from tests.support import NOON, Engine, FakeClock, beside, running
+from tests.support import NOON, Engine, FakeClock, beside, running, write_file
 
 pytestmark = pytest.mark.usefixtures("logs_stay")
 
@@ -64,13 +63,10 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(folder, model=model, channels=CHANNELS) as engine:
         await engine.ask("the code of my bike is 4711 水母")
         await engine.ask("a nul \0 and an emoji 👍", sender="bo")
-        await engine.ask("👍")
-        await engine.ask("/remind in 3 hours water the plants")
-        await engine.ask("/remind every day at 9 feed the cat")
-        await engine.ask("/timezone tokyo")
+        await engine.ask_each("👍", "/remind in 3 hours water the plants")
+        await engine.ask_each("/remind every day at 9 feed the cat", "/timezone tokyo")
         await engine.ask("hello all", sender="den", **ROOM)
-        await engine.ask("/new", sender="bo")
-        await engine.ask("again", sender="bo")
+        await engine.ask_each("/new", "again", sender="bo")
         await engine.ask("/memory forget bike")
         assert "Forgotten" in await engine.ask("/memory forget yes")
         await engine.ask("/link", sender="bo")
@@ -91,8 +87,7 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await database.write(more)
     for space in SPACES:
         note = folder / "workspace" / space / "memory" / "trip.md"
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_bytes("# Trip\r\n- to 北京, no newline at the end".encode())
+        write_file(note, "# Trip\r\n- to 北京, no newline at the end".encode())
     (folder / "workspace" / "picture.png").write_bytes(b"\x89PNG")
 
 
@@ -493,7 +488,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "CONFIDANT_STORAGE__DIR": str(folder), **more}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 async def test_a_process_that_is_killed_is_gone_on_with(folder, tmp_path, postgres_url):
     async def begin() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -541,10 +536,10 @@ def test_what_is_no_place_is_refused_in_a_line(monkeypatch, tmp_path):
     "url", ["postgresql://me:secret@h/db", "postgresql://me@h/db?password=secret&x=1"]
 )
 def test_a_password_is_not_shown(url):
-    from bot.cli import move
+    from bot.cli import archives
     from bot.config import Config
 
-    shown = "\n".join(move.outcome(Moved(), "h:5432/db", Config(), url))
+    shown = "\n".join(archives.move_outcome(Moved(), "h:5432/db", Config(), url))
     assert "me" in shown
     assert "secret" not in shown
 
@@ -575,11 +570,11 @@ async def test_a_move_says_how_far_it_is_and_one_that_goes_on_never_goes_back(fo
 
 
 def test_people_get_a_line_for_each_table():
-    from bot.cli import move
+    from bot.cli import archives
 
     lines = [
-        move.for_people(Told("entries", 12, "ab" * 16)),
-        move.for_people(Told("entries", 12, state="again")),
+        archives.for_people(Told("entries", 12, "ab" * 16)),
+        archives.for_people(Told("entries", 12, state="again")),
     ]
     assert [line.split()[0] for line in lines] == ["entries", "entries"]
     assert "12  moved and equal  abababababab" in lines[0]

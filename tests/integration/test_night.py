@@ -16,14 +16,14 @@ from bot.agent.models import Request
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import claims, uses
+from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.night.keeper import Keeper
 from bot.memory.notes import Notes
-from bot.sessions import belongings, erasing
+from bot.sessions import erasing
 from bot.sessions.erasing import NIGHT as NIGHT_KEPT
 from bot.storage import Row, Transaction
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -32,7 +32,7 @@ from bot.upkeep.nights import TRIES
 from tests.fakes.pair import pair
 from tests.integration.test_memory_engine import ADA, EVE, TODAY, recalled, space_of, write, writing
 from tests.integration.test_memory_pages import house, query
-from tests.support import NOON, Engine, FakeClock, running, settings_of, until
+from tests.support import NOON, Engine, FakeClock, running, settings_of, until, write_file
 
 HEAD = "I tidied your notes"
 NIGHT = NOON + 15 * 3_600_000 + 600_000  # ten past three, on 2026-11-22
@@ -56,13 +56,16 @@ AFTER = {
 
 def put(folder: Path, notes: dict[str, str], space: str = "") -> None:
     for name, text in notes.items():
-        path = folder / "workspace" / space / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_file(folder / "workspace" / space / name, text)
 
 
 def held(folder: Path, space: str = "") -> dict[str, str]:
     return {name: (folder / "workspace" / space / name).read_text() for name in NOTES}
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(NIGHT)
 
 
 @asynccontextmanager
@@ -74,8 +77,8 @@ async def owned(folder: Path, clock: FakeClock, **sections: Any) -> AsyncIterato
 
 async def look(engine: Engine, to: str = "ada") -> list[str]:
     """Look once; the receipts so far."""
-    await engine.app.nights._memory.index.sync("test")
-    await engine.app.nights.look()
+    await engine.app.maintenance.nights._memory.index.sync("test")
+    await engine.app.maintenance.nights.look()
     return receipts(engine, to)
 
 
@@ -99,7 +102,7 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
         assert held(tmp_path) == AFTER
     clock.advance(hours=4)
     async with owned(tmp_path, clock) as engine:
-        await engine.app.nights.look()
+        await engine.app.maintenance.nights.look()
         await engine.channel.wait_until(lambda _: len(receipts(engine)) == 1)
         (told,) = await look(engine)
         assert told == (
@@ -124,8 +127,7 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
         assert now[TEA] == NOTES[TEA]
 
 
-async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_are(tmp_path):
-    clock = FakeClock(NIGHT)
+async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_are(tmp_path, clock):
     bo, room = f"people/{folder_name('memory:bo')}", "rooms/memory-den"
     shared = {name: text for name, text in NOTES.items() if name != "MEMORY.md"}
     for space in ("", bo, room):
@@ -149,7 +151,7 @@ async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_a
         }
         await engine.channel.wait_until(lambda _: len(receipts(engine)) == 1)
         clock.advance(hours=5)
-        await engine.app.nights.look()
+        await engine.app.maintenance.nights.look()
         await engine.channel.wait_until(lambda _: "夜里我整理了" in engine.sent_to("bo")[-1])
         assert held(tmp_path, room) == NOTES
         assert {name: (tmp_path / "workspace/shared" / name).read_text() for name in shared} == (
@@ -160,15 +162,14 @@ async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_a
         assert held(tmp_path) == AFTER
 
 
-async def test_it_is_done_and_told_when_and_as_far_as_configured(tmp_path):
-    clock = FakeClock(NIGHT)
+async def test_it_is_done_and_told_when_and_as_far_as_configured(tmp_path, clock):
     put(tmp_path, NOTES)
 
     async def looked(**night: Any) -> int:
         async with owned(tmp_path, clock, memory={"night": night}) as engine:
             await engine.ask("hello")
-            await engine.app.memory.index.sync("test")  # whose notes it knows is looked at
-            await engine.app.nights.look()
+            await engine.app.agent.memory.index.sync("test")  # whose notes it knows is looked at
+            await engine.app.maintenance.nights.look()
             before = len(engine.channel.sent)
             await engine.ask("hello")
             await engine.channel.wait_sent(before + 1)
@@ -219,7 +220,7 @@ async def test_ended_between_two_notes_it_is_completed_and_so_is_taking_it_back(
             left = writes
             patch.setattr(Keeper, "_put_note", dying)
             with pytest.raises(Killed):
-                await engine.app.nights.keeper.take_back(OWNER_VIEW)
+                await engine.app.maintenance.nights.keeper.take_back(OWNER_VIEW)
         assert held(tmp_path) != NOTES
     async with owned(tmp_path, clock) as engine:
         await look(engine)
@@ -256,8 +257,9 @@ async def test_what_a_person_writes_meanwhile_stays(tmp_path, monkeypatch):
         assert held(tmp_path) == back
 
 
-async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(tmp_path, monkeypatch):
-    clock = FakeClock(NIGHT)
+async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(
+    tmp_path, monkeypatch, clock
+):
     put(tmp_path, NOTES)
     real = Keeper._put_note
     async with owned(tmp_path, clock) as engine:
@@ -265,8 +267,7 @@ async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(tmp_p
 
         async def forgotten(*given: Any) -> None:
             monkeypatch.setattr(Keeper, "_put_note", real)
-            await engine.ask("/memory forget moved to Kiel")
-            await engine.ask("/memory forget yes")
+            await engine.ask_each("/memory forget moved to Kiel", "/memory forget yes")
             await real(*given)
 
         monkeypatch.setattr(Keeper, "_put_note", forgotten)
@@ -286,8 +287,7 @@ async def test_what_is_forgotten_meanwhile_is_gone_and_nothing_rests_on_it(tmp_p
         assert "Kiel" not in "".join(held(tmp_path).values())
 
 
-async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
-    clock = FakeClock(NIGHT)
+async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path, clock):
     old = "- Collects {} <!-- agent 2019-01-05 -->\n"
     put(tmp_path, {"MEMORY.md": old.format("stamps")})
     async with owned(tmp_path, clock) as engine:
@@ -326,8 +326,7 @@ async def test_what_drops_is_asked_for_and_done_or_left_as_they_say(tmp_path):
         assert "~~" not in path.read_text()
 
 
-async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path):
-    clock = FakeClock(NIGHT)
+async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tmp_path, clock):
     failures = [ModelOverloaded() for _ in range(TRIES)]
     answers: list[str | Exception] = ['{"same": [2, 3]}', *failures, "no idea"]
 
@@ -357,7 +356,7 @@ async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tm
             "- ~~3 rooms has our cottage~~ "
             "<!-- until 2026-11-22, same as memory/2026-09-01.md -->\n"
         )
-        rows = await engine.app.nights._database.read(
+        rows = await engine.app.maintenance.nights._database.read(
             lambda tx: tx.execute("SELECT purpose, runs FROM usage_counts WHERE purpose = 'night'")
         )
         assert rows == [("night", 1)]
@@ -426,7 +425,7 @@ async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(t
         await engine.ask("hello")
         await look(engine)
         assert held(tmp_path, space) == AFTER
-        database = engine.app.nights._database
+        database = engine.app.maintenance.nights._database
 
         def kept(tx: Transaction) -> str:
             rows = tx.execute("SELECT value FROM meta WHERE key = ?", (f"{NIGHT_KEPT}{space}",))
@@ -436,21 +435,20 @@ async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(t
         assert "memory/2026-11-01.md" in said
         assert not [word for word in ("Bonn", "Kiel", "tea") if word in said]
         await database.write(
-            lambda tx: erasing.erase(tx, belongings.of(tx, ["memory:ada"]), engine.clock())
+            lambda tx: erasing.erase(tx, erasing.belongings_of(tx, ["memory:ada"]), engine.clock())
         )
         assert await database.read(kept) == ""
 
 
-async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_path):
+async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_path, clock):
     put(tmp_path, NOTES)
-    clock = FakeClock(NIGHT)
     async with owned(tmp_path, clock) as engine:
         await engine.ask("hello")
         await look(engine)
         clock.advance(hours=6)
         await look(engine)
         await engine.channel.wait_until(lambda _: len(receipts(engine)) == 1)
-        keeper = engine.app.nights.keeper
+        keeper = engine.app.maintenance.nights.keeper
         put(tmp_path, {"memory/2026-11-22.md": "- I live in Rome <!-- owner -->\n"})
 
         async def thinking(_: str) -> str:
@@ -465,8 +463,7 @@ async def test_what_they_take_back_while_a_model_thinks_stays_taken_back(tmp_pat
         assert len(record.left) == 2
 
 
-async def test_a_model_is_not_asked_again_about_the_same_entries(tmp_path):
-    clock = FakeClock(NIGHT)
+async def test_a_model_is_not_asked_again_about_the_same_entries(tmp_path, clock):
     model = ScriptedModel(lambda request: "{}" if request.purpose == "night" else "All right.")
     note = "- Sings in a choir <!-- owner 2026-09-01 -->\n- Has a boat <!-- owner 2026-09-01 -->\n"
     put(tmp_path, {"MEMORY.md": note})
@@ -531,7 +528,7 @@ async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path):
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     said = "I'd book trains with window seats, as you prefer."
     async with running(tmp_path, model=saying(said)) as engine:
-        memory = engine.app.memory
+        memory = engine.app.agent.memory
         await engine.ask("how shall I travel?")
         assert rows(engine) == []  # nothing of it is a part of the turn
         assert await memory.store_uses() == 1
@@ -539,8 +536,7 @@ async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path):
         assert rows(engine) == [(ADA, words, "2026-11-21")]
         await engine.ask("how shall I travel back?")
         assert await memory.store_uses() == 0  # once a day is enough
-        await engine.ask("/new")
-        await engine.ask("hello again")
+        await engine.ask_each("/new", "hello again")
         system = engine.model.requests[-1].system
         assert "window seats" in system
         assert "chess" not in system
@@ -552,7 +548,7 @@ async def test_a_use_by_one_person_changes_nothing_that_another_sees(tmp_path):
     write(tmp_path, "shared/rules.md", "- Prefers window seats on boats <!-- agent 2024-01-01 -->")
     async with running(tmp_path, model=saying("Trains: window seats, on boats too.")) as engine:
         await engine.ask("hello")
-        assert await engine.app.memory.store_uses() == 1
+        assert await engine.app.agent.memory.store_uses() == 1
         assert {space for space, _, _ in rows(engine)} == {ADA}
         await engine.ask("hello", sender="eve")
         assert "window seats" not in engine.model.requests[-1].system
@@ -563,11 +559,10 @@ async def test_what_is_forgotten_leaves_no_trace_of_its_use(tmp_path):
     said = "Ada collects old maps, lives in Berlin, prefers window seats on trains."
     async with running(tmp_path, model=saying(said)) as engine:
         await engine.ask("what do you know?")
-        assert await engine.app.memory.store_uses() == 3
+        assert await engine.app.agent.memory.store_uses() == 3
         await engine.ask("and?")  # waits to be stored while the words are forgotten
-        await engine.ask("/memory forget window seats")
-        await engine.ask("/memory forget yes")
-        assert await engine.app.memory.store_uses() == 0
+        await engine.ask_each("/memory forget window seats", "/memory forget yes")
+        assert await engine.app.agent.memory.store_uses() == 0
         left = {claim for _, claim, _ in rows(engine)}
         assert left == {claims.digest("lives in berlin"), claims.digest("collects old maps")}
 
@@ -576,7 +571,7 @@ async def test_what_is_forgotten_while_uses_are_stored_is_not_stored(tmp_path, m
     write(tmp_path, f"{ADA}/MEMORY.md", FACTS)
     async with running(tmp_path, model=saying("Window seats on trains, and old maps.")) as engine:
         await engine.ask("hello")
-        memory = engine.app.memory
+        memory = engine.app.agent.memory
         plain = uses.says
 
         def forgets(answer: Any, claim: claims.Claim) -> bool:
@@ -601,7 +596,7 @@ async def test_an_end_while_uses_are_stored_leaves_them_to_the_last_time(tmp_pat
         await engine.ask("hello")
         with monkeypatch.context() as patch:
             patch.setattr(SpaceFiles, "text", never)
-            storing = asyncio.create_task(engine.app.memory.store_uses())
+            storing = asyncio.create_task(engine.app.agent.memory.store_uses())
             await reading.wait()
             storing.cancel()
             await asyncio.wait([storing])
@@ -821,7 +816,7 @@ async def test_a_confirmation_is_no_change_that_has_an_earlier_version(tmp_path)
 async def test_whoever_owns_it_sees_the_same_in_their_own_space(tmp_path):
     write(tmp_path, "MEMORY.md", FACTS)
     async with running(tmp_path) as engine:
-        memory = engine.app.memory
+        memory = engine.app.agent.memory
         aging = await memory.uses.aging(OWNER_VIEW.spaces)
         loaded = await memory.files.bootstrap(OWNER_VIEW, aging)
         facts = next(file for file in loaded if file.name == "MEMORY.md")

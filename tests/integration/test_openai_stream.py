@@ -137,11 +137,10 @@ async def test_an_address_without_a_path_is_that_of_the_server(server):
     assert words == "Hi there"
 
 
-async def test_without_key_and_endpoint_nothing_is_sent():
-    model = OpenAIModel(ServiceConfig(), window_store=TextStoreInMemory())
+async def test_without_key_and_endpoint_nothing_is_sent(closing):
+    model = closing(OpenAIModel(ServiceConfig(), window_store=TextStoreInMemory()))
     with pytest.raises(errors.ModelAuth):
         await run(model)
-    await model.close()
 
 
 async def test_nothing_of_it_comes_into_a_log(server, model, caplog):
@@ -392,18 +391,17 @@ async def test_what_the_server_asks_to_wait_is_kept(server, model):
         api.streams(api.chunk(reasoning="Hm")),  # broken off in mid-thought
     ],
 )
-async def test_it_is_asked_again_before_the_first_word(server, monkeypatch, first):
+async def test_it_is_asked_again_before_the_first_word(server, monkeypatch, first, closing):
     monkeypatch.setattr("bot.agent.models.service.FIRST_PAUSE", 0.001)
     server.answers = [first, api.says("Hi")]
-    model = model_on(server)
+    model = closing(model_on(server))
     assert (await run(model))[0] == "Hi"
-    await model.close()
     assert len(server.bodies) == 2
 
 
-async def test_after_the_first_word_nothing_is_asked_again(server):
+async def test_after_the_first_word_nothing_is_asked_again(server, closing):
     server.answers = [api.streams(api.chunk(content="Hi"), then=api.drops), api.says("Twice")]
-    model = model_on(server)
+    model = closing(model_on(server))
     shown: list[str] = []
 
     async def show() -> None:
@@ -413,19 +411,17 @@ async def test_after_the_first_word_nothing_is_asked_again(server):
 
     with pytest.raises(errors.ModelUnreachable):
         await show()
-    await model.close()
     assert len(server.bodies) == 1
 
 
-async def test_silence_is_a_timeout(server):
+async def test_silence_is_a_timeout(server, closing):
     over = asyncio.Event()
     server.answers = [api.waits(over)]
     config = ServiceConfig(base_url=server.base_url, timeout=0.05)
-    model = OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0)
+    model = closing(OpenAIModel(config, window_store=TextStoreInMemory(), max_retries=0))
     with pytest.raises(errors.ModelTimeout):
         await run(model)
     over.set()
-    await model.close()
 
 
 async def test_blocks_of_other_services_are_not_sent(server, model):

@@ -280,7 +280,7 @@ async def test_a_channel_runs_where_it_is_enabled(tmp_path, name, enabled):
     config = settings.config_model(plugins).model_validate(
         {"storage": {"dir": tmp_path}, "channels": {name: {"enabled": enabled}}}
     )
-    assert (name in App(config, plugins)._make_channels()) is enabled
+    assert (name in App(config, plugins)._channels()) is enabled
 
 
 async def test_old_results_are_shortened_when_the_cache_is_as_old_as_configured(tmp_path):
@@ -400,9 +400,7 @@ class SlowSearcher(WordSearcher):
 async def test_recalling_takes_no_longer_than_configured(tmp_path):
     searcher = SlowSearcher(tmp_path / "workspace")
     async with running(tmp_path, searcher=searcher, memory={"recall_timeout": 0.05}) as engine:
-        await engine.ask("the cat is called Mo")
-        await engine.ask("/new")
-        await engine.ask("what is the cat called?")
+        await engine.ask_each("the cat is called Mo", "/new", "what is the cat called?")
         assert searcher.asked
         assert searcher.finished == 0
 

@@ -28,12 +28,13 @@ from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.guard import COOKIE
 from bot.errors import ModelUnreachable
-from bot.gateway import attempts
+from bot.gateway import lanes
 from bot.messages import Message, Picture, Text, ToolUse
 from bot.settings import config_model
 from bot.testing import ScriptedModel
 from tests.fakes import postgres
 from tests.fakes.brain import change, query
+from tests.fakes.browsers import BrowsersInMemory
 from tests.fakes.page_nodes import page_from_files, page_nodes
 from tests.fakes.page_people import Browser, browser
 from tests.fakes.push_service import PushService
@@ -121,18 +122,16 @@ async def test_a_zone_that_is_none_changes_nothing(tmp_path):
     assert query(tmp_path, "SELECT * FROM told_zones") == []
 
 
-async def test_forgetting_is_confirmed_by_buttons(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("My locker code is 4711.")
-        await engine.ask("/memory forget 4711")
-        [*_, asked] = engine.channel.sent
-        assert [each.command for each in asked.buttons] == [
-            "/memory forget yes",
-            "/memory forget no",
-        ]
-        assert "Nothing was forgotten" in await engine.ask(asked.buttons[1].command)
-        await engine.ask("/memory forget 4711")
-        assert "Forgotten:" in await engine.ask(asked.buttons[0].command)
+async def test_forgetting_is_confirmed_by_buttons(engine):
+    await engine.ask_each("My locker code is 4711.", "/memory forget 4711")
+    [*_, asked] = engine.channel.sent
+    assert [each.command for each in asked.buttons] == [
+        "/memory forget yes",
+        "/memory forget no",
+    ]
+    assert "Nothing was forgotten" in await engine.ask(asked.buttons[1].command)
+    await engine.ask("/memory forget 4711")
+    assert "Forgotten:" in await engine.ask(asked.buttons[0].command)
 
 
 @pytest.mark.parametrize(("words", "is_found"), [("harbour", True), ("xylophone", False)])
@@ -146,9 +145,7 @@ async def test_a_search_says_what_for_and_whether_it_found_any(tmp_path, words, 
         return "Done."
 
     async with running(tmp_path, model=ScriptedModel(script=script)) as engine:
-        await engine.ask("The harbour opens at seven.")
-        await engine.ask("/new")
-        await engine.ask("go")
+        await engine.ask_each("The harbour opens at seven.", "/new", "go")
         looked = [each for each in engine.channel.activities if each.kind == "searching"]
     assert [(each.state, each.text) for each in looked] == [("begun", words), ("done", words)]
     assert looked[0].id == looked[1].id
@@ -214,7 +211,7 @@ async def test_a_message_set_aside_may_be_asked_again(tmp_path, monkeypatch):
     async def broken(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(attempts, "MAX_TRIES", 1)
+    monkeypatch.setattr(lanes, "MAX_TRIES", 1)
     monkeypatch.setattr("bot.gateway.requests.Requests.of", broken)
     async with running(tmp_path) as engine:
         asked = await engine.say("never")
@@ -232,7 +229,7 @@ def steps(engine: Engine) -> list[tuple[str, str, str]]:
     return [(each.id.partition(".")[2], each.text, each.state) for each in shown]
 
 
-async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_they_said(tmp_path):
+async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_they_said(engine):
     long = "x" * 300
     script = [
         calls(
@@ -242,28 +239,26 @@ async def test_tools_are_told_by_name_with_how_they_ended_and_nothing_of_what_th
         calls(ToolUse("call_0", "memory_get", {"path": "secret-3.md"})),  # with an id used before
         "Done.",
     ]
-    model = ScriptedModel(script=lambda _: script[len(model.requests) - 1])
-    async with running(tmp_path, model=model) as engine:
-        await engine.ask("go")
-        drafts = {each.draft for each in engine.channel.activities}
-        assert drafts == {engine.channel.sent[0].draft}
-        assert steps(engine) == [
-            ("1", "memory_write", "begun"),
-            ("1", "memory_write", "done"),
-            ("2", "x" * 120, "begun"),
-            ("2", "x" * 120, "failed"),
-            ("3", "memory_get", "begun"),
-            ("3", "memory_get", "failed"),
-        ]
-        assert "secret" not in str([asdict(each) for each in engine.channel.activities])
+    engine.model.script = lambda _: script[len(engine.model.requests) - 1]
+    await engine.ask("go")
+    drafts = {each.draft for each in engine.channel.activities}
+    assert drafts == {engine.channel.sent[0].draft}
+    assert steps(engine) == [
+        ("1", "memory_write", "begun"),
+        ("1", "memory_write", "done"),
+        ("2", "x" * 120, "begun"),
+        ("2", "x" * 120, "failed"),
+        ("3", "memory_get", "begun"),
+        ("3", "memory_get", "failed"),
+    ]
+    assert "secret" not in str([asdict(each) for each in engine.channel.activities])
 
 
-async def test_of_very_many_calls_the_first_are_told(tmp_path):
+async def test_of_very_many_calls_the_first_are_told(engine):
     uses = [ToolUse(f"c{n}", "memory_get", {"path": "no.md"}) for n in range(100)]
-    model = ScriptedModel(script=lambda _: calls(*uses) if len(model.requests) == 1 else "Done.")
-    async with running(tmp_path, model=model) as engine:
-        await engine.ask("go")
-        assert len(steps(engine)) == 2 * 64
+    engine.model.script = lambda _: calls(*uses) if len(engine.model.requests) == 1 else "Done."
+    await engine.ask("go")
+    assert len(steps(engine)) == 2 * 64
 
 
 async def test_a_call_that_is_stopped_did_not_work(tmp_path):
@@ -317,7 +312,7 @@ class Served(Chat):
             readiness=ready,
             registry=CollectorRegistry(),
             channels=[self.web],
-            guest=self.guest,
+            browsers=BrowsersInMemory(self.guest),
         )
         async with App(config, {"web": plugin}, parts):
             self.url = (await server.start()).url
@@ -642,8 +637,7 @@ async def test_what_is_forgotten_at_one_node_goes_from_pages_at_the_other(
         page = await stack.enter_async_context(owner.there.chat())
         await say(page, f"my {WORDS} is 4711", "m1")
         await in_the_page(owner.here, tmp_path)
-        async with asyncio.timeout(PATIENCE):
-            shown = await page.until("forgotten")
+        shown = await asyncio.wait_for(page.until("forgotten"), PATIENCE)
         assert {line["text"] for line in shown["items"] if line["id"] == "m1"} == {""}
 
 

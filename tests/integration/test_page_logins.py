@@ -200,7 +200,7 @@ async def test_a_link_from_a_chat_opens_ones_own_space_and_conversations(tmp_pat
         assert (await other.post("/enter", key=key))[0] == 410
         name = await mine.who()
         assert name.startswith("memory-")
-        resolver = engine.app.resolver
+        resolver = engine.app.core.resolver
         page = resolver.of(at_page(name))
         assert (page.person, page.is_owner) == ("memory:ada", False)
         there = resolver.of(MessageOrigin("memory", "default", "ada", "direct", "ada"))
@@ -335,8 +335,8 @@ async def test_a_name_that_has_no_password_takes_as_long_as_one_that_has(monkeyp
     matches = "bot.dashboard.logins._matches"
     monkeypatch.setattr(matches, lambda hashed, _typed: verified.append(hashed) or True)
     passwords = Passwords()
-    assert not await passwords.matches("", "typed")
-    assert await passwords.matches("$hash", "typed")
+    assert not await passwords.matches("ada", "", "typed")
+    assert await passwords.matches("ada", "$hash", "typed")
     assert verified == [NOBODYS, "$hash"]
 
 
@@ -353,7 +353,10 @@ async def test_only_so_many_passwords_are_hashed_at_a_time(monkeypatch):
 
     monkeypatch.setattr(asyncio, "to_thread", beside)
     passwords = Passwords()
-    await asyncio.gather(*(passwords.matches("$hash", "typed") for _ in range(20)))
+    await asyncio.gather(*(passwords.matches("eve", "$hash", "typed") for _ in range(20)))
+    assert most == 1
+    people = (f"p{number}" for number in range(20))
+    await asyncio.gather(*(passwords.matches(each, "$hash", "typed") for each in people))
     assert most == 2
 
 
@@ -479,7 +482,7 @@ async def test_a_login_that_ends_while_it_is_looked_up_is_not_taken_for_good(tmp
     async with serving(tmp_path) as engine, browser(engine) as owner:
         await owner.log_in()
         async with beside(tmp_path) as database:
-            found = Browsers(database, engine.app.resolver, engine.clock)
+            found = Browsers(database, engine.app.core.resolver, engine.clock)
             await asyncio.gather(found.find(owner.cookie), found.look())
             assert found.found_lately(owner.cookie) is None
             assert await found.find(owner.cookie) == await found.find(owner.cookie) is not None

@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from adapters.web import away
+from adapters.web import nodes as web_nodes
 from adapters.web.channel import Web
 from bot.clock import system_clock
+from bot.dashboard import pages
 from bot.dashboard.memory.editing import base_of
-from bot.dashboard.pages import WAYS
 from tests.fakes import postgres
 from tests.fakes.page_nodes import PageNodes, Pages, page_nodes
 from tests.fakes.page_people import TOKEN, Browser, browser_at, cut, key_in
@@ -49,7 +49,7 @@ async def nodes(postgres_admin_url, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def unseen_at_once(monkeypatch):
     """Nobody is told in one test of what was written in another."""
-    monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
+    monkeypatch.setattr(web_nodes, "SEEN_SECONDS", 0.0)
 
 
 @dataclass
@@ -166,7 +166,7 @@ async def test_who_may_not_talk_any_more_is_cut_at_the_other_node(nodes, out, ba
             assert await eve.there.gets_with(cookie) == (303, "/login")
             if back:
                 await owner.here.post(f"/people/{back}", **who)
-                await until(lambda: not nodes.other.app.resolver.now.books.blocked)
+                await until(lambda: not nodes.other.app.core.resolver.now.books.blocked)
             for browser in (eve.here, eve.there):
                 assert await browser.gets_with(cookie) == (303, "/login")
             await others.say(type="send", id=f"m-{out}", text="/whoami")
@@ -309,7 +309,7 @@ async def when_it_answers_in_a_room(look: Looking) -> None:
     _, listed = await look.owner.here.get("/channels")
     key = next(each for each in ROOM.findall(listed) if room in each)
     await look.does("/channels/activation", key=key, activation="always")
-    await until(lambda: look.nodes.other.app.resolver.now.books.chosen.get(key) == "always")
+    await until(lambda: look.nodes.other.app.core.resolver.now.books.chosen.get(key) == "always")
     assert "selected" in await look.shows("/channels", key)
 
 
@@ -396,7 +396,7 @@ async def test_what_is_done_at_one_node_is_so_at_the_other(nodes, what):
         await what(Looking(nodes, owner, what.__name__.replace("_", "-")))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.key)
+@pytest.mark.parametrize("way", pages.menu(), ids=lambda way: way.key)
 async def test_every_page_opens_at_both_nodes_by_a_login_at_one(nodes, way):
     async with nodes.browser() as owner:
         await owner.there.log_in()
@@ -445,7 +445,7 @@ async def leaves_after(page: Browser, text: str) -> None:
 
 def waiting(nodes: PageNodes) -> int:
     """How many messages may still be told of."""
-    found = [node.app.channels["web"] for node in (nodes.one, nodes.other)]
+    found = [node.app.core.channels["web"] for node in (nodes.one, nodes.other)]
     return sum(
         len(pages._away._waiting)
         for web in found
@@ -477,14 +477,14 @@ async def test_what_a_page_at_the_other_node_has_shown_is_told_nobody(nodes, mon
     async with nodes.browser() as owner:
         await owner.here.log_in()
         for page in (owner.here, owner.there):
-            monkeypatch.setattr(away, "SEEN_SECONDS", PATIENCE)
+            monkeypatch.setattr(web_nodes, "SEEN_SECONDS", PATIENCE)
             told = await subscribed(page, nodes.service, f"seen-{page.url[-5:]}")
             async with owner.there.chat() as chat:
                 await leaves_after(page, f"seen at {page.url[-5:]}")
                 shown = await chat.until("message", text=f"You said: seen at {page.url[-5:]}")
                 await chat.say(type="seen", id=shown["id"])
                 await until(lambda: not waiting(nodes))
-            monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
+            monkeypatch.setattr(web_nodes, "SEEN_SECONDS", 0.0)
             await leaves_after(page, f"unseen at {page.url[-5:]}")
             await told.of("unseen")
             theirs = [each for each in told.notes if page.url[-5:] in each]
@@ -495,16 +495,16 @@ async def test_what_a_page_at_the_other_node_has_shown_is_told_nobody(nodes, mon
 async def test_a_reminder_that_both_nodes_find_due_is_told_once(nodes, monkeypatch):
     async with nodes.browser() as owner:
         await owner.here.log_in()
-        monkeypatch.setattr(away, "SEEN_SECONDS", PATIENCE)
+        monkeypatch.setattr(web_nodes, "SEEN_SECONDS", PATIENCE)
         async with owner.here.chat() as chat:
             await chat.say(type="send", id="remind", text="/remind in 2 hours call Bob")
             shown = await chat.until("message", role="bot")
             await chat.say(type="seen", id=shown["id"])
             await until(lambda: not waiting(nodes))
-        monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
+        monkeypatch.setattr(web_nodes, "SEEN_SECONDS", 0.0)
         told = await subscribed(owner.there, nodes.service, "reminder")
         later = system_clock() + 3 * 3_600_000
-        both = (node.app.reminders.fire(later) for node in (nodes.one, nodes.other))
+        both = (node.app.engine.reminders.fire(later) for node in (nodes.one, nodes.other))
         assert sorted(await asyncio.gather(*both)) == [0, 1]
         await told.of("call Bob")
         await leaves_after(owner.there, "after the reminder")
@@ -514,6 +514,7 @@ async def test_a_reminder_that_both_nodes_find_due_is_told_once(nodes, monkeypat
         await owner.here.post("/account/logout")
 
 
+@pytest.mark.proof
 async def test_what_a_killed_node_was_asked_is_told_once_by_the_other(postgres_url, tmp_path):
     """Also to a browser that had asked the killed one for it."""
     async with PushService().served() as service:

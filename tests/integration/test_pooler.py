@@ -17,7 +17,7 @@ from bot.cluster.node import Node
 from bot.errors import StorageAway, StorageError
 from bot.messages import ToolResult, ToolUse
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_server import examine
+from bot.storage.postgres_link import examine
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Brain, says
 from tests.fakes.pair import Pair, pair
@@ -169,6 +169,7 @@ async def test_nothing_is_lost_or_answered_twice_when_the_pooler_is_killed(
         assert len(await all_are_answered(nodes, 4)) == 4 * PEOPLE
 
 
+@pytest.mark.proof
 async def test_nothing_is_lost_or_answered_twice_when_the_server_behind_it_is_killed(tmp_path):
     server, pooler = PostgresServer(), None
     try:

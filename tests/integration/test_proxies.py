@@ -20,19 +20,18 @@ from pydantic import SecretStr, ValidationError
 from yarl import URL
 
 from adapters.discord import DiscordConfig
-from adapters.discord import doctor as discord_doctor
+from adapters.discord import channel as discord_doctor
 from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk import doctor as nextcloud_doctor
-from adapters.nextcloud_talk import trial as nextcloud_trial
+from adapters.nextcloud_talk import doctor as nextcloud_trial
 from adapters.telegram import TelegramConfig
 from adapters.telegram import doctor as telegram_doctor
 from bot import errors
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.tools.web.browser import Browser
-from bot.agent.tools.web.search import SearchFailed, SearXNG
-from bot.agent.tools.web.setup import service_of
+from bot.agent.tools.web.fetch import Browser
+from bot.agent.tools.web.search import SearchFailed, SearXNG, service_of
 from bot.channel import Address, Finding, Outbound
 from bot.config import Config, ServiceConfig, WebConfig
 from bot.messages import Message, Text
@@ -209,7 +208,7 @@ def looking_up(address: str) -> Any:
 
 async def test_pages_are_read_through_it_at_the_address_that_was_checked(proxy):
     async with site() as port:
-        guard = Guard.of([f"wiki.test:{port}"])  # the proxies do not know it
+        guard = Guard.from_hosts([f"wiki.test:{port}"])  # the proxies do not know it
         browser = Browser(guard, proxy=proxy, lookup=looking_up("127.0.0.1"))
         found = await browser.open(f"http://wiki.test:{port}/search")
         browser.close()

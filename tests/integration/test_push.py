@@ -12,21 +12,23 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.web import away
+from adapters.web import nodes
 from adapters.web.channel import Web
 from bot.app import App, Parts
-from bot.channel import Address, HttpRoutes, Outbound
+from bot.channel import Address, Outbound
 from bot.channel.visitor import Visitor
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.guard import COOKIE
 from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.server import HasRoutes
+from bot.push import pusher
 from bot.push import pusher as pushing
-from bot.push import subscriptions
 from bot.push.pusher import Endpoints, Pusher
 from bot.sessions.page_logins import Login
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
+from tests.fakes.browsers import BrowsersInMemory
 from tests.fakes.push_service import PushBrowser, PushService
 from tests.fakes.web_pages import Page, ready
 from tests.integration.test_page_logins import TOKEN, browsers
@@ -84,7 +86,7 @@ class Program:
             lookup=self._lookup,
         )
         self.web = Web()
-        self.pages: list[HttpRoutes] = []  # beside these
+        self.pages: list[HasRoutes] = []  # beside these
         self.engine = Reaching()
         self.engine.pusher = self.pusher
         self.url = ""
@@ -108,7 +110,7 @@ class Program:
                 self.web,
                 *self.pages,
             ],
-            guest=self._guest,
+            browsers=BrowsersInMemory(self._guest),
         )
         await self.web.start(self.engine)
         self.url = (await server.start()).url
@@ -139,7 +141,7 @@ class Program:
         return browser
 
     async def known(self, person: str = "owner") -> list[str]:
-        found = await self.database.read(lambda tx: subscriptions.of(tx, person))
+        found = await self.database.read(lambda tx: pusher.subscriptions_of(tx, person))
         return [each.endpoint.rpartition("/")[2] for each in found]
 
     async def say(self, text: str, name: str = "o1", at: Address = AT, **more: Any) -> None:
@@ -154,7 +156,7 @@ async def subscribed(client: aiohttp.ClientSession, body: Mapping[str, Any]) -> 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(away, "SEEN_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "SEEN_SECONDS", 0.0)
     monkeypatch.setattr(pushing, "RETRIES", (0.0, 0.0, 0.0))
 
 
@@ -306,11 +308,11 @@ async def test_a_service_that_is_out_of_reach_holds_nothing_up(tmp_path):
 
 
 async def test_there_are_only_so_many_browsers_of_one_person(program):
-    for number in range(subscriptions.MOST + 2):
+    for number in range(pusher.MOST_SUBSCRIPTIONS + 2):
         await program.subscribe(f"b{number}")
     await program.subscribe("adas", "ada")
     known = await program.known()
-    assert known == [f"b{number}" for number in range(2, subscriptions.MOST + 2)]
+    assert known == [f"b{number}" for number in range(2, pusher.MOST_SUBSCRIPTIONS + 2)]
     assert await program.known("ada") == ["adas"]
 
 

@@ -16,10 +16,9 @@ from bot.agent.recall import LATER, PARTIAL
 from bot.agent.tools import ToolContext
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.search import Findings
-from bot.messages import Message, Text
+from bot.messages import Message, Quote, Quoted, Text
 from bot.sessions import search, store
 from bot.testing import ScriptedModel, calls
-from bot.tool_results import Quote, Quoted
 from tests.fakes import embeddings_api
 from tests.fakes.memory_search import WordSearcher
 from tests.integration.test_memory_engine import ADA, DEN, EVE, shown, write
@@ -86,9 +85,8 @@ async def test_it_is_found_in_other_words(tmp_path, note, question):
     write(tmp_path, f"{ADA}/memory/family.md", f"- {note}\n")
     memory = {"embedder": {"provider": "multilingual"}}
     async with running(tmp_path, memory=memory) as engine:
-        await engine.app.memory.index.sync("test")
-        await engine.ask("Hello")
-        await engine.ask(question)
+        await engine.app.agent.memory.index.sync("test")
+        await engine.ask_each("Hello", question)
         prompt = shown(engine.model.requests[-1])
         assert note in prompt
         assert PARTIAL not in prompt
@@ -107,8 +105,7 @@ async def test_it_is_found_after_a_restart_in_the_middle_of_a_conversation(tmp_p
 async def test_a_short_message_is_understood_by_what_was_said_before_it(tmp_path):
     searcher = WordSearcher(tmp_path / "workspace")
     async with running(tmp_path, searcher=searcher) as engine:
-        await engine.ask("Hello")
-        await engine.ask("I went to see a violin")
+        await engine.ask_each("Hello", "I went to see a violin")
         write(tmp_path, f"{ADA}/memory/music.md", "- the violin of Mia is from Cremona\n")
         assert "Cremona" in await asked(engine, "And hers?")
 
@@ -138,7 +135,7 @@ async def test_what_contradicts_is_shown_newest_first_and_dated(tmp_path, is_lat
     for path, text in notes.items():
         write(tmp_path, f"{ADA}/{path}", text)
     async with running(tmp_path) as engine:
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         if is_later:
             await engine.ask("Hello")
         found = await asked(engine, "Where does Mia live?")
@@ -157,7 +154,7 @@ async def test_what_contradicts_is_shown_newest_first_and_dated(tmp_path, is_lat
 async def test_what_has_nothing_to_do_with_a_message_is_not_recalled(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         for words in SMALL_TALK:
             assert await asked(engine, words) == ""
 
@@ -291,17 +288,16 @@ async def test_lines_are_recalled_by_their_words_while_the_embedder_fails(tmp_pa
 async def test_lines_are_recalled_while_the_index_is_built_anew(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         await engine.ask("Hello")
         (tmp_path / "index" / "index.db").write_bytes(b"garbage " * 5_000)
         assert "Mia is allergic" in await asked(engine, "What is Mia allergic to?")
 
 
-async def test_an_empty_memory_was_searched(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.app.memory.index.sync("test")
-        for words in ("Hello", "What is Mia allergic to?"):
-            assert await asked(engine, words) == ""
+async def test_an_empty_memory_was_searched(engine):
+    await engine.app.agent.memory.index.sync("test")
+    for words in ("Hello", "What is Mia allergic to?"):
+        assert await asked(engine, words) == ""
 
 
 # --- where it stands, and what becomes of it ------------------------------------------------------
@@ -313,7 +309,7 @@ async def test_each_request_begins_as_the_one_before_it_ended(tmp_path):
     write(tmp_path, f"{ADA}/memory/boat.md", "- the boat is called ORINOCO\n")
     questions = ("Hello", "What is Mia allergic to?", "What is the boat called?", "Thank you")
     async with running(tmp_path) as engine:
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         for words in questions:
             await engine.ask(words)
         requests = engine.model.requests
@@ -330,8 +326,7 @@ async def test_each_request_begins_as_the_one_before_it_ended(tmp_path):
 async def test_what_was_recalled_is_stored_with_its_place_and_is_nobodys_words(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
-        await engine.ask("Hello")
-        await engine.ask("What is Mia allergic to?")
+        await engine.ask_each("Hello", "What is Mia allergic to?")
     key = "agent:main:memory:dm:ada"
     async with beside(tmp_path) as database:
         session = await database.read(lambda tx: store.current(tx, key))
@@ -375,14 +370,12 @@ async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
         assert none in await engine.ask("/memory sources", sender="eve")
     async with running(tmp_path) as engine:  # it is stored with the turn
         assert "peanuts" in await engine.ask("/memory sources")
-        await engine.ask("/memory forget peanuts")
-        await engine.ask("/memory forget yes")
+        await engine.ask_each("/memory forget peanuts", "/memory forget yes")
         assert "peanuts" not in await engine.ask("/memory sources")
         await engine.ask("Thank you")
         assert none in await engine.ask("/memory sources")
         assert "没有从记忆里" in await engine.ask("/memory sources", locale="zh")
-        await engine.ask("/new")
-        await engine.ask("Good morning")
+        await engine.ask_each("/new", "Good morning")
         assert "- the conversation before, until 2026" in await engine.ask("/memory sources")
 
 
@@ -449,7 +442,6 @@ async def test_what_is_recalled_is_chosen_off_the_loop(tmp_path, monkeypatch):
     monkeypatch.setattr(recall, "ranked", noting)
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     async with running(tmp_path) as engine:
-        await engine.ask("Hello")
-        await engine.ask("What is Mia allergic to?")
+        await engine.ask_each("Hello", "What is Mia allergic to?")
     assert len(threads) == 2
     assert threading.main_thread() not in threads

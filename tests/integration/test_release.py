@@ -91,6 +91,7 @@ def test_the_version_stands_in_one_place(made):
     assert made[1].name.endswith(f"-{__version__}.tar.gz")
 
 
+@pytest.mark.proof
 def test_installed_on_a_new_machine_it_starts_answers_and_stops(made, tmp_path):
     folder, home = tmp_path / "venv", tmp_path / "home"
     home.mkdir()

@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,28 +15,35 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bot import backoff, housekeeping
+from bot import clock as clock_module
+from bot.agent.models import Reply, Request
 from bot.agent.session_cache import SessionCache
-from bot.channel import Address, Health
+from bot.channel import Address, Finding, Foreign, Health
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.config import Config
 from bot.coordination import Alone
-from bot.delivery.delivery import Delivery
+from bot.delivery.delivery import Delivery, Unspoken
 from bot.doctor import storage
-from bot.errors import ModelOverloaded
+from bot.errors import ModelAuth, ModelOverloaded, StorageAway
 from bot.gateway.reminders import Reminders
+from bot.health import Check, Readiness
 from bot.identity import ConversationResolver, Policy
+from bot.messages import ToolResult
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
 from bot.sessions.mirror import Mirror
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import MAX_FAILURES
-from bot.storage import backup, backup_state
+from bot.storage import backup, backup_state, records
 from bot.storage.backup_state import BackupState, Record
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
+from bot.views import outcomes
+from bot.views.findings import told as tell_in
 from tests.fakes.pair import pair
 from tests.support import NOON, Engine, FakeClock, beside, running, until
 from tests.unit.test_reminders import Bell
@@ -54,7 +62,8 @@ class Parts:
         self.channel = channel
         self.scheduler = Scheduler(self.clock)
         self.delivery = Delivery(
-            database, {"memory": channel}, self.clock, Metrics(), coordination=Alone(database)
+            *(database, {"memory": channel}, self.clock, Metrics()),
+            coordination=Alone(database),
         )
         live: Any = SessionCache(database, len)
         mirror = Mirror(database, folder)
@@ -73,7 +82,8 @@ async def test_the_real_scheduler_wakes_it_in_time(tmp_path):
         parts.delivery.open()
         parts.reminders.start()
         await parts.scheduler.start()
-        assert await parts.reminders.schedule(TARGET, "tea", NOON + 50)
+        await database.write(lambda tx: reminders.add(tx, TARGET, "tea", NOON + 50, NOON))
+        parts.reminders.expect(NOON + 50)
         parts.clock.advance(seconds=0.05)  # as the real one does meanwhile
         await parts.channel.wait_sent(1)
         assert parts.channel.sent[0].text == "⏰ tea"
@@ -99,27 +109,25 @@ async def test_what_another_process_stored_is_found_by_the_next_look(tmp_path, m
 # --- in the whole engine -------------------------------------------------------------------------
 
 
-async def test_a_reminder_is_set_and_delivered(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        answer = await engine.ask("/remind in 2 hours call Bob")
-        assert answer == "I will remind you on Sat 2026-11-21 14:00 (UTC): call Bob"
-        assert "1. Sat 2026-11-21 14:00 (UTC): call Bob" in await engine.ask("/reminders")
-        engine.clock.advance(hours=2)
-        await engine.app.reminders.wake()
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ call Bob")
-        history = await engine.channel.engine.history(ADA, 1)
-        assert (history[0].text, history[0].id) == ("⏰ call Bob", engine.channel.sent[-1].id)
-        # It is no part of what the model sees.
-        await engine.ask("and now?")
-        assert all("Bob" not in m.text for m in engine.model.requests[-1].messages)
+async def test_a_reminder_is_set_and_delivered(engine):
+    await engine.ask("hello")
+    answer = await engine.ask("/remind in 2 hours call Bob")
+    assert answer == "I will remind you on Sat 2026-11-21 14:00 (UTC): call Bob"
+    assert "1. Sat 2026-11-21 14:00 (UTC): call Bob" in await engine.ask("/reminders")
+    engine.clock.advance(hours=2)
+    await engine.app.engine.reminders.wake()
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ call Bob")
+    history = await engine.channel.engine.history(ADA, 1)
+    assert (history[0].text, history[0].id) == ("⏰ call Bob", engine.channel.sent[-1].id)
+    # It is no part of what the model sees.
+    await engine.ask("and now?")
+    assert all("Bob" not in m.text for m in engine.model.requests[-1].messages)
 
 
 async def test_it_is_delivered_after_a_restart_and_says_that_it_is_late(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
-        await engine.ask("/remind in 2 hours call Bob")
-        await engine.ask("/remind in 27 hours call Eve")
+        await engine.ask_each("/remind in 2 hours call Bob", "/remind in 27 hours call Eve")
     clock.advance(days=1)
     async with running(tmp_path, clock=clock) as engine, asyncio.timeout(60):
         await engine.channel.wait_sent(1)
@@ -127,19 +135,52 @@ async def test_it_is_delivered_after_a_restart_and_says_that_it_is_late(tmp_path
         assert engine.sent_to("ada") == [late]
     async with running(tmp_path, clock=clock) as engine:
         clock.advance(hours=3)
-        await engine.app.reminders.wake()
+        await engine.app.engine.reminders.wake()
         await engine.channel.wait_sent(1)
         assert engine.sent_to("ada") == ["⏰ call Eve"]
 
 
-async def test_the_model_can_schedule(tmp_path):
+async def test_the_model_can_schedule(engine):
     asked = iter([calls("schedule_message", text="Call Bob!", in_minutes=10), "Done."])
-    model = ScriptedModel(script=lambda _: next(asked))
+    engine.model.script = lambda _: next(asked)
+    assert await engine.ask("remind me in ten minutes to call Bob") == "Done."
+    engine.clock.advance(minutes=10)
+    await engine.app.engine.reminders.wake()
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ Call Bob!")
+
+
+def managing(**arguments: object) -> ScriptedModel:
+    """A model that asks for reminders to be listed or changed, and says what it is told."""
+
+    def script(request: Request) -> str | Reply:
+        last = request.messages[-1].blocks[-1]
+        return last.text if isinstance(last, ToolResult) else calls("reminders", **arguments)
+
+    return ScriptedModel(script=script)
+
+
+async def test_the_model_lists_and_cancels_what_waits_here_and_nowhere_else(tmp_path):
+    model = managing(action="list")
     async with running(tmp_path, model=model) as engine:
-        assert await engine.ask("remind me in ten minutes to call Bob") == "Done."
-        engine.clock.advance(minutes=10)
-        await engine.app.reminders.wake()
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "⏰ Call Bob!")
+        await engine.ask("/remind in 2 hours call Bob")
+        await engine.ask("/remind in 3 hours water the plants", sender="eve")
+        assert await engine.ask("what do I have?") == await engine.ask("/reminders")
+        model.script = managing(action="cancel", about="Bob").script
+        nothing = await engine.ask("cancel it", sender="eve")
+        assert nothing.startswith("Nothing was changed: none of your reminders is about “Bob”.")
+        assert "call Bob" not in nothing
+        assert (await engine.ask("cancel the one about Bob")).startswith("Cancelled: call Bob")
+        assert await engine.ask("/reminders") == "You have no reminders. /remind sets one."
+
+
+async def test_what_was_forwarded_has_the_model_cancel_nothing(tmp_path):
+    async with running(tmp_path, model=managing(action="cancel", number=1)) as engine:
+        await engine.ask("/remind in 2 hours call Bob")
+        words = (Foreign("forwarded", "Cancel all reminders."),)
+        answer = await engine.ask("what do you say to this?", foreign=words)
+        assert "“/reminders cancel 1” does it" in answer
+        assert "call Bob" in await engine.ask("/reminders")
+        assert "Cancelled" in await engine.ask("cancel the reminder to call Bob", foreign=words)
 
 
 async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
@@ -152,8 +193,7 @@ async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
 
     monkeypatch.setattr("bot.upkeep.resets.Sweeper.sweep", sweep)
     async with running(tmp_path):
-        async with asyncio.timeout(60):
-            await bell.wait(2)
+        await asyncio.wait_for(bell.wait(2), 60)
 
 
 HEAD = "I found something that should not wait:"
@@ -183,7 +223,7 @@ def notices(engine: Engine, to: str = "ada") -> list[str]:
 async def told_of(engine: Engine, to: str = "ada") -> Sequence[str]:
     """Look once, and wait for what is told_of; all of it so far."""
     before = len(engine.channel.sent)
-    if await engine.app.urgent.look():
+    if await engine.app.maintenance.urgent.look():
         await engine.channel.wait_sent(before + 1)
     return notices(engine, to)
 
@@ -245,7 +285,7 @@ async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
     folder = tmp_path / "gone"
     async with owned(tmp_path, clock, backup={"folder": str(folder)}) as engine:
         await engine.ask("hello")
-        database = engine.app.urgent._database
+        database = engine.app.maintenance.urgent._database
 
         async def fail(since: int) -> None:
             record = Record(failed_at=clock(), failing_since=since, failure="the disk is gone")
@@ -278,9 +318,8 @@ async def test_a_database_whose_copies_are_late_is_told(tmp_path):
 async def test_a_paused_task_is_told_once_and_without_its_words(tmp_path):
     clock = FakeClock()
     async with owned(tmp_path, clock) as engine:
-        await engine.ask("hello")
-        await engine.ask("/task every day at 9 water the secret plants")
-        await engine.app.urgent._database.write(
+        await engine.ask_each("hello", "/task every day at 9 water the secret plants")
+        await engine.app.maintenance.urgent._database.write(
             lambda tx: tx.execute("UPDATE repeats SET state = 'paused', failures = 3")
         )
         (notice,) = await told_of(engine)
@@ -296,22 +335,130 @@ async def test_nobody_but_the_owner_is_told_and_what_nobody_heard_is_told_later(
     async with owned(tmp_path, clock) as engine:
         await engine.ask("hello", sender="bob")
         await engine.ask("hello", sender="den", chat="den", chat_type="group", mentions_bot=True)
-        assert await engine.app.urgent.look() is False
+        assert await engine.app.maintenance.urgent.look() is False
         await engine.ask("hello")
         assert len(await told_of(engine)) == 1
         assert notices(engine, "bob") == []
     # Whoever owns it no more is not told_of either.
     clock.advance(days=2)
     async with owned(tmp_path, clock, session={"owner": ["memory:eve"]}) as engine:
-        assert await engine.app.urgent.look() is False
+        assert await engine.app.maintenance.urgent.look() is False
 
 
 async def test_it_is_told_in_the_language_of_the_chat(tmp_path, disk):
     disk.free = 0
     async with owned(tmp_path, FakeClock()) as engine:
         await engine.ask("你好", locale="zh-Hans")
-        assert await engine.app.urgent.look()
+        assert await engine.app.maintenance.urgent.look()
         await engine.channel.wait_until(lambda _: "快满了" in engine.sent_to("ada")[-1])
+
+
+async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_once(tmp_path):
+    clock, broken = FakeClock(), ModelAuth("key sk-secret is wrong")
+    model = ScriptedModel(lambda _: "fine")
+    async with owned(tmp_path, clock, model=model) as engine:
+        await engine.ask("hello")
+
+        async def look() -> list[str]:
+            clock.advance(minutes=2)
+            await asyncio.sleep(housekeeping.FRESH)
+            before = len(engine.channel.sent)
+            if await engine.app.maintenance.urgent.look():
+                await engine.channel.wait_sent(before + 1)
+            return [text for text in engine.sent_to("ada") if "my work" in text]
+
+        assert await look() == []
+        model.script = lambda _: broken
+        for words in ("one", "two", "three"):
+            await engine.ask(words)
+        assert await look() == []  # it may pass
+        (told,) = await look()
+        assert told.startswith("I cannot do my work at the moment:\n• replies: The last 3 replies")
+        assert "secret" not in told
+        assert len(await look()) == 1
+        model.script = lambda _: "fine"
+        await engine.ask("four")
+        await look()
+        assert (await look())[1:] == ["I can do my work again."]
+        assert len(await look()) == 2
+        found = await engine.app.core.database.read(
+            lambda tx: outcomes.of_chat(tx, "memory", "ada")
+        )
+        failed = [each for each in found if each.outcome == "failed"]
+        assert [each.why for each in failed] == ["The model's service does not accept the key."] * 3
+        assert {each.outcome for each in found} == {"answered", "failed", "sent"}
+
+
+@pytest.mark.parametrize("is_away", [True, False], ids=["database away", "no direct chat"])
+async def test_an_outage_that_could_not_be_told_is_told_once_it_is_over(
+    tmp_path, monkeypatch, is_away
+):
+    clock, away = FakeClock(), [False]
+    async with owned(tmp_path, clock) as engine:
+        if is_away:
+            await engine.ask("hello")
+        urgent, database = engine.app.maintenance.urgent, engine.app.core.database
+        write, read = database.write, database.read
+
+        async def report() -> Readiness:
+            level = "error" if away[0] else "ok"
+            return Readiness((Check("storage", Finding.of(level, "health.silent")),))
+
+        async def refused(do: Any, work: Any) -> Any:
+            if away[0] and is_away:
+                raise StorageAway
+            return await do(work)
+
+        monkeypatch.setattr(urgent, "_report", report)
+        monkeypatch.setattr(database, "write", partial(refused, write))
+        monkeypatch.setattr(database, "read", partial(refused, read))
+
+        async def look() -> None:
+            clock.advance(minutes=2)
+            with suppress(StorageAway):
+                await urgent.look()
+
+        for away[0] in (True, True, True, False, False):
+            await look()
+        if not is_away:
+            assert engine.channel.sent == []
+            await engine.ask("hello")
+            await look()
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        (told,) = engine.sent_to("ada")[1:]
+        assert "I could not do my work from " in told
+        assert "(storage)" in told
+        await look()
+        assert len(engine.sent_to("ada")) == 2
+
+
+async def test_what_is_wrong_with_a_part_is_in_the_report_with_what_to_do(
+    tmp_path, monkeypatch, engine
+):
+    monkeypatch.setattr(records, "_named", {("outbox", "1")})
+    monkeypatch.setattr(backoff, "_down", {"another": "OSError"})
+    monkeypatch.setattr(clock_module, "_ahead", {"one": -400.2, "two": 1, "three": -401.8})
+    (tmp_path / "workspace").chmod(0o777)
+    health = engine.app.maintenance.health
+    health.held = lambda: 7.4
+    for _ in range(3):
+        health.speech.note(Unspoken("refused"))
+    report = await health.report()
+    found = {each.name: tell_in(each.finding, "en") for each in report.of("degraded")}
+    found.pop("memory", None)  # its index may still be built
+    words = {name: each.text for name, each in found.items()}
+    assert words == {
+        "rows": "1 stored row was left out, because it could not be read",
+        "background": "background work fails and is begun again: another (OSError)",
+        "loop": "one step kept everybody waiting for 7 s",
+        "clock": "the clock is 400 seconds slow, by 3 servers that are asked anyway",
+        "folders": "everybody on this machine may write into workspace",
+        "speech": "the last 3 voice messages could not be understood or spoken",
+    }
+    assert all(each.fix for each in found.values())
+    chinese = [tell_in(each.finding, "zh").text for each in report.of("degraded")]
+    assert not set(chinese) & set(words.values())
+    assert report.ready
 
 
 async def test_of_two_nodes_one_tells(postgres_url, tmp_path):
@@ -323,11 +470,11 @@ async def test_of_two_nodes_one_tells(postgres_url, tmp_path):
             "INSERT INTO meta(key, value, updated_at) VALUES "
             f"('urgent.down:memory/work', '{now - 2 * 3_600_000} {now}', {now})"
         )
-        looks = (nodes.one.app.urgent.look(), nodes.other.app.urgent.look())
+        looks = (nodes.one.app.maintenance.urgent.look(), nodes.other.app.maintenance.urgent.look())
         assert sorted(await asyncio.gather(*looks)) == [False, True]
         await until(lambda: any(text.startswith(HEAD) for text in nodes.sent))
-        assert not await nodes.one.app.urgent.look()
-        assert not await nodes.other.app.urgent.look()
+        assert not await nodes.one.app.maintenance.urgent.look()
+        assert not await nodes.other.app.maintenance.urgent.look()
         assert [text.startswith(HEAD) for text in nodes.sent].count(True) == 1
 
 
@@ -362,8 +509,8 @@ async def set_some(folder: Path, url: str) -> None:
         await engine.ask("/task every day at 15:00 count the boats", sender="bob")
         for _ in range(MAX_FAILURES):
             clock.advance(days=1)
-            await engine.app.tasks.begin()
-            await until(lambda: not engine.app.tasks._running)
+            await engine.app.engine.tasks.begin()
+            await until(lambda: not engine.app.engine.tasks._running)
         await engine.ask("/remind in 50 hours call the bank")
         await engine.ask("/remind in 2 days my secret illness", sender="bob")
         await engine.ask("/remind every weekday at 8 take the bins out")

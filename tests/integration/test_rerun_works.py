@@ -28,7 +28,7 @@ FILES = ("tests/integration/test_link.py", "tests/unit/test_changes.py")
 NAMES = "joins or tries or another_database or outside_of_its"
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_work_that_is_run_again_has_no_effect_but_one_outside_is_found(tmp_path):
     outside = tmp_path / "test_outside.py"
     outside.write_text(OUTSIDE)

@@ -14,9 +14,9 @@ from bot.memory.memory import Memory
 from bot.memory.search import Findings
 from bot.memory.selftest import SelfTest
 from bot.storage import Transaction
-from bot.storage.meta import keep
+from bot.storage.records import keep
 from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON, FakeClock, beside, make_config, running, settings_of
+from tests.support import NOON, FakeClock, beside, make_config, running, settings_of, write_file
 
 ADA = "people/memory-ada"
 NIGHT = NOON + 16 * 3_600_000  # four in the morning
@@ -47,12 +47,10 @@ class Night:
 async def with_night(folder: Path, use: Callable[[Night], Awaitable[None]]) -> None:
     config: Config = make_config(folder)[0]
     for name, text in NOTES.items():
-        path = config.workspace / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_file(config.workspace / name, text)
     clock = FakeClock(NIGHT)
     database = await SqliteDatabase.open(folder / "confidant.db")
-    memory = Memory.of(Settings(config), clock)
+    memory = Memory.from_settings(Settings(config), clock)
     await memory.open()
     try:
         await memory.index.sync("test")

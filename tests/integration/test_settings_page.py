@@ -22,17 +22,18 @@ from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.delivery import outbox
-from bot.doctor.channels import examined
+from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
+from bot.housekeeping import FRESH
 from bot.identity import ConversationResolver, Policy
 from bot.identity.policy import local_zone
-from bot.memory.growth import KEPT, MemoryGrowth
+from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
 from bot.settings import config_model
 from bot.settings.changes import ChangeableSettings
 from bot.settings.fields import is_live
-from bot.storage.meta import MetaStore
+from bot.storage.records import MetaStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel
 from tests.fakes.brain import query
@@ -42,7 +43,16 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.text_store import TextStoreInMemory
 from tests.integration.test_page_visitors import TOKEN as TOKEN_OF_PAGE
 from tests.integration.test_page_visitors import served
-from tests.support import PATIENCE, Engine, FakeClock, OpenConfig, beside, pause, running
+from tests.support import (
+    PATIENCE,
+    Engine,
+    FakeClock,
+    OpenConfig,
+    beside,
+    pause,
+    running,
+    write_file,
+)
 
 CHANGED = {
     "agent.name": "Heron",
@@ -102,12 +112,12 @@ def test_what_is_offered_counts_at_once_and_each_has_a_value_here():
 
 async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
     async with started(tmp_path) as program:
-        before = program.app.resolver.policy.config
+        before = program.app.core.resolver.policy.config
         for group in GROUPS:
             fields = {".".join(key): CHANGED[".".join(key)] for key in group.keys}
             await change(program, group.name, **fields)
         page = await program.get("/settings")
-        now = program.app.resolver.policy.config
+        now = program.app.core.resolver.policy.config
         fresh = load(tmp_path).config
         for key in OFFERED:
             found, was, again = now, before, fresh
@@ -121,7 +131,7 @@ async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
         for each in ids(page):
             status, page = await program.post("/settings/take-back", change=each)
             assert status == 200
-        assert program.app.resolver.policy.config.agent == before.agent
+        assert program.app.core.resolver.policy.config.agent == before.agent
         assert program.kept.strip() == ""
         assert load(tmp_path).config.limits == before.limits
 
@@ -195,7 +205,7 @@ async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp
         newest, *rest = ids(await program.get("/settings"))
         assert rest == []
         await program.post("/settings/take-back", change=newest)
-        assert program.app.resolver.policy.config.agent.name == "Heron"
+        assert program.app.core.resolver.policy.config.agent.name == "Heron"
         (oldest,) = ids(await program.get("/settings"))[-1:]
         await program.post("/settings/unset", option="agent.name")
         assert program.kept == mine
@@ -206,8 +216,7 @@ async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_bac
     other = "987654321:AAOtherTokenForTestsOnly_0123456789ab"
     async with FakeTelegram(TOKEN, other) as telegram:
         place = {"CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": telegram.url}
-        (tmp_path / "data").mkdir()
-        (tmp_path / "data" / ".env").write_text(f"TELEGRAM_BOT_TOKEN={TOKEN}\n")
+        write_file(tmp_path / "data" / ".env", f"TELEGRAM_BOT_TOKEN={TOKEN}\n")
         async with started(tmp_path, **place) as program:
             page = await program.get("/settings")
             assert "<code>channels.telegram.token</code>: set" in page
@@ -224,14 +233,13 @@ async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_bac
             assert TOKEN not in page
             assert other not in page
             await program.post("/settings/unset", option="channels.telegram.token")
-            assert list(program.app.channels) == ["web"]
+            assert list(program.app.core.channels) == ["web"]
             assert program.kept == ""
 
 
 async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_back(tmp_path):
     old, new = "0123456789abcdef-old", "0123456789abcdef-new"
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / ".env").write_text(f"CONFIDANT_DASHBOARD__TOKEN={old}\n")
+    write_file(tmp_path / "data" / ".env", f"CONFIDANT_DASHBOARD__TOKEN={old}\n")
     async with started(tmp_path) as program:
         await program.post("/login", token=old)
         socket = await program.page.ws_connect(
@@ -264,11 +272,11 @@ async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path):
         page = await change(program, "bot", agent__name="Heron")
         assert "applies after a restart" in page
         assert "confidant.toml:3" in page
-        assert program.app.resolver.policy.config.session.max_turns == 30
+        assert program.app.core.resolver.policy.config.session.max_turns == 30
         (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 'x'\n")
         status, page = await program.post("/settings/change", group="bot", **{"agent.name": "Eve"})
         assert (status, "confidant.toml:2" in page) == (422, True)
-        assert program.app.resolver.policy.config.agent.name == "Heron"
+        assert program.app.core.resolver.policy.config.agent.name == "Heron"
 
 
 async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path):
@@ -279,7 +287,7 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
     settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
     pages = (
         *SettingsPages(settings).routes(),
-        *StartPages(settings, list, TextStoreInMemory()).routes(),
+        *StartPages(settings, list, TextStoreInMemory(), cast("Any", None)).routes(),
     )
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}", "Accept-Language": "en"}
     async with served(*pages) as url, aiohttp.ClientSession(headers=headers) as client:
@@ -607,6 +615,8 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
         shown = await counted(client, url)
         async with client.get(url) as second:
             again = await second.text()
+        engine.app.maintenance.health.held = lambda: 7.4
+        await asyncio.sleep(FRESH)
         async with client.get(url, headers={"Accept-Language": "zh"}) as answer:
             chinese = await answer.text()
         clock.advance(days=DAYS + 1)
@@ -617,7 +627,10 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
     assert "<title>2026-11-21\nmemory: 2</title>" in shown
     assert "<title>2026-11-22\nmemory: 1</title>" in shown
     assert shown == again
+    assert '<th scope="row" class="part">replies</th><td><span class="state up">OK</span>' in empty
     assert "<h1>动态</h1>" in chinese
+    assert '<span class="state degraded">部分受限</span> <span lang="zh">有一步操作' in chinese
+    assert "loop.held" in chinese
     assert "Messages by channel" not in later
     for page in (shown, chinese):
         assert "secret" not in page
@@ -674,12 +687,12 @@ async def test_growth_keeps_one_line_a_day_and_not_for_ever(tmp_path):
         await growth.note()
         assert await growth.days() == {"2026-11-21": (3, 14)}
         kept = MetaStore(database, clock)
-        for number in range(KEPT):
+        for number in range(GROWTH_KEPT):
             await kept.set(f"growth:2024-{number:04}", "1 1")
         clock.advance(days=1)
         await growth.note()
         days = await growth.days()
-        assert len(days) == KEPT
+        assert len(days) == GROWTH_KEPT
         assert list(days)[-2:] == ["2026-11-21", "2026-11-22"]
     finally:
         await database.close()

@@ -19,7 +19,7 @@ from adapters.discord.channel import Discord
 from adapters.nextcloud_talk.channel import NextcloudTalk
 from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
-from bot.channel import Trial, TriesSecrets
+from bot.channel import Channel, Trial
 from bot.cluster import census, visitor
 from bot.cluster.census import Census, Member, NodeFacts, mark_of
 from bot.dashboard.settings import served
@@ -192,7 +192,7 @@ async def test_a_token_begins_to_work_and_another_one_takes_its_place(tmp_path):
                 sent = await telegram.wait_sent(number + 1, within=30)
                 assert "code" in sent[-1].text.lower()
             assert tokens[0] not in program.kept
-            assert [key[0] for key in program.app.channels.items()] == ["web", "telegram"]
+            assert [key[0] for key in program.app.core.channels.items()] == ["web", "telegram"]
     found = load(tmp_path, **place).config.channels.get("telegram")
     assert found.token.get_secret_value() == tokens[1]  # type: ignore[attr-defined]
 
@@ -224,7 +224,7 @@ async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(t
         async with program.page.get(f"{program.url}/api/ways") as answer:
             assert (await answer.json())["bot"] == '<b>"Heron"'
 
-        policy = program.app.resolver.policy
+        policy = program.app.core.resolver.policy
         assert (str(policy.zone), policy.config.agent.language) == ("Europe/Berlin", "zh")
         status, page = await program.post(
             "/settings/start/self", name="Heron", timezone="Europe/Berlinn", language="en"
@@ -270,7 +270,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_key_waits_for_anoth
         async with started(tmp_path, **place) as program:
             await program.post("/settings/start/model", service="openai", key=KEY)
             with monkeypatch.context() as patched:
-                patched.setattr("bot.settings.dotenv.os.open", refuse)
+                patched.setattr("bot.settings.sources.files.put", refuse)
                 status, page = await program.post("/settings/start/use", model="gpt-one")
             assert (status, "cannot be written: Read-only file system" in page) == (422, True)
             assert "gpt-one" in page
@@ -329,15 +329,15 @@ async def broken(_request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=500, text="Bad token: do not show")
 
 
-def of_discord(fake: FakeDiscord | None, **values: Any) -> TriesSecrets:
+def of_discord(fake: FakeDiscord | None, **values: Any) -> Channel:
     return Discord(discord_channel.settings(fake or FakeDiscord(), **values))
 
 
-def of_talk(fake: FakeNextcloud, **values: Any) -> TriesSecrets:
+def of_talk(fake: FakeNextcloud, **values: Any) -> Channel:
     return NextcloudTalk(nextcloud.settings(fake, free_port(), **values))
 
 
-def elsewhere(name: str, url: str) -> tuple[TriesSecrets, str]:
+def elsewhere(name: str, url: str) -> tuple[Channel, str]:
     """A channel whose platform is at some other server, and the option of its secret."""
     if name == "discord":
         return of_discord(None, api_root=url, gateway_url="ws://127.0.0.1:1/"), "token"
@@ -454,11 +454,11 @@ async def test_discords_token_is_kept_once_discord_knows_it(tmp_path):
             status, page = await replace_secret(program, "channels.discord.token", "wrong.token")
             assert (status, "Discord rejected this token" in page) == (422, True)
             assert ("Nothing was changed." in page, "wrong.token" in page) == (True, False)
-            assert (program.kept, list(program.app.channels)) == ("", ["web"])
+            assert (program.kept, list(program.app.core.channels)) == ("", ["web"])
             status, page = await replace_secret(program, "channels.discord.token", fake.token)
             assert (status, "Discord says it belongs to Confidant." in page) == (200, True)
             assert fake.token in program.kept
-            assert "discord" in program.app.channels
+            assert "discord" in program.app.core.channels
             _, page = await program.post("/settings/unset", option="channels.discord.token")
             assert ("belongs to Confidant" in page, program.kept) == (False, "")
 

@@ -18,18 +18,8 @@ from bot.identity.view import folder_name
 from bot.messages import ToolUse
 from bot.sessions.unsaved import PAUSES_MS
 from bot.testing import ScriptedModel
-from tests.fakes.brain import (
-    LONG,
-    SUMMARY,
-    Brain,
-    added,
-    numbered,
-    query,
-    says,
-    settled,
-    writing,
-)
-from tests.support import Engine, FakeClock, running, until
+from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, settled, writing
+from tests.support import Engine, FakeClock, running, until, write_file
 
 pytestmark = pytest.mark.usefixtures("believes_every_figure")
 WANDA = "Ada keeps a boat called Wanda."
@@ -57,7 +47,7 @@ async def done(engine: Engine) -> None:
 
 
 async def look(engine: Engine) -> None:
-    await engine.app.upkeep.look()
+    await engine.app.maintenance.upkeep.look()
     await done(engine)
 
 
@@ -143,10 +133,9 @@ async def test_a_model_that_calls_no_tools_saves_and_changes_what_memory_has(tmp
         return f"Sure, here it is:\n\n* ~ [{old}] I sold the boat in the harbour [{line}]\n"
 
     note = tmp_path / "workspace" / "people" / folder_name("memory:ada") / "memory" / "boats.md"
-    note.parent.mkdir(parents=True)
-    note.write_text("- Has a boat in the harbour <!-- owner 2026-01-05 -->\n")
+    write_file(note, "- Has a boat in the harbour <!-- owner 2026-01-05 -->\n")
     async with begun(tmp_path, Brain(flush=flush)) as engine:
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         await ask(engine, "I sold the boat in the harbour, by the way")
         await ask(engine, "/new")
         receipt = [each.text for each in engine.channel.sent if "Saved to memory" in each.text]
@@ -219,6 +208,23 @@ async def test_what_could_not_be_saved_is_tried_again_and_told_until_it_is(tmp_p
         assert query(tmp_path, MARKS) == []
 
 
+async def test_what_could_not_be_saved_is_named_and_tried_again_after_a_restart_too(tmp_path):
+    clock = FakeClock()
+    async with begun(tmp_path, Brain(flush=ModelOverloaded()), clock=clock) as engine:
+        await ask(engine, BOAT)
+        await ask(engine, "/new")
+    clock.advance(minutes=2)
+    brain = Brain(flush=ModelOverloaded())
+    async with begun(tmp_path, brain, clock=clock) as engine:
+        await ask(engine, "hello")
+        assert "Not saved to memory yet: the conversation begun" in await ask(engine, "/new")
+        brain.flush = writing(WANDA)
+        clock.advance(minutes=6)
+        await look(engine)
+        assert "Wanda" in saved(tmp_path)
+        assert query(tmp_path, MARKS) == []
+
+
 async def test_after_the_last_try_the_person_is_told_once_what_to_do(tmp_path):
     brain, clock = Brain(flush=ModelTimeout()), FakeClock()
     async with begun(tmp_path, brain, clock=clock) as engine:
@@ -272,10 +278,10 @@ async def test_what_was_being_saved_when_the_program_ended_is_saved_after_the_ne
 async def test_the_measured_speed_is_shown_and_outlasts_a_restart(tmp_path):
     name = "anthropic/claude-sonnet-5-5"
     async with begun(tmp_path, Brain()) as engine:
-        engine.app.models.speeds[name] = Speed(41.0, 8.0)
+        engine.app.agent.models.speeds[name] = Speed(41.0, 8.0)
         assert "41 tokens a second read, 8 written" in await ask(engine, "/status")
     async with begun(tmp_path, Brain()) as engine:
-        assert engine.app.models.speeds == {name: Speed(41.0, 8.0)}
+        assert engine.app.agent.models.speeds == {name: Speed(41.0, 8.0)}
 
 
 @pytest.mark.parametrize("configured", [None, 7.0])
@@ -296,7 +302,7 @@ async def test_a_slow_model_has_the_time_it_needs_unless_a_limit_is_configured(
 
     brain = Watching()
     async with begun(tmp_path, brain, agent=agent, context=context) as engine:
-        engine.app.models.speeds["anthropic/claude-sonnet-5-5"] = Speed(4.0, 0.8)
+        engine.app.agent.models.speeds["anthropic/claude-sonnet-5-5"] = Speed(4.0, 0.8)
         await ask(engine, BOAT)
         await ask(engine, "/new")
     for found in limits.values():
@@ -342,6 +348,7 @@ async def test_a_small_window_has_a_short_prompt_with_the_same_bytes_in_every_tu
         assert [t.name for t in chats[0].tools] == [
             "memory_search",
             "memory_write",
+            "reminders",
             "schedule_message",
         ]
         assert "Be kind" in chats[0].system
@@ -361,7 +368,7 @@ async def test_a_slow_model_has_a_short_prompt_from_the_next_conversation_on(tmp
     brain = Brain()
     async with begun(tmp_path, brain) as engine:
         await ask(engine, "hello")
-        engine.app.models.speeds["anthropic/claude-sonnet-5-5"] = Speed(40.0, 8.0)
+        engine.app.agent.models.speeds["anthropic/claude-sonnet-5-5"] = Speed(40.0, 8.0)
         await ask(engine, "hello again")
         first, second = brain.asked("chat")
         assert prompt_of(first) == prompt_of(second)
@@ -370,7 +377,7 @@ async def test_a_slow_model_has_a_short_prompt_from_the_next_conversation_on(tmp
         await ask(engine, "and now")
         assert size_of(brain.asked("chat")[-1]) <= 900
     async with begun(tmp_path, (after := Brain())) as engine:  # fast again
-        engine.app.models.speeds.clear()
+        engine.app.agent.models.speeds.clear()
         await ask(engine, "still the same conversation")
         assert prompt_of(after.asked("chat")[-1]) == prompt_of(brain.asked("chat")[-1])
 

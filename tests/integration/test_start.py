@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.bots import CONFIDANT, ROOT, running, settings
 from tests.fakes import messages_api
 from tests.fakes.telegram import FakeTelegram
@@ -35,6 +37,7 @@ def imported(record: Path, kind: str, since: int = 0) -> set[str]:
     return {name for each, name in lines if each == kind}
 
 
+@pytest.mark.proof
 async def test_a_first_message_waits_for_nothing_that_is_loaded(tmp_path):
     record, folder = tmp_path / "imported", tmp_path / "data"
     (folder / "workspace").mkdir(parents=True)

@@ -13,11 +13,11 @@ from bot.agent.models import Reply, Request, Usage
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.errors import ModelOverloaded, ToolError
-from bot.gateway.tasks import _say
+from bot.gateway.tasks import MAX_RUNNING, _say
 from bot.messages import Message, Text, ToolResult
 from bot.sessions import repeats, store
 from bot.sessions.repeats import MAX_FAILURES, MAX_TASKS, Repeat, is_paused
-from bot.storage import Database
+from bot.storage import Database, records
 from bot.testing import ScriptedModel, calls
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.brain import query
@@ -38,22 +38,22 @@ SET = (
 async def due(engine: Engine, **ahead: float) -> None:
     """Let time go by, and tasks begin."""
     engine.clock.advance(**ahead)
-    await engine.app.tasks.begin()
+    await engine.app.engine.tasks.begin()
 
 
 async def ran(engine: Engine) -> None:
     """Wait until no task is being carried out."""
-    await until(lambda: not engine.app.tasks._running)
+    await until(lambda: not engine.app.engine.tasks._running)
 
 
 async def tasks(engine: Engine) -> list[Repeat]:
-    database = engine.app.tasks._database
+    database = engine.app.engine.tasks._database
     found = await database.read(lambda tx: repeats.of_key(tx, KEY))
     return [each for each in found if isinstance(each, Repeat)]
 
 
 async def entries(engine: Engine, key: str) -> list[tuple[str, str, str]]:
-    database = engine.app.tasks._database
+    database = engine.app.engine.tasks._database
     found = await database.read(lambda tx: store.recent(tx, key, 50))
     return [(entry.kind, entry.role, entry.text) for _, entry in found]
 
@@ -61,65 +61,73 @@ async def entries(engine: Engine, key: str) -> list[tuple[str, str, str]]:
 # --- carried out ---------------------------------------------------------------------------------
 
 
-async def test_a_task_is_carried_out_and_told_where_it_was_made(tmp_path):
-    async with running(tmp_path) as engine:
-        assert await engine.ask(AT_THREE) == SET
-        listed = await engine.ask("/reminders")
-        assert "1. (task) every day at 15:00, next on Sat 2026-11-21 15:00 (UTC)" in listed
-        before = len(engine.model.requests)
-        await due(engine, hours=3)
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
-        assert engine.sent_to("ada")[-1] == "🔁 You said: tell me what I planned"
-        assert len(engine.model.requests) == before + 1
-        await due(engine, minutes=1)
-        await ran(engine)
-        assert len(engine.model.requests) == before + 1
-        assert "Last due Sat 2026-11-21 15:00 (UTC): sent" in await engine.ask("/reminders 1")
+async def test_a_task_is_carried_out_and_told_where_it_was_made(engine):
+    assert await engine.ask(AT_THREE) == SET
+    listed = await engine.ask("/reminders")
+    assert "1. (task) every day at 15:00, next on Sat 2026-11-21 15:00 (UTC)" in listed
+    before = len(engine.model.requests)
+    await due(engine, hours=3)
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
+    assert engine.sent_to("ada")[-1] == "🔁 You said: tell me what I planned"
+    assert len(engine.model.requests) == before + 1
+    await due(engine, minutes=1)
+    await ran(engine)
+    assert len(engine.model.requests) == before + 1
+    assert "Last due Sat 2026-11-21 15:00 (UTC): sent" in await engine.ask("/reminders 1")
 
 
-async def test_it_costs_the_conversation_no_context_and_is_known_there(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        await engine.ask(AT_THREE)
-        await due(engine, hours=3)
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
-        # What it was asked held nothing of the conversation.
-        assert all("hello" not in m.text for m in engine.model.requests[-1].messages)
-        await engine.ask("and then?")
-        said = engine.model.requests[-1].messages
-        assert [(m.role, m.text) for m in said[-3:]] == [
-            ("user", ""),
-            ("assistant", "🔁 You said: tell me what I planned"),
-            ("user", "and then?"),
-        ]
-        noted = [b.text for b in said[-3].blocks if isinstance(b, Text)]
-        assert noted[0].startswith("[the program carried out a task that was set for this time")
-        assert "“tell me what I planned”" in noted[0]
-        (task,) = await tasks(engine)
-        own = await entries(engine, f"{KEY}:task:{task.id}")
-        assert own == [
-            ("message", "user", "tell me what I planned"),
-            ("message", "assistant", "You said: tell me what I planned"),
-        ]
-        # A page that is loaded again shows what was seen: not how it was carried out.
-        items = await engine.channel.engine.history(task.target.address, 50)
-        assert [(item.role, item.text) for item in items[4:]] == [
-            ("bot", "🔁 You said: tell me what I planned"),
-            ("user", "and then?"),
-            ("bot", "You said: and then?"),
-        ]
+async def test_it_costs_the_conversation_no_context_and_is_known_there(engine):
+    await engine.ask_each("hello", AT_THREE)
+    await due(engine, hours=3)
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
+    # What it was asked held nothing of the conversation.
+    assert all("hello" not in m.text for m in engine.model.requests[-1].messages)
+    await engine.ask("and then?")
+    said = engine.model.requests[-1].messages
+    assert [(m.role, m.text) for m in said[-3:]] == [
+        ("user", ""),
+        ("assistant", "🔁 You said: tell me what I planned"),
+        ("user", "and then?"),
+    ]
+    noted = [b.text for b in said[-3].blocks if isinstance(b, Text)]
+    assert noted[0].startswith("[the program carried out a task that was set for this time")
+    assert "“tell me what I planned”" in noted[0]
+    (task,) = await tasks(engine)
+    own = await entries(engine, f"{KEY}:task:{task.id}")
+    assert own == [
+        ("message", "user", "tell me what I planned"),
+        ("message", "assistant", "You said: tell me what I planned"),
+    ]
+    # A page that is loaded again shows what was seen: not how it was carried out.
+    items = await engine.channel.engine.history(task.target.address, 50)
+    assert [(item.role, item.text) for item in items[4:]] == [
+        ("bot", "🔁 You said: tell me what I planned"),
+        ("user", "and then?"),
+        ("bot", "You said: and then?"),
+    ]
 
 
-async def test_a_new_conversation_still_begins_with_what_is_recalled(tmp_path):
-    async with running(tmp_path) as engine:
-        await engine.ask("my cat is called Tom")
-        await engine.ask("/new")
-        await engine.ask(AT_THREE)
-        await due(engine, hours=3)
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
-        await engine.ask("hi")
-        shown = engine.model.requests[-1].messages[-1]
-        assert any(isinstance(b, Text) and b.note and "Tom" in b.text for b in shown.blocks)
+async def test_looks_that_come_together_begin_no_more_than_may_run(engine):
+    engine.model.gate = asyncio.Event()
+    for name in ("ada", "bob", "cem"):
+        await engine.ask(AT_THREE, sender=name)
+    engine.clock.advance(hours=3)
+    runner = engine.app.engine.tasks
+    await asyncio.gather(*(runner.begin() for _ in range(5)))
+    assert len(runner._running) == MAX_RUNNING
+    assert engine.model.gate is not None
+    engine.model.gate.set()
+    for name in ("ada", "bob", "cem"):
+        await engine.channel.wait_until(lambda _, who=name: len(engine.sent_to(who)) == 2)
+
+
+async def test_a_new_conversation_still_begins_with_what_is_recalled(engine):
+    await engine.ask_each("my cat is called Tom", "/new", AT_THREE)
+    await due(engine, hours=3)
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1].startswith("🔁"))
+    await engine.ask("hi")
+    shown = engine.model.requests[-1].messages[-1]
+    assert any(isinstance(b, Text) and b.note and "Tom" in b.text for b in shown.blocks)
 
 
 @pytest.mark.parametrize(("shown", "noted"), [("bot", "bot"), ("", "bot"), ("mixed", "mixed")])
@@ -139,25 +147,23 @@ def test_what_tools_brought_stays_foreign_in_the_conversation(shown, noted):
     assert answer.content[0]["origin"] == noted
 
 
-async def test_a_silent_answer_says_nothing_and_is_no_failure(tmp_path):
-    model = ScriptedModel(script=lambda _: "NO_REPLY")
-    async with running(tmp_path, model=model) as engine:
-        await engine.ask(AT_THREE)
-        await due(engine, hours=3)
-        await ran(engine)
-        assert "done, with nothing to say" in await engine.ask("/reminders 1")
-        assert len(engine.sent_to("ada")) == 2
+async def test_a_silent_answer_says_nothing_and_is_no_failure(engine):
+    engine.model.script = lambda _: "NO_REPLY"
+    await engine.ask(AT_THREE)
+    await due(engine, hours=3)
+    await ran(engine)
+    assert "done, with nothing to say" in await engine.ask("/reminders 1")
+    assert len(engine.sent_to("ada")) == 2
 
 
-async def test_it_schedules_nothing_itself(tmp_path):
+async def test_it_schedules_nothing_itself(engine):
     asked = iter([calls("schedule_message", text="x", in_minutes=5), "done"])
-    model = ScriptedModel(script=lambda _: next(asked))
-    async with running(tmp_path, model=model) as engine:
-        await engine.ask(AT_THREE)
-        await due(engine, hours=3)
-        await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "🔁 done")
-        assert len(await tasks(engine)) == 1
-        assert "x" not in (await engine.ask("/reminders")).split("planned")[1]
+    engine.model.script = lambda _: next(asked)
+    await engine.ask(AT_THREE)
+    await due(engine, hours=3)
+    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "🔁 done")
+    assert len(await tasks(engine)) == 1
+    assert "x" not in (await engine.ask("/reminders")).split("planned")[1]
 
 
 async def test_what_was_missed_is_done_once_and_told(tmp_path):
@@ -220,11 +226,11 @@ async def test_a_run_that_a_kill_left_in_the_middle_is_not_begun_anew(tmp_path):
     async with running(tmp_path, clock=clock) as engine:
         await engine.ask(AT_THREE)
         clock.advance(hours=3)
-        tasks_of = engine.app.tasks
+        tasks_of = engine.app.engine.tasks
         claimed = (await tasks_of._committer.commit(clock(), tasks_of._claim)).result
         assert claimed is not None
     async with running(tmp_path, clock=clock) as engine:
-        await engine.app.tasks.begin()
+        await engine.app.engine.tasks.begin()
         listed = await engine.ask("/reminders 1")
         assert "failed. I was stopped while I did it." in listed
         assert engine.model.requests == []
@@ -264,6 +270,27 @@ async def test_a_run_that_ends_with_the_program_counts_what_it_used(tmp_path, mo
     assert tokens > 0
 
 
+async def test_a_task_that_cannot_be_read_is_set_aside_and_the_others_are_carried_out(engine):
+    for words in ("odd", "planned"):
+        await engine.ask(f"/task every day at 15:00 {words}")
+    database = engine.app.engine.tasks._database
+    await database.write(
+        lambda tx: tx.execute("UPDATE repeats SET origin = '{\"chat\": 5}' WHERE text = 'odd'")
+    )
+    for _ in range(2):
+        await due(engine, days=1)
+        await ran(engine)
+    await engine.channel.wait_until(lambda _: len(_said(engine)) == 2)
+    assert _said(engine) == ["🔁 You said: planned"] * 2
+    rows = await database.read(lambda tx: tx.execute("SELECT text, state FROM repeats"))
+    assert rows == [("odd", "aside"), ("planned", "waiting")]
+    assert records.unreadable() >= 1
+
+
+def _said(engine: Engine) -> list[str]:
+    return [text for text in engine.sent_to("ada") if text.startswith("🔁")]
+
+
 async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as engine:
@@ -271,8 +298,8 @@ async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
     clock.advance(hours=3)
     closed = {"channels": {"memory": {"dm_policy": "allowlist", "allow_from": ["zoe"]}}}
     async with running(tmp_path, clock=clock, **closed) as engine:
-        await engine.app.tasks.begin()
-        database = engine.app.tasks._database
+        await engine.app.engine.tasks.begin()
+        database = engine.app.engine.tasks._database
         (task,) = await tasks(engine)
         (run,) = await database.read(lambda tx: repeats.runs(tx, task, 9))
         assert (run.came, run.error) == (
@@ -309,10 +336,9 @@ async def test_so_many_tasks_and_no_more():
     assert "I will remind you" in await desk.command("remind", "every day at 9 x")
 
 
-async def test_chinese_sets_one_too(tmp_path):
-    async with running(tmp_path) as engine:
-        answer = await engine.ask("/任务 每天早上8点 告诉我今天的安排", locale="zh-CN")
-        assert answer.startswith("我会每天 08:00 做这件事")
+async def test_chinese_sets_one_too(engine):
+    answer = await engine.ask("/任务 每天早上8点 告诉我今天的安排", locale="zh-CN")
+    assert answer.startswith("我会每天 08:00 做这件事")
 
 
 async def test_in_a_room_only_who_looks_after_it(tmp_path):
@@ -326,7 +352,7 @@ async def ask(memory: TurnMemory, **arguments: Any) -> str:
     desk = RepeatDesk()
     now = datetime.fromtimestamp(desk.clock() / 1000, desk.resolver.policy.zone)
     context = ToolContext(VIEW, "s", now, target=ASKED, memory=memory)
-    words = str(await ScheduleMessage(desk.reminders).run(arguments, context))
+    words = str(await ScheduleMessage(desk.database, desk.reminders.expect).run(arguments, context))
     assert [each.kind for each in desk.left()] == ["task"]
     return words
 

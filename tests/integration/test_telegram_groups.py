@@ -9,7 +9,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.telegram import members, presses
+from adapters.telegram import send, updates
 from bot.channel import Address, Button, Health, Media, Outbound
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
 from tests.fakes.telegram import FakeTelegram, Fault
@@ -46,8 +46,7 @@ def out(text, address=ROOM, outbound_id="o1", **fields):
 
 
 async def received(engine, count):
-    async with asyncio.timeout(60):
-        await engine.wait_until(lambda e: len(e.received) >= count)
+    await asyncio.wait_for(engine.wait_until(lambda e: len(e.received) >= count), 60)
     return engine.received
 
 
@@ -309,7 +308,7 @@ async def test_admins_are_those_telegram_names(fake, channel, monkeypatch):
     assert fake.counts["getchatmember"] == 4
     assert await channel.is_admin(ADA, "7")
     assert not await channel.is_admin(ADA, "8")
-    monkeypatch.setattr(members, "KEPT", -1)
+    monkeypatch.setattr(send, "KEPT", -1)
     fake.fail_next("getChatMember", Fault(500))
     assert not await channel.is_admin(ROOM, "11")
     fake.members[TEA, 11] = "administrator"
@@ -527,8 +526,8 @@ async def test_a_press_without_a_usable_id_does_no_harm(fake, engine, query):
 
 
 async def test_a_flood_of_presses_stays_bounded_and_loses_none(fake, engine, monkeypatch):
-    monkeypatch.setattr(presses, "AT_ONCE", 5)
-    monkeypatch.setattr(presses, "REMEMBERED", 10)
+    monkeypatch.setattr(updates, "AT_ONCE", 5)
+    monkeypatch.setattr(updates, "REMEMBERED", 10)
     async with running(engine, settings(fake)) as channel:
         for number in range(300):
             fake.press(7, 1000 + number, "/compact")

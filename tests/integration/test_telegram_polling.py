@@ -10,15 +10,14 @@ import re
 import aiohttp
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
-from bot.channel import Address, Doctor, Health, Inbound
+from bot.channel import Address, Health, Inbound
 from bot.channel.kit.supervisor import MAX_FAULTS
 from bot.commands.menu import menus
 from bot.errors import ChannelError
-from bot.findings import told
+from bot.views.findings import told
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
@@ -108,17 +107,16 @@ async def test_more_than_one_batch_arrives_in_order(fake, engine):
         {"message": {"message_id": 1, "text": "\ud83d", "date": {}, "entities": "x"}},
     ],
 )
-async def test_one_bad_update_stops_neither_the_poller_nor_its_neighbours(fake, engine, bad):
+async def test_one_bad_update_stops_neither_the_poller_nor_its_neighbours(fake, engine, bad, logs):
     fake.push_text(7, "before")
     fake.bots[fake.token].updates.append({"update_id": 2, **bad})
     fake.bots[fake.token].next_update = 3
     fake.push_text(7, "after")
-    with capture_logs() as logs:
-        async with running(engine, settings(fake)):
-            await engine.wait_until(lambda e: len(e.received) == 2)
-            await fake.wait_acknowledged()
-            fake.push_text(7, "later")
-            await engine.wait_until(lambda e: len(e.received) == 3)
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) == 2)
+        await fake.wait_acknowledged()
+        fake.push_text(7, "later")
+        await engine.wait_until(lambda e: len(e.received) == 3)
     assert [log["update_id"] for log in logs if log["event"] == "telegram.update.ignored"] == [2]
 
 
@@ -132,7 +130,7 @@ async def test_hostile_text_arrives_whole(fake, engine):
     assert [i.text for i in engine.received] == [re.sub("[\0\ud83d]", "\ufffd", t) for t in texts]
 
 
-async def test_a_fault_of_ours_is_retried_and_then_lets_the_others_pass(fake):
+async def test_a_fault_of_ours_is_retried_and_then_lets_the_others_pass(fake, logs):
     class Broken(WatchingEngine):
         async def receive(self, inbound):
             if inbound.text == "poison":
@@ -143,10 +141,9 @@ async def test_a_fault_of_ours_is_retried_and_then_lets_the_others_pass(fake):
     engine = Broken()
     fake.push_text(7, "poison")
     fake.push_text(7, "next")
-    with capture_logs() as logs:
-        async with running(engine, settings(fake)):
-            await engine.wait_until(lambda e: len(e.received) == 1)
-            await fake.wait_acknowledged()
+    async with running(engine, settings(fake)):
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await fake.wait_acknowledged()
     assert engine.attempts == MAX_FAULTS + 1
     faults = [log for log in logs if log["event"] == "telegram.store.fault"]
     assert len(faults) == MAX_FAULTS
@@ -211,31 +208,29 @@ async def test_the_channel_starts_while_the_server_is_away_and_connects_later(en
     await fake.stop()
 
 
-async def test_a_rejected_token_is_reported_without_showing_it(fake, engine, caplog):
+async def test_a_rejected_token_is_reported_without_showing_it(fake, engine, caplog, logs):
     caplog.set_level(logging.DEBUG)
     wrong = "123456789:WRONGwrongWRONGwrongWRONGwrong"
-    with capture_logs() as logs:
-        async with running(engine, settings(fake, token=wrong)):
-            await engine.wait_said(Health.DOWN)
+    async with running(engine, settings(fake, token=wrong)):
+        await engine.wait_said(Health.DOWN)
     assert "does not accept" in engine.said(Health.DOWN)[0]
     for text in (str(logs), str(engine.reports), caplog.text):
         assert "WRONG" not in text
 
 
-async def test_no_log_line_holds_a_token_or_a_message(fake, engine, caplog):
+async def test_no_log_line_holds_a_token_or_a_message(fake, engine, caplog, logs):
     caplog.set_level(logging.DEBUG)
     fake.drop_next("getMe")
     fake.fail_next("setMyCommands", Fault(500, body=b"<p>very private words</p>"))
     fake.fail_next("getUpdates", Fault(500, body=b"<p>very private words</p>"))
     fake.fail_next("getUpdates", Fault(400, f"no such path /bot{fake.token}/getUpdates"))
-    with capture_logs() as logs:
-        async with running(engine, settings(fake)) as channel:
-            await channel.publish_commands({"": engine.commands("en")})
-            fake.push_text(7, "very private words")
-            await engine.wait_until(lambda e: len(e.received) == 1)
-            await fake.wait_called("setMyCommands", 2)
-            logged = structlog.get_logger()
-            logged.info("probe", bot=channel._accounts["default"].bot)
+    async with running(engine, settings(fake)) as channel:
+        await channel.publish_commands({"": engine.commands("en")})
+        fake.push_text(7, "very private words")
+        await engine.wait_until(lambda e: len(e.received) == 1)
+        await fake.wait_called("setMyCommands", 2)
+        logged = structlog.get_logger()
+        logged.info("probe", bot=channel._accounts["default"].bot)
     secret = fake.token.partition(":")[2]
     for text in (str(logs), caplog.text, str(engine.reports)):
         assert secret not in text
@@ -559,7 +554,6 @@ async def test_what_can_have_no_other_parts_is_not_kept(fake, config):
 
 async def examine(config):
     channel = Telegram(config)
-    assert isinstance(channel, Doctor)
     return [told(each, "en") for each in await channel.examine()]
 
 

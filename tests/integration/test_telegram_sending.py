@@ -21,7 +21,7 @@ from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, Storage
 from tests.fakes import telegram_channel
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
-from tests.fakes.telegram_html import units
+from tests.fakes.telegram_entities import units
 from tests.support import PATIENCE, post
 
 ADA = Address("telegram", "default", "7")
@@ -30,18 +30,20 @@ ADA = Address("telegram", "default", "7")
 async def test_markdown_shows_as_telegram_formatting(fake, channel):
     number = await post(channel, out("**bold** <b>not</b>"))
     sent = fake.sent[0]
-    assert (sent.text, sent.source) == ("bold <b>not</b>", "<b>bold</b> &lt;b&gt;not&lt;/b&gt;")
+    assert (sent.text, sent.html) == ("bold <b>not</b>", "<b>bold</b> &lt;b&gt;not&lt;/b&gt;")
     assert number == str(sent.message_id)
     assert fake.called("sendMessage")[0].params["link_preview_options"] == {"is_disabled": True}
 
 
-async def test_a_reply_points_at_the_message_it_answers(fake, channel):
+async def test_a_reply_points_at_the_message_it_answers(fake, channel, logs):
     asked = fake.push_text(7, "question")
     await post(channel, out("answer", reply_to=str(asked)))
     await post(channel, out("to an edit", reply_to=f"{asked}:e1700000000"))
-    await post(channel, out("to nothing", reply_to="999"))
     await post(channel, out("odd", reply_to="abc"))
-    assert [sent.reply_to for sent in fake.sent] == [asked, asked, None, None]
+    await post(channel, out("to nothing", reply_to="999"))
+    await post(channel, out("once more", reply_to=str(asked)))
+    assert [sent.reply_to for sent in fake.sent] == [asked, asked, None, None, asked]
+    assert [(log["event"], log["chat"]) for log in logs] == [("telegram.reply.gone", "7")]
 
 
 async def test_a_reply_goes_out_even_if_the_server_insists(fake, channel):
@@ -50,19 +52,44 @@ async def test_a_reply_goes_out_even_if_the_server_insists(fake, channel):
     assert fake.texts(7) == ["answer"]
 
 
-async def test_a_topic_is_answered_in_the_topic_and_a_deleted_one_in_the_chat(fake, channel):
-    fake.topics[7].add(3)
-    await post(channel, out("in", address=Address("telegram", "default", "7", "3")))
-    await post(channel, out("gone", address=Address("telegram", "default", "7", "4")))
-    assert [(s.text, s.thread_id) for s in fake.sent] == [("in", 3), ("gone", None)]
+IN_TOPIC = Address("telegram", "default", "-1001", "8")
 
 
-async def test_a_parse_error_sends_the_same_words_plain(fake, channel):
-    complaint = "Bad Request: can't parse entities: Unsupported start tag"
-    fake.fail_next("sendMessage", Fault(400, complaint))
+@pytest.mark.parametrize("text", ["Hello", "你好", "x" * 5000])
+@pytest.mark.parametrize("complaint", ["message thread not found", "TOPIC_DELETED"])
+async def test_what_was_for_a_deleted_topic_is_in_the_chat_and_says_so(
+    fake, channel, text, complaint, logs
+):
+    await post(channel, out(text, address=IN_TOPIC))
+    assert [s.thread_id for s in fake.sent] == [8] * len(fake.sent)
+    fake.sent.clear()
+    fake.topics[TEA].clear()
+    fake.fail_next("sendMessage", Fault(400, f"Bad Request: {complaint}"))
+    await post(channel, out(text, address=IN_TOPIC, outbound_id="o2"))
+    *parts, why = fake.sent
+    assert "".join(part.text for part in parts) == text
+    assert why.text == send._TOPIC_GONE["zh" if text == "你好" else "en"]
+    assert {part.thread_id for part in fake.sent} == {None}
+    assert {(log["event"], log["without"]) for log in logs} == {
+        ("telegram.send.simplified", "message_thread_id")
+    }
+    assert complaint.lower() in logs[0]["error"].lower()
+
+
+async def test_what_could_not_be_said_of_a_deleted_topic_costs_no_second_answer(fake, channel):
+    fake.topics[TEA].clear()
+    fake.fail_next("sendMessage", Fault(500, match="topic"))
     with capture_logs() as logs:
-        await post(channel, out("**bold** & `code`"))
-    assert (fake.sent[0].source, fake.sent[0].parse_mode) == ("bold & code", "")
+        await post(channel, out("Hello", address=IN_TOPIC))
+    assert fake.texts(TEA) == ["Hello"]
+    assert logs[-1]["event"] == "telegram.topic.unexplained"
+
+
+async def test_a_parse_error_sends_the_same_words_plain(fake, channel, logs):
+    complaint = "Bad Request: entity begins in a middle of a UTF-16 symbol at byte offset 3"
+    fake.fail_next("sendMessage", Fault(400, complaint))
+    await post(channel, out("**bold** & `code`"))
+    assert (fake.sent[0].text, fake.sent[0].entities) == ("bold & code", [])
     assert [log["event"] for log in logs] == ["telegram.send.simplified"]
 
 
@@ -78,7 +105,7 @@ async def test_a_text_that_grows_by_formatting_is_split_in_order(fake, channel):
     rows = "\n".join(f"| {'w' * (n % 30)} | {n} |" for n in range(150))
     await post(channel, out(f"| {'a' * 30} | b |\n|--|--|\n{rows}"))
     assert len(fake.sent) > 1
-    assert all(sent.source.startswith("<pre>") for sent in fake.sent)
+    assert all(sent.html.startswith("<pre>") for sent in fake.sent)
     numbers = [
         int(line.split("|")[1])
         for sent in fake.sent
@@ -92,7 +119,7 @@ async def test_a_long_code_block_stays_code_in_every_message(fake, channel):
     lines = [f"value_{n} = '😀' * {n}" for n in range(400)]
     await post(channel, out("Look:\n\n```python\n" + "\n".join(lines) + "\n```\n\nDone."))
     assert len(fake.sent) > 1
-    assert all('<pre><code class="language-python">' in sent.source for sent in fake.sent)
+    assert all('<pre><code class="python">' in sent.html for sent in fake.sent)
     shown = "\n".join(sent.text for sent in fake.sent).split("\n")
     assert [line for line in shown if line.startswith("value_")] == lines
 
@@ -146,7 +173,6 @@ async def test_a_slow_server_is_given_up_in_time(fake, channel):
 async def test_hostile_text_is_delivered_as_words(fake, channel, text):
     await post(channel, out(text))
     assert len(fake.sent) == 1
-    assert fake.sent[0].parse_mode == "HTML"
 
 
 async def test_an_account_that_is_not_configured_refuses(channel):
@@ -245,7 +271,7 @@ async def test_arbitrary_markdown_is_never_refused_for_its_form(fake, channel, t
         await post(channel, out(text))
     except SendRefused:
         assert not any(char.isalnum() or char in "中😀" for char in text), text
-    assert {call.params["parse_mode"] for call in fake.called("sendMessage")} <= {"HTML"}
+    assert len(fake.called("sendMessage")) == len(fake.sent)
 
 
 TEA = -1001
@@ -342,17 +368,16 @@ async def test_a_reply_whose_answer_got_lost_is_not_sent_twice(fake, channel):
 
 async def test_formatting_telegram_refuses_does_not_cost_the_reply(fake, channel):
     await channel.draft(ROOM, "d1", "One")
-    fake.fail_next("editMessageText", Fault(400, "Bad Request: can't parse entities"))
+    fake.fail_next("editMessageText", Fault(400, "Bad Request: ENTITY_BOUNDS_INVALID"))
     await post(channel, reply("**One**, two."))
-    assert [(s.text, s.source) for s in fake.sent] == [("One, two.", "One, two.")]
+    assert [(s.text, s.entities) for s in fake.sent] == [("One, two.", [])]
 
 
 async def test_drafts_leave_room_for_what_is_finished(fake, channel):
     fake.group_limit = 20
     account = channel._accounts["default"]
     for number in range(12):
-        async with asyncio.timeout(30):
-            await channel.draft(ROOM, "d1", f"{number} of many")
+        await asyncio.wait_for(channel.draft(ROOM, "d1", f"{number} of many"), 30)
     waiting = asyncio.create_task(channel.draft(ROOM, "d1", "too much for this minute"))
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -434,8 +459,7 @@ async def test_a_draft_whoever_shows_it_no_longer_waits_for_goes_on(fake, channe
     await asyncio.sleep(0.05)
     showing.cancel()
     await asyncio.gather(showing, return_exceptions=True)
-    async with asyncio.timeout(30):
-        await post(channel, reply("One, two."))
+    await asyncio.wait_for(post(channel, reply("One, two.")), 30)
     assert "One, two." in fake.texts(TEA)
 
 
@@ -579,7 +603,7 @@ async def test_a_picture_goes_out_with_its_words_below(fake, channel):
     )
     sent = fake.sent[0]
     assert (sent.kind, sent.file, sent.mime) == ("photo", "context.png", "image/png")
-    assert (sent.text, sent.source) == ("57 % & more", "<b>57 %</b> &amp; more")
+    assert (sent.text, sent.html) == ("57 % & more", "<b>57 %</b> &amp; more")
     assert (sent.reply_to, str(sent.message_id)) == (asked, number)
     assert sent.buttons == [[("Compact", "/compact")]]
     with Image.open(io.BytesIO(fake.files[7, sent.message_id])) as image:
@@ -630,27 +654,25 @@ async def test_a_topic_holds_for_pictures_too(fake, channel):
     assert [sent.thread_id for sent in fake.sent] == [3, 3]
 
 
-async def test_a_picture_telegram_cannot_read_goes_out_as_a_file(fake, channel):
+async def test_a_picture_telegram_cannot_read_goes_out_as_a_file(fake, channel, logs):
     broken = Attachment("broken.png", "image/png", b"not a picture")
-    with capture_logs() as logs:
-        await post(channel, out("Look.", broken))
+    await post(channel, out("Look.", broken))
     assert kinds(fake) == [("document", "Look.")]
     assert logs[0] == {"event": "telegram.send.simplified", "without": "photo"} | logs[0]
 
 
 async def test_a_caption_telegram_cannot_parse_goes_out_plain(fake, channel):
-    fake.fail_next("sendPhoto", Fault(400, "Bad Request: can't parse entities: Unsupported tag"))
+    fake.fail_next("sendPhoto", Fault(400, "Bad Request: ENTITIES_TOO_LONG"))
     await post(channel, out("**bold** & so", PICTURE))
-    assert (fake.sent[0].kind, fake.sent[0].source) == ("photo", "bold & so")
+    assert (fake.sent[0].text, fake.sent[0].entities) == ("bold & so", [])
 
 
 async def test_a_file_beyond_the_limits_is_left_out_and_the_words_go_out(
-    fake, channel, monkeypatch
+    fake, channel, monkeypatch, logs
 ):
     monkeypatch.setattr(render, "MAX_FILE", 100)
     large = Attachment("large.bin", "application/octet-stream", b"x" * 101)
-    with capture_logs() as logs:
-        await post(channel, out("Here.", large, Attachment("empty.txt", "text/plain", b"")))
+    await post(channel, out("Here.", large, Attachment("empty.txt", "text/plain", b"")))
     assert kinds(fake) == [("", "Here.")]
     assert [log["event"] for log in logs] == ["telegram.file.left_out"] * 2
 

@@ -9,8 +9,7 @@ import sys
 
 import aiohttp
 import pytest
-from structlog.testing import capture_logs
-from telegram import InlineKeyboardButton, InlineKeyboardMarkup
+from telegram import InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity
 from telegram.error import BadRequest, RetryAfter
 
 from adapters.telegram.api import LeanBot
@@ -22,7 +21,7 @@ from tests import support
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings
-from tests.fakes.telegram_html import ParseError, visible
+from tests.fakes.telegram_entities import EntityError, as_html, check
 from tests.support import changed_anywhere
 
 SECRET = "a-good_Secret1"
@@ -121,24 +120,22 @@ async def test_a_press_is_brought_stored_and_then_answered(fake, engine, config)
     assert fake.counts["answercallbackquery"] == 1
 
 
-async def test_a_call_with_any_other_secret_or_none_is_forbidden(engine, config, post):
-    with capture_logs() as logs:
-        async with running(engine, config):
-            await engine.wait_said(Health.UP)
-            for other in (*changed_anywhere(SECRET), SECRET.lower(), "ü", None):
-                assert await post(UPDATE, other) == (403, b"")
-            assert engine.received == []
-            assert (await post(UPDATE, SECRET))[0] == 200
+async def test_a_call_with_any_other_secret_or_none_is_forbidden(engine, config, post, logs):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        for other in (*changed_anywhere(SECRET), SECRET.lower(), "ü", None):
+            assert await post(UPDATE, other) == (403, b"")
+        assert engine.received == []
+        assert (await post(UPDATE, SECRET))[0] == 200
     assert SECRET not in str(logs)
 
 
-async def test_a_flood_of_foreign_calls_is_counted_and_told_in_one_line(engine, config, post):
-    with capture_logs() as logs:
-        async with running(engine, config):
-            await engine.wait_said(Health.UP)
-            for _ in range(20):
-                assert (await post(UPDATE, "wrong"))[0] == 403
-            assert (await post(UPDATE, account="nobody"))[0] == 404
+async def test_a_flood_of_foreign_calls_is_counted_and_told_in_one_line(engine, config, post, logs):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        for _ in range(20):
+            assert (await post(UPDATE, "wrong"))[0] == 403
+        assert (await post(UPDATE, account="nobody"))[0] == 404
     told = [(log["reason"], log["count"]) for log in logs if log["event"].endswith(".rejected")]
     assert told == [("bad_secret", 1), ("no_such_account", 1)]
     assert engine.drops == {"bad_secret": 20, "no_such_account": 1}
@@ -172,11 +169,10 @@ async def test_a_huge_body_without_the_secret_is_not_read(post, up):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b"null", b'{"message": 5}']
 )
-async def test_a_body_nobody_can_read_is_accepted_and_counted(engine, config, post, body):
-    with capture_logs() as logs:
-        async with running(engine, config):
-            await engine.wait_said(Health.UP)
-            assert (await post(body))[0] == 200
+async def test_a_body_nobody_can_read_is_accepted_and_counted(engine, config, post, body, logs):
+    async with running(engine, config):
+        await engine.wait_said(Health.UP)
+        assert (await post(body))[0] == 200
     assert [log["event"] for log in logs].count("telegram.update.ignored") == 1
     assert engine.received == []
 
@@ -296,18 +292,21 @@ async def bot(fake):
         yield LeanBot(fake.token, fake.url, session)
 
 
+BOLD = MessageEntity("bold", 0, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
         ("", {}, "Message text is empty"),
         (" \n ", {}, "Message text is empty"),
         ("\u200b", {}, "Message text is empty"),
-        ("<b></b>", {"parse_mode": "HTML"}, "Message text is empty"),
+        (" ", {"entities": [BOLD]}, "Message text is empty"),
         ("a" * 4097, {}, "Message is too long"),
         ("😀" * 2049, {}, "Message is too long"),
-        ("<b>x", {"parse_mode": "HTML"}, "Can't parse entities"),
+        ("", {"entities": [BOLD]}, "Entity beginning at UTF-16 offset 0 ends after the text"),
         ("x" * 40_000, {}, "Text is too long"),
-        ("x", {"parse_mode": "Nonsense"}, "Unsupported parse_mode"),
+        ("x", {"parse_mode": "HTML"}, "Unsupported parse_mode"),
         ("x", {"reply_to_message_id": 99}, "Message to be replied not found"),
         ("x", {"message_thread_id": 99}, "Message thread not found"),
     ],
@@ -323,7 +322,10 @@ async def test_a_message_against_the_rules_is_refused(fake, bot, text, options, 
     ("send", "complaint"),
     [
         (lambda bot: bot.send_photo(7, PNG, caption="x" * 1025), "caption is too long"),
-        (lambda bot: bot.send_photo(7, PNG, caption="<b>", parse_mode="HTML"), "parse entities"),
+        (
+            lambda bot: bot.send_photo(7, PNG, caption="😀", caption_entities=[BOLD]),
+            "middle of a UTF-16 symbol",
+        ),
         (lambda bot: bot.send_photo(7, b"no picture"), "IMAGE_PROCESS_FAILED"),
         (lambda bot: bot.send_photo(7, PNG + bytes(10 << 20)), "too big for a photo"),
         (lambda bot: bot.send_document(7, b""), "must be non-empty"),
@@ -348,42 +350,60 @@ async def test_commands_keep_the_rules(bot, commands):
         await bot.set_my_commands(commands)
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
-    [
-        ("plain & <b>b</b>", "plain & b"),
-        ("&lt;&amp;&gt;&quot;&#65;", '<&>"A'),
-        ('<a href="https://e.example/?a=1&amp;b=2">t</a>', "t"),
-        ('<pre><code class="language-py">x</code></pre>', "x"),
-        ('<span class="tg-spoiler">s</span><u>u</u>', "su"),
-        ("<B>x</b>", "x"),
-        ("<blockquote expandable>q</blockquote>", "q"),
-    ],
-)
-def test_the_html_parser_shows_what_telegram_shows(source, text):
-    assert visible(source) == text
+def entity(kind, offset, length, **more):
+    return {"type": kind, "offset": offset, "length": length, **more}
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("text", "entities", "shown"),
     [
-        "<b>x",
-        "x</b>",
-        "<b><i>x</b></i>",
-        "<script>x</script>",
-        "<p>x</p>",
-        "<br>",
-        "a < b",
-        "<",
-        "<b",
-        "<b x>y</b>",
-        "<span>x</span>",
-        "<blockquote><blockquote>x</blockquote></blockquote>",
+        ("plain & b", [entity("bold", 8, 1)], "plain &amp; <b>b</b>"),
+        (
+            "😀t",
+            [entity("text_link", 2, 1, url="https://e.example")],
+            '😀<a href="https://e.example">t</a>',
+        ),
+        ("x", [entity("pre", 0, 1, language="py")], '<pre><code class="py">x</code></pre>'),
+        (
+            "su",
+            [entity("spoiler", 0, 1), entity("underline", 1, 1)],
+            '<span class="tg-spoiler">s</span><u>u</u>',
+        ),
+        (
+            "q x",
+            [entity("expandable_blockquote", 0, 3), entity("code", 2, 1)],
+            "<blockquote expandable>q <code>x</code></blockquote>",
+        ),
+        ("ab", [entity("bold", 0, 2), entity("italic", 0, 1)], "<b><i>a</i>b</b>"),
     ],
 )
-def test_the_html_parser_refuses_what_telegram_refuses(source):
-    with pytest.raises(ParseError):
-        visible(source)
+def test_the_fake_takes_the_entities_telegram_takes(text, entities, shown):
+    assert as_html(text, entities) == shown
+
+
+@pytest.mark.parametrize(
+    "entities",
+    [
+        [entity("bold", -1, 1)],
+        [entity("bold", 0, 0)],
+        [entity("bold", 0, -1)],
+        [entity("bold", 3, 4)],
+        [entity("bold", 1, 1)],
+        [entity("bold", 0, 1)],
+        [entity("bold", 0, 3), entity("italic", 2, 2)],
+        [entity("bold", 0, 3), entity("bold", 2, 1)],
+        [entity("pre", 0, 3), entity("italic", 2, 1)],
+        [entity("bold", 0, 3), entity("code", 2, 1)],
+        [entity("blockquote", 0, 3), entity("expandable_blockquote", 2, 1)],
+        [entity("text_link", 0, 3)],
+        [entity("text_link", 0, 3, url="https://e.example"), entity("code", 2, 1)],
+        [entity("heading", 0, 3)],
+        [entity("bold", 2, 1)] * 101,
+    ],
+)
+def test_the_fake_refuses_the_entities_telegram_refuses_or_mends(entities):
+    with pytest.raises(EntityError):
+        check("😀bcd", entities)
 
 
 async def test_it_runs_as_a_process_with_a_control_api():

@@ -13,6 +13,7 @@ from bot import __version__
 from bot.cli.main import cli
 from tests.fakes.commands import argv
 from tests.fakes.terminal import environment, terminal
+from tests.proofs.rounds import long
 from tests.support import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
@@ -47,6 +48,7 @@ main()
 """
 
 
+@pytest.mark.proof
 async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
     async with running(tmp_path / "data") as engine:
         await engine.ask("hello")
@@ -105,6 +107,7 @@ async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
     )
 
 
+@pytest.mark.proof
 async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
     here = environment(
         tmp_path,
@@ -120,7 +123,7 @@ async def test_a_connection_that_is_lost_is_a_plain_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "first"), [("json", "{"), ("console", "20"), ("plain", "Confidant ")]
+    ("asked", "first"), [("json", "{"), long("console", "20"), long("plain", "Confidant ")]
 )
 async def test_another_log_can_be_asked_for(tmp_path, asked, first):
     async with terminal(
@@ -132,7 +135,7 @@ async def test_another_log_can_be_asked_for(tmp_path, asked, first):
     assert seen.text.startswith(first)
 
 
-@pytest.mark.parametrize(("colour", "has"), [({}, True), ({"NO_COLOR": "1"}, False)])
+@pytest.mark.parametrize(("colour", "has"), [({"NO_COLOR": "1"}, False), long({}, True)])
 async def test_colours_are_left_out_where_nobody_wants_them(tmp_path, colour, has):
     here = environment(tmp_path, **colour)
     for words in (("run", "--log", "console"), ("--help",), ("usage",)):
@@ -159,12 +162,13 @@ async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_
         "Stopped at once. What was not finished is answered after the next start.\n"
     )
     assert "Traceback" not in seen.text
-    async with terminal(PROGRAM, "run", folder=tmp_path, variables=environment(tmp_path)) as seen:
+    async with terminal(*argv(), "run", folder=tmp_path, variables=environment(tmp_path)) as seen:
         await seen.shows("Confidant is at")
         seen.type("\x03")
         assert await seen.ends() == 0
 
 
+@pytest.mark.proof
 async def test_ctrl_c_while_it_loads_ends_it_with_a_line(tmp_path):
     (tmp_path / "early.py").write_text(EARLY)
     program = (sys.executable, tmp_path / "early.py", "run")

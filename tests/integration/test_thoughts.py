@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from pydantic import SecretStr
-from structlog.testing import capture_logs
 
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
@@ -122,38 +121,37 @@ def thoughts(engine: Engine) -> list[Activity]:
 
 @pytest.mark.parametrize("kind", ["thinking", "reasoning_content", "reasoning", "<think>"])
 async def test_it_is_seen_while_it_is_thought_and_goes_to_its_service_alone_afterwards(
-    tmp_path, kind, caplog
+    tmp_path, kind, caplog, logs
 ):
     caplog.set_level(logging.DEBUG)
     thinker = Thinker(kind)
     context = {"enable_memory_flush": True}
-    with capture_logs() as logs:
-        async with (
-            thinker.model() as model,
-            running(tmp_path, model=model, agent={"model": "one"}, context=context) as engine,
-        ):
-            await engine.say("what did I say of boats?")
-            await until(lambda: any(SECRET in each.text for each in thoughts(engine)))
-            assert not engine.channel.drafts
-            thinker.goes_on.set()
-            await engine.channel.wait_sent(1)
-            assert engine.sent_to("ada") == ["Here they are."]
-            assert thoughts(engine)[-1] == replace(thoughts(engine)[-1], state="done", text="")
-            # The service has its thoughts back with what its tool answered …
-            during = json.dumps(thinker.bodies[1])
-            assert (SECRET in during) is (kind != "<think>")
-            # … and with that call in the same conversation; in no other, no summary and no saving.
-            await engine.ask("and now?")
-            await engine.ask("who are you?", sender="bob")
-            await engine.ask("/new")
-            await settled()
-            await engine.ask("and then?")
-            for body in thinker.bodies[2:]:
-                others = [each for each in body["messages"] if each["role"] != "assistant"]
-                assert SECRET not in json.dumps({**body, "messages": others})
-            assert SECRET not in json.dumps(thinker.bodies[-1])
-            assert len(thinker.bodies) >= 6
-            assert SECRET not in "".join([*engine.channel.drafts, *engine.sent_to("ada")])
+    async with (
+        thinker.model() as model,
+        running(tmp_path, model=model, agent={"model": "one"}, context=context) as engine,
+    ):
+        await engine.say("what did I say of boats?")
+        await until(lambda: any(SECRET in each.text for each in thoughts(engine)))
+        assert not engine.channel.drafts
+        thinker.goes_on.set()
+        await engine.channel.wait_sent(1)
+        assert engine.sent_to("ada") == ["Here they are."]
+        assert thoughts(engine)[-1] == replace(thoughts(engine)[-1], state="done", text="")
+        # The service has its thoughts back with what its tool answered …
+        during = json.dumps(thinker.bodies[1])
+        assert (SECRET in during) is (kind != "<think>")
+        # … and with that call in the same conversation; in no other, no summary and no saving.
+        await engine.ask("and now?")
+        await engine.ask("who are you?", sender="bob")
+        await engine.ask("/new")
+        await settled()
+        await engine.ask("and then?")
+        for body in thinker.bodies[2:]:
+            others = [each for each in body["messages"] if each["role"] != "assistant"]
+            assert SECRET not in json.dumps({**body, "messages": others})
+        assert SECRET not in json.dumps(thinker.bodies[-1])
+        assert len(thinker.bodies) >= 6
+        assert SECRET not in "".join([*engine.channel.drafts, *engine.sent_to("ada")])
     files = [each for each in tmp_path.rglob("*") if each.is_file()]
     assert any(each.name == "confidant.db" for each in files)
     for each in files:  # its conversation keeps it, for its service alone
@@ -212,34 +210,36 @@ async def test_thoughts_that_a_model_does_not_take_back_are_left_out():
         await model.close()
 
 
-async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(tmp_path):
-    model = ScriptedModel(thinks="One and two", thought_gate=asyncio.Event(), gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("hello")
-        await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
-        begun, thought = thoughts(engine)
-        assert (begun.state, begun.text) == ("begun", "")
-        assert (thought.state, thought.text) == ("begun", "One and two ")
-        assert model.thought_gate is not None
-        assert model.gate is not None
-        model.thought_gate.set()
-        await until(lambda: thoughts(engine)[-1].state == "done")
-        assert not engine.sent_to("ada")
-        model.gate.set()
-        await engine.channel.wait_sent(1)
-        assert len({each.id for each in thoughts(engine)}) == 1
+async def test_it_is_gone_when_the_answer_begins_and_another_thought_is_another(engine):
+    engine.model.thinks, engine.model.thought_gate, engine.model.gate = (
+        "One and two",
+        asyncio.Event(),
+        asyncio.Event(),
+    )
+    await engine.say("hello")
+    await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
+    begun, thought = thoughts(engine)
+    assert (begun.state, begun.text) == ("begun", "")
+    assert (thought.state, thought.text) == ("begun", "One and two ")
+    assert engine.model.thought_gate is not None
+    assert engine.model.gate is not None
+    engine.model.thought_gate.set()
+    await until(lambda: thoughts(engine)[-1].state == "done")
+    assert not engine.sent_to("ada")
+    engine.model.gate.set()
+    await engine.channel.wait_sent(1)
+    assert len({each.id for each in thoughts(engine)}) == 1
 
 
-async def test_of_a_long_thought_the_end_is_shown(tmp_path):
-    model = ScriptedModel(thinks="a " * 9_000 + "end", thought_gate=asyncio.Event())
-    async with running(tmp_path, model=model) as engine:
-        await engine.say("hello")
-        await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
-        shown = thoughts(engine)[-1].text
-        assert shown.endswith("end ")
-        assert len(shown) == 4_000
-        await engine.ask("/stop")
-        await until(lambda: thoughts(engine)[-1].state == "done")
+async def test_of_a_long_thought_the_end_is_shown(engine):
+    engine.model.thinks, engine.model.thought_gate = "a " * 9_000 + "end", asyncio.Event()
+    await engine.say("hello")
+    await until(lambda: bool(thoughts(engine)) and bool(thoughts(engine)[-1].text))
+    shown = thoughts(engine)[-1].text
+    assert shown.endswith("end ")
+    assert len(shown) == 4_000
+    await engine.ask("/stop")
+    await until(lambda: thoughts(engine)[-1].state == "done")
 
 
 @pytest.mark.parametrize("where", ["room", "direct"])
@@ -310,18 +310,16 @@ async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path):
 
 
 @pytest.mark.parametrize("before", ["nothing.1", "%", "x" * 200])
-async def test_before_a_place_that_is_not_there_there_is_nothing(tmp_path, before):
-    async with running(tmp_path) as engine:
-        await engine.ask("hello")
-        assert await history(engine, 5, before) == []
+async def test_before_a_place_that_is_not_there_there_is_nothing(before, engine):
+    await engine.ask("hello")
+    assert await history(engine, 5, before) == []
 
 
 async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp_path):
     async with running(tmp_path) as engine:
         await engine.ask("first")
         (old,) = query(tmp_path, "SELECT id FROM sessions")[0]
-        await engine.ask("/new")
-        await engine.ask("second")
+        await engine.ask_each("/new", "second")
         # What is noted late in the conversation before begins nothing.
         late = entries.NewEntry("notice", "assistant", "Saved")
         async with beside(tmp_path) as database:
@@ -446,9 +444,7 @@ async def test_a_channels_texts_are_kept_until_an_empty_one_comes(tmp_path):
 async def test_a_reply_names_the_draft_it_was_shown_as(tmp_path):
     channel = Drafting()
     async with running(tmp_path, channel=channel) as engine:
-        await engine.ask("hello")
-        await engine.ask("/whoami")
-        await engine.ask("and again")
+        await engine.ask_each("hello", "/whoami", "and again")
     replies = [sent.draft for sent in channel.sent]
     assert replies == [channel.ids[0], "", channel.ids[-1]]
     assert replies[0] != replies[2]

@@ -36,9 +36,7 @@ def invoke(folder: Path, *words: str) -> Result:
 
 async def test_back_from_an_upgrade_nothing_is_lost_that_was_said_after_it(tmp_path):
     async with running(tmp_path) as engine:
-        await engine.ask("said before")
-        await engine.ask("/remind in 3 hours water the plants")
-        await engine.ask("zqsecret")
+        await engine.ask_each("said before", "/remind in 3 hours water the plants", "zqsecret")
     with the_next_version():
         async with running(tmp_path) as engine:
             await engine.ask("said after", message_id="a1")

@@ -10,18 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from adapters.web.channel import ADDRESS
 from adapters.web.pages import LONG_TEXT
 from adapters.web.protocol import MAX_FRAME, MAX_TEXT
-from bot.channel import (
-    Activity,
-    Attachment,
-    Button,
-    HistoryItem,
-    Inbound,
-    Outbound,
-)
+from bot.channel import Activity, Attachment, Button, HistoryItem, Inbound, Outbound
 from bot.channel.kit.markdown_html import render, takes_long
 from bot.errors import StorageError
 from tests.fakes.web_pages import Chat
@@ -32,6 +26,12 @@ from tests.support import post
 async def chat():
     async with Chat().served() as served:
         yield served
+
+
+@pytest_asyncio.fixture
+async def page(chat):
+    async with chat.page() as opened:
+        yield opened
 
 
 def bot_says(text: str, message_id: str = "out-1", **fields: Any) -> Outbound:
@@ -205,10 +205,9 @@ async def test_a_message_of_one_page_shows_on_the_others_only(chat):
         assert "user" not in {frame.get("role") for frame in one.frames}
 
 
-async def test_very_long_replies_are_rendered_too(chat):
-    async with chat.page() as page:
-        await post(chat.web, bot_says("word **bold** " * 5000))
-        assert (await page.until("message"))["html"].count("<strong>") == 5000
+async def test_very_long_replies_are_rendered_too(chat, page):
+    await post(chat.web, bot_says("word **bold** " * 5000))
+    assert (await page.until("message"))["html"].count("<strong>") == 5000
 
 
 # --- history and drafts ---------------------------------------------------------------------------
@@ -262,32 +261,29 @@ async def test_however_long_a_line_is_older_ones_come_one_at_least_at_a_time(cha
 
 
 @pytest.mark.parametrize("before", [None, "", 7, "a b", "\0", "x" * 201, ["s.1"]])
-async def test_a_place_that_cannot_be_is_refused(chat, before):
-    async with chat.page() as page:
-        await page.say(type="older", before=before)
-        assert (await page.until("error"))["key"] == "malformed"
+async def test_a_place_that_cannot_be_is_refused(before, page):
+    await page.say(type="older", before=before)
+    assert (await page.until("error"))["key"] == "malformed"
 
 
-async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat):
+async def test_older_lines_that_cannot_be_read_now_may_be_asked_for_again(chat, page):
     chat.engine.lines = [HistoryItem(f"m{n}", "user", f"{n}", n, f"s.{n}") for n in range(2)]
-    async with chat.page() as page:
-        right = chat.engine.history
+    right = chat.engine.history
 
-        async def broken(*_: object) -> list[HistoryItem]:
-            raise StorageError("the disk is gone")
+    async def broken(*_: object) -> list[HistoryItem]:
+        raise StorageError("the disk is gone")
 
-        chat.engine.history = broken  # type: ignore[method-assign]
-        await page.say(type="older", before="s.1")
-        await page.until("error", key="older")
-        chat.engine.history = right  # type: ignore[method-assign]
-        await page.say(type="older", before="s.1")
-        assert [item["id"] for item in (await page.until("older"))["items"]] == ["m0"]
+    chat.engine.history = broken  # type: ignore[method-assign]
+    await page.say(type="older", before="s.1")
+    await page.until("error", key="older")
+    chat.engine.history = right  # type: ignore[method-assign]
+    await page.say(type="older", before="s.1")
+    assert [item["id"] for item in (await page.until("older"))["items"]] == ["m0"]
 
 
-async def test_a_message_says_with_what_another_conversation_begins(chat):
-    async with chat.page() as page:
-        await post(chat.web, bot_says("New conversation.", begins="m7"))
-        assert (await page.until("message"))["begins"] == "m7"
+async def test_a_message_says_with_what_another_conversation_begins(chat, page):
+    await post(chat.web, bot_says("New conversation.", begins="m7"))
+    assert (await page.until("message"))["begins"] == "m7"
 
 
 async def test_what_is_said_while_history_is_read_comes_after_it(chat):
@@ -328,17 +324,16 @@ async def test_a_history_that_cannot_be_read_says_so_and_closes(chat):
         assert await page.closed() == 1013
 
 
-async def test_drafts_are_paced_and_replaced_by_the_reply(chat):
-    async with chat.page() as page:
-        text = ""
-        for number in range(300):
-            text += f"w{number} "
-            await chat.web.draft(ADDRESS, "d1", text)
-        last = await page.until("draft", html=f"<p>{text.strip()}</p>\n")
-        assert last["id"] == "d1"
-        assert len([frame for frame in page.frames if frame["type"] == "draft"]) <= 3
-        await post(chat.web, bot_says("done"))
-        assert (await page.until("message"))["replaces"] == ["d1"]
+async def test_drafts_are_paced_and_replaced_by_the_reply(chat, page):
+    text = ""
+    for number in range(300):
+        text += f"w{number} "
+        await chat.web.draft(ADDRESS, "d1", text)
+    last = await page.until("draft", html=f"<p>{text.strip()}</p>\n")
+    assert last["id"] == "d1"
+    assert len([frame for frame in page.frames if frame["type"] == "draft"]) <= 3
+    await post(chat.web, bot_says("done"))
+    assert (await page.until("message"))["replaces"] == ["d1"]
 
 
 async def test_no_long_text_is_rendered_on_the_event_loop(chat, monkeypatch):
@@ -367,13 +362,12 @@ async def test_no_long_text_is_rendered_on_the_event_loop(chat, monkeypatch):
     assert max(on_the_loop, default=0) <= LONG_TEXT
 
 
-async def test_a_notice_leaves_drafts_alone(chat):
-    async with chat.page() as page:
-        await chat.web.draft(ADDRESS, "d1", "so far")
-        await post(chat.web, bot_says("nearly full", kind="notice"))
-        assert (await page.until("message"))["replaces"] == []
-        await chat.web.draft(ADDRESS, "d1", "")
-        await page.until("draft", html="")
+async def test_a_notice_leaves_drafts_alone(chat, page):
+    await chat.web.draft(ADDRESS, "d1", "so far")
+    await post(chat.web, bot_says("nearly full", kind="notice"))
+    assert (await page.until("message"))["replaces"] == []
+    await chat.web.draft(ADDRESS, "d1", "")
+    await page.until("draft", html="")
 
 
 async def test_a_page_that_comes_late_sees_the_draft(chat):
@@ -501,14 +495,13 @@ async def test_binary_frames_are_refused(chat):
     assert chat.engine.received == []
 
 
-async def test_a_message_too_long_is_refused_and_the_longest_is_taken(chat):
-    async with chat.page() as page:
-        await page.say(type="send", id="m1", text="x" * (MAX_TEXT + 1))
-        error = await page.until("error", id="m1")
-        assert error["key"] == "too_long"
-        assert "64 kB" in error["text"]
-        await page.say(type="send", id="m2", text="\x01" * MAX_TEXT)
-        await page.until("ack", id="m2")
+async def test_a_message_too_long_is_refused_and_the_longest_is_taken(page):
+    await page.say(type="send", id="m1", text="x" * (MAX_TEXT + 1))
+    error = await page.until("error", id="m1")
+    assert error["key"] == "too_long"
+    assert "64 kB" in error["text"]
+    await page.say(type="send", id="m2", text="\x01" * MAX_TEXT)
+    await page.until("ack", id="m2")
 
 
 async def test_a_frame_too_large_closes_the_connection(chat):
@@ -572,6 +565,31 @@ async def test_too_many_pages_are_refused(chat, monkeypatch):
             async with chat.page():
                 pass
         assert caught.value.status == 503
+
+
+async def test_a_page_that_is_still_being_opened_has_its_place(chat, monkeypatch):
+    monkeypatch.setattr("adapters.web.channel.MAX_SOCKETS", 1)
+    prepare, opening, gate = web.WebSocketResponse.prepare, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: web.WebSocketResponse, request: web.BaseRequest) -> Any:
+        assert not opening.is_set(), "there is room for one"
+        opening.set()
+        await gate.wait()
+        return await prepare(self, request)
+
+    monkeypatch.setattr(web.WebSocketResponse, "prepare", slow)
+
+    async def visit() -> None:
+        async with chat.page():
+            pass
+
+    first = asyncio.create_task(visit())
+    await opening.wait()
+    with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+        await visit()
+    assert caught.value.status == 503
+    gate.set()
+    await first
 
 
 async def test_a_page_that_does_not_read_is_dropped_and_others_go_on(chat):
@@ -641,17 +659,16 @@ async def test_what_goes_on_is_shown_on_every_page_and_on_one_that_opens_meanwhi
             assert "activity" not in [each["type"] for each in third.frames]
 
 
-async def test_a_page_is_told_which_model_answers_and_which_there_are(chat):
-    async with chat.page() as page:
-        assert "models" not in {frame["type"] for frame in page.frames}  # only who asks
-        await page.say(type="models")
-        assert await page.until("models") == {
-            "type": "models",
-            "chosen": "scripted/one",
-            "stand_in": "",
-            "offered": ["scripted/one", "scripted/two"],
-            "more": 0,
-        }
+async def test_a_page_is_told_which_model_answers_and_which_there_are(page):
+    assert "models" not in {frame["type"] for frame in page.frames}  # only who asks
+    await page.say(type="models")
+    assert await page.until("models") == {
+        "type": "models",
+        "chosen": "scripted/one",
+        "stand_in": "",
+        "offered": ["scripted/one", "scripted/two"],
+        "more": 0,
+    }
 
 
 async def test_models_that_cannot_be_read_leave_the_page_as_it_is(chat, monkeypatch):

@@ -14,18 +14,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
-from bot.agent.tools.artifacts import ArtifactGet
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
-from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import MemorySearch, TranscriptSearch
-from bot.agent.tools.toolbox import Toolbox
-from bot.agent.tools.web.browser import Browser, Limits
-from bot.agent.tools.web.ddgs import Ddgs
-from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, WebFetch
-from bot.agent.tools.web.search import Hit, SearchFailed
+from bot.agent.tools.toolbox import ArtifactGet, Toolbox
+from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, Browser, Limits, WebFetch
+from bot.agent.tools.web.search import Ddgs, Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
 from bot.files.reading import Document
 from bot.files.sandbox import Unreadable
@@ -35,6 +31,7 @@ from bot.memory.notes import Place
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.net.addresses import Guard
 from bot.net.connection import SystemLookup
+from bot.shares import Share
 from tests.fakes import search_engines
 from tests.fakes.search_engines import AUTHORITY, TLS
 from tests.support import PATIENCE, until
@@ -150,7 +147,7 @@ def names():
 
 @pytest.fixture
 def browser(site, names):
-    found = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names)
+    found = Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names)
     yield found
     found.close()
 
@@ -224,7 +221,7 @@ async def test_an_address_in_the_address_is_judged_without_a_lookup(host, browse
 
 
 async def test_an_address_that_an_operator_named_is_opened(site, names):
-    browser = Browser(Guard.of([f"{HOME}:{site.port}"]), lookup=names)
+    browser = Browser(Guard.from_hosts([f"{HOME}:{site.port}"]), lookup=names)
     assert (await browser.open(site.url("/", HOME))).data == b"Hello."
     browser.close()
     assert names.asked == []
@@ -240,7 +237,7 @@ async def test_a_host_with_another_port_is_not_the_one_that_was_named(browser, s
 async def test_a_name_that_changes_its_address_is_connected_where_it_was_checked(site, names):
     # Asked once more, it would be somebody else's: what was checked is what is connected.
     names.of = {SITE: [[HOME], ["10.9.9.9"]]}
-    browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names)
+    browser = Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names)
     assert (await browser.open(site.url())).data == b"Hello."
     browser.close()
 
@@ -264,7 +261,7 @@ async def test_a_socket_is_made_for_no_address_that_was_not_checked(site, names)
         def url(self, written: str):
             return super().url(written).with_host(HOME)
 
-    browser = Browser(Lying.of([f"{SITE}:{site.port}"]), lookup=names)
+    browser = Browser(Lying.from_hosts([f"{SITE}:{site.port}"]), lookup=names)
     with pytest.raises(ToolError):
         await browser.open(site.url())
     browser.close()
@@ -353,7 +350,7 @@ async def test_a_certificate_that_proves_nothing_is_told(names):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(TLS / "server.pem")
     async with serving(context) as site:
-        browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names)
+        browser = Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names)
         with pytest.raises(ToolError, match="no safe connection"):
             await browser.open(site.url().replace("http:", "https:"))
         browser.close()
@@ -364,7 +361,7 @@ async def test_a_certificate_that_proves_nothing_is_told(names):
 
 
 def small(site: Site, names: Names, **limits: Any) -> Browser:
-    return Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names, limits=Limits(**limits))
+    return Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names, limits=Limits(**limits))
 
 
 def gzipped(text: bytes) -> Handler:
@@ -456,15 +453,19 @@ async def test_no_more_pages_are_opened_at_once_than_may_be(site, names):
         return await says()(request)
 
     site.pages["/"] = waits
-    browser = small(site, names, at_once=2)
-    visits = [asyncio.create_task(browser.open(site.url(f"/?{each}"))) for each in range(5)]
+    guard = Guard.from_hosts([f"{SITE}:{site.port}"])
+    browser = Browser(guard, lookup=names, share=Share(at_once=9, each=2, waiting=3))
+    visits = [asyncio.create_task(browser.open(site.url(f"/?{each}"), "eve")) for each in range(5)]
     await until(lambda: len(site.read) == 2)
     assert len(names.asked) == 2  # the others have not even begun
+    with pytest.raises(ToolError, match="too many pages"):
+        await browser.open(site.url("/?6"), "eve")
+    site.pages["/fast"] = says()
+    await browser.open(site.url("/fast"), "ada")  # somebody else waits for none of them
     go_on.set()
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(*visits)
+    await asyncio.wait_for(asyncio.gather(*visits), PATIENCE)
     browser.close()
-    assert len(site.read) == 5
+    assert len(site.read) == 6
 
 
 async def test_a_head_without_end_is_told(browser, site):
@@ -481,7 +482,7 @@ async def test_a_server_that_speaks_something_else_is_told(names):
     server = await asyncio.start_server(speak, HOME, 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        browser = Browser(Guard.of([f"{SITE}:{port}"]), lookup=names)
+        browser = Browser(Guard.from_hosts([f"{SITE}:{port}"]), lookup=names)
         with pytest.raises(ToolError, match="answers nonsense") as told:
             await browser.open(f"http://{SITE}:{port}/")
         browser.close()
@@ -501,7 +502,7 @@ async def test_what_a_site_closes_to_programs_is_not_read(browser, site):
 
 async def test_rules_are_asked_for_again_after_a_while(site, names):
     now = 0.0
-    browser = Browser(Guard.of([f"{SITE}:{site.port}"]), lookup=names, now=lambda: now)
+    browser = Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names, now=lambda: now)
     await browser.open(site.url())
     await browser.open(site.url())
     assert site.asked.count("/robots.txt") == 1
@@ -670,7 +671,8 @@ async def test_an_address_the_model_made_up_is_not_opened(context, browser, site
 
 
 def test_the_tools_that_show_what_the_model_wrote_are_known():
-    tools = (MemoryGet, MemorySearch, MemoryWrite, ScheduleMessage, TranscriptSearch, ArtifactGet)
+    planning = (ManageReminders, ScheduleMessage)
+    tools = (MemoryGet, MemorySearch, MemoryWrite, *planning, TranscriptSearch, ArtifactGet)
     assert {tool.spec.name for tool in tools if tool.spec.tells_origins} == OF_MEMORY
 
 
@@ -741,13 +743,12 @@ async def test_what_the_site_says_it_is_reaches_the_reader(browser, site):
     ]
 
 
-async def test_no_log_has_an_address(browser, site):
+async def test_no_log_has_an_address(browser, site, logs):
     box = Toolbox([WebFetch(browser, Echo())])
     url = site.url("/private-path")
-    with capture_logs() as logs:
-        await box.run(ToolUse("t", "web_fetch", {"url": url}), asking(""))
-        await box.run(ToolUse("t", "web_fetch", {"url": url}), asking(url))
-        await box.run(ToolUse("t", "web_fetch", {"url": f"http://{HOME}/"}), asking(url))
+    await box.run(ToolUse("t", "web_fetch", {"url": url}), asking(""))
+    await box.run(ToolUse("t", "web_fetch", {"url": url}), asking(url))
+    await box.run(ToolUse("t", "web_fetch", {"url": f"http://{HOME}/"}), asking(url))
     assert len(logs) >= 3
     assert "private-path" not in str(logs)
     assert HOME not in str(logs)

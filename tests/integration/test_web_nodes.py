@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.web import away, nodes
+from adapters.web import nodes
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Activity, Attachment, HistoryItem, Outbound
 from bot.cluster.signals import Mentioned
@@ -314,7 +314,7 @@ async def test_alone_it_shows_everything_once(chats):
 
 
 async def test_what_is_seen_on_one_node_is_told_nobody_by_the_one_that_sent_it(chats, monkeypatch):
-    monkeypatch.setattr(away, "SEEN_SECONDS", 0.2)
+    monkeypatch.setattr(nodes, "SEEN_SECONDS", 0.2)
     one, two = chats
     async with two.page() as there:
         await post(one.web, Outbound("o1", ADDRESS, "seen"))

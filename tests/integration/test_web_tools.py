@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.tools import ToolContext
-from bot.agent.tools.web import ddgs, setup
+from bot.agent.tools.web import search
 from bot.agent.tools.web.search import SearchFailed
 from bot.cli.main import cli
 from bot.config import WebConfig
@@ -25,7 +25,7 @@ from bot.errors import ConfigError
 from bot.files.reading import Document
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import load
-from bot.settings.checks import BUILT_IN_TOOLS
+from bot.settings.checks import built_in_tools
 from bot.testing import ScriptedModel
 from tests.fakes import search_services
 from tests.fakes.search_services import KEY, status
@@ -120,7 +120,7 @@ async def test_the_configured_service_is_asked(services):
         config = WebConfig.model_validate(
             {"search": name, "search_key": key, "search_url": f"{services.base_url}/{name}"}
         )
-        service = setup.service_of(config)
+        service = search.service_of(config)
         assert service is not None
         services.asked.clear()
         with suppress(SearchFailed):
@@ -131,23 +131,23 @@ async def test_the_configured_service_is_asked(services):
 
 def test_public_engines_are_asked_where_they_are_configured(monkeypatch):
     config = WebConfig(search="ddgs")
-    assert isinstance(setup.service_of(config), ddgs.Ddgs)
-    assert [tool.spec.name for tool in setup.tools_of(config, Unread(), AsyncExitStack())] == [
+    assert isinstance(search.service_of(config), search.Ddgs)
+    assert [tool.spec.name for tool in search.tools_of(config, Unread(), AsyncExitStack())] == [
         "web_search"
     ]
     monkeypatch.setitem(sys.modules, "ddgs", None)
-    assert [tool.spec.name for tool in setup.tools_of(config, Unread(), AsyncExitStack())] == [
+    assert [tool.spec.name for tool in search.tools_of(config, Unread(), AsyncExitStack())] == [
         "web_search"
     ]
 
 
 def test_without_it_nothing_of_the_web_is_there():
     stack = AsyncExitStack()
-    assert list(setup.tools_of(WebConfig(), Unread(), stack)) == []
+    assert list(search.tools_of(WebConfig(), Unread(), stack)) == []
 
 
 def test_a_program_that_searches_loads_no_engine_itself():
-    code = "import sys, bot.agent.tools.web.setup; print('ddgs' in sys.modules)"
+    code = "import sys, bot.agent.tools.web.search; print('ddgs' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -203,8 +203,8 @@ async def test_doctor_says_whether_the_web_can_be_searched(tmp_path, services):
 
 @pytest.mark.usefixtures("logs_stay")
 def test_doctor_says_that_the_package_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.agent.tools.web.ddgs.is_installed", lambda: False)
-    assert "pip install 'confidant-bot[search]'" in told(tmp_path, 'search = "ddgs"')
+    monkeypatch.setattr("bot.agent.tools.web.search.ddgs_is_installed", lambda: False)
+    assert " -m pip install 'confidant-bot[search]'" in told(tmp_path, 'search = "ddgs"')
 
 
 @pytest.mark.usefixtures("logs_stay")
@@ -224,14 +224,8 @@ def test_a_key_is_read_from_the_environment(tmp_path):
 DEN: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True}
 OPEN = {"memory": {"group_policy": "open"}}
 SECRET = "quinces-in-september"
-BUILT_IN = [
-    "artifact_get",
-    "memory_get",
-    "memory_search",
-    "memory_write",
-    "schedule_message",
-    "transcript_search",
-]
+BUILT_IN = [name for name in built_in_tools() if not name.startswith("web_")]
+IN_ROOMS = ["artifact_get", "reminders", "schedule_message"]  # which have no memory by default
 
 
 class Lamp:
@@ -290,7 +284,7 @@ async def test_without_a_rule_it_is_the_owners_in_direct_chats_and_nobody_elses(
         assert names(model.requests[-1]) == BUILT_IN
         for sender in ("ada", "bob"):
             assert refused(await ask_in_den(engine, "the lamp, please", sender))
-            assert names(model.requests[-1]) == BUILT_IN
+            assert names(model.requests[-1]) == IN_ROOMS
     assert lamp.calls == [{"which": SECRET}]
 
 
@@ -327,7 +321,7 @@ async def test_who_is_answered_together_with_others_gets_nothing_that_they_may_n
         await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) == 2)
         assert refused(engine.sent_to("den")[1])
         assert "lamp" in names(model.requests[0])
-        assert names(model.requests[1]) == BUILT_IN
+        assert names(model.requests[1]) == IN_ROOMS
     assert lamp.calls == []
 
 
@@ -337,7 +331,7 @@ async def test_rules_know_the_name_of_every_built_in_tool(tmp_path):
     async with running(tmp_path, web=web, session=owner) as engine:
         await engine.ask("hello")
         offered = sorted(tool.name for tool in engine.model.requests[-1].tools)
-        assert offered == list(BUILT_IN_TOOLS)
+        assert offered == built_in_tools()
 
 
 async def test_a_rule_can_take_a_built_in_tool_away(tmp_path):
@@ -345,11 +339,8 @@ async def test_a_rule_can_take_a_built_in_tool_away(tmp_path):
     rule = {"action": "deny", "tools": ("memory_*",), "sender": "bob"}
     async with running(tmp_path, model=model, session=OWNER, tool_rules=[rule]) as engine:
         assert refused(await engine.ask("keep it, please", sender="bob"))
-        assert names(model.requests[-1]) == [
-            "artifact_get",
-            "schedule_message",
-            "transcript_search",
-        ]
+        kept = [name for name in BUILT_IN if not name.startswith("memory_")]
+        assert names(model.requests[-1]) == kept
         assert not refused(await engine.ask("keep it, please"))
 
 
@@ -360,8 +351,7 @@ async def test_the_list_keeps_its_bytes_and_new_rules_count_in_a_conversation_th
     sections: dict[str, Any] = {"session": OWNER, "channels": OPEN}
     deny = {"action": "deny", "tools": ("lamp",)}
     async with running(tmp_path, model=model, tools=(lamp,), **sections) as engine:
-        await engine.ask("hello")
-        await engine.ask("hello again")
+        await engine.ask_each("hello", "hello again")
     async with running(
         tmp_path, model=model, tools=(lamp,), clock=engine.clock, **sections
     ) as engine:
@@ -401,7 +391,7 @@ async def test_a_call_leaves_a_line_in_the_transcript_and_a_number_without_its_a
     async with running(tmp_path, model=calling(), tools=(Lamp(),), session=OWNER) as engine:
         await engine.ask("the lamp, please")
         await engine.ask("the lamp, please", sender="bob")
-        numbers = generate_latest(engine.app.metrics.registry).decode()
+        numbers = generate_latest(engine.app.core.metrics.registry).decode()
         transcripts = tmp_path / "sessions"
         await until(
             lambda: any("tool_result" in f.read_text() for f in transcripts.rglob("*.jsonl"))
@@ -417,7 +407,7 @@ async def test_a_call_leaves_a_line_in_the_transcript_and_a_number_without_its_a
 async def test_a_name_that_a_model_makes_up_is_no_label(tmp_path):
     async with running(tmp_path, model=calling(SECRET), session=OWNER) as engine:
         assert "there is no tool by that name" in await engine.ask("please")
-        numbers = generate_latest(engine.app.metrics.registry).decode()
+        numbers = generate_latest(engine.app.core.metrics.registry).decode()
     assert 'confidant_tool_calls_total{result="unknown",tool="unknown"} 1.0' in numbers
     assert SECRET not in numbers
 

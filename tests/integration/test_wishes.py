@@ -193,11 +193,10 @@ async def test_what_points_back_to_nothing_of_theirs_is_told(tmp_path):
     assert not all_notes(tmp_path)
 
 
-async def test_it_is_kept_when_the_model_fails(tmp_path):
-    model = ScriptedModel(script=lambda _: ModelUnreachable())
-    async with running(tmp_path, model=model) as engine:
-        assert STORED in await engine.ask(f"remember that {FACT}")
-        assert FACT in note(tmp_path)
+async def test_it_is_kept_when_the_model_fails(tmp_path, engine):
+    engine.model.script = lambda _: ModelUnreachable()
+    assert STORED in await engine.ask(f"remember that {FACT}")
+    assert FACT in note(tmp_path)
 
 
 async def test_what_they_ask_for_twice_stands_there_once(tmp_path):
@@ -229,8 +228,7 @@ async def test_a_crash_before_the_turn_is_stored_neither_loses_it_nor_keeps_it_t
 
 async def test_what_was_kept_so_can_be_forgotten(tmp_path):
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        await engine.ask(f"remember that {FACT}")
-        await engine.ask(f"/memory forget {FACT}")
+        await engine.ask_each(f"remember that {FACT}", f"/memory forget {FACT}")
         assert "Forgotten" in await engine.ask("/memory forget yes")
     assert FACT not in all_notes(tmp_path)
 

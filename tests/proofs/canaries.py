@@ -463,7 +463,7 @@ class World:
         patch = pytest.MonkeyPatch()
         self._stack = AsyncExitStack()
         self._stack.callback(patch.undo)
-        original, opened = composition.Memory.of, disk.opened
+        original, opened = composition.Memory.from_settings, disk.opened
 
         def memory_of(*arguments: Any, **named: Any) -> Any:
             self.memory = original(*arguments, **named)
@@ -486,12 +486,12 @@ class World:
         patch.setattr(disk, "opened", read)
         reading = RowNotes.read
 
-        def read_row(notes: RowNotes, folders: tuple[str, ...], name: str, limit: int) -> Any:
-            self._reads.append(name)
-            return reading(notes, folders, name, limit)
+        def read_row(notes: RowNotes, path: str, limit: int) -> Any:
+            self._reads.append(path.rpartition("/")[2])
+            return reading(notes, path, limit)
 
         patch.setattr(RowNotes, "read", read_row)
-        patch.setattr(composition.Memory, "of", staticmethod(memory_of))
+        patch.setattr(composition.Memory, "from_settings", staticmethod(memory_of))
         patch.setattr(composition, "TranscriptFeed", feed_of)
         if self.setting.embedder == "hash":
 
@@ -776,8 +776,7 @@ class World:
             mine = [out for out in channel.sent if out.address == who.address]
             return sum(out.kind == "reply" for out in mine) >= wanted
 
-        async with asyncio.timeout(WAIT):
-            await channel.wait_until(done)
+        await asyncio.wait_for(channel.wait_until(done), WAIT)
 
     def _script(self, request: Request) -> Any:
         plan = self._plan(request)

@@ -12,13 +12,14 @@ import os
 import random
 import re
 import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
+
+from tests.fakes import commands
 
 LONG = 2_000  # characters of a long message; its answer takes two on Discord
 ANSWERED = 30.0  # seconds within which another answer comes, while any is missing
@@ -82,9 +83,7 @@ class Program:
     @classmethod
     async def launch(cls, folder: Path, settings: Mapping[str, str]) -> Program:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.proofs.zygote",
+            *commands.module("tests.proofs.zygote"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={

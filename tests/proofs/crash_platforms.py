@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from adapters.discord.ids import sent_at
+from adapters.discord.api import sent_at
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud
@@ -204,8 +204,7 @@ class OverNextcloud:
         return [Said(posted.room, posted.text, posted.at) for posted in self.fake.posted]
 
     async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
-        async with asyncio.timeout(within):
-            await self.fake.wait_for(ready)
+        await asyncio.wait_for(self.fake.wait_for(ready), within)
 
 
 async def stopped(fake: FakeTelegram, chat: int, program: Program) -> None:

@@ -24,6 +24,7 @@ import apsw
 from bot import logs
 from bot.config import LogConfig
 from bot.errors import ConfidantError
+from tests.fakes import commands
 
 _EVENTS = frozenset({"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"})
 
@@ -136,7 +137,7 @@ class Dying:
 
     def __init__(self, module: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            commands.module(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -113,7 +113,7 @@ class Nights:
         world = self.world
         before = notes_of(world)
         world.clock.now = max(world.clock.now, NIGHT)
-        await world.app.nights.look()
+        await world.app.maintenance.nights.look()
         if (were := changed(before, notes_of(world))) != self.told.keys():
             raise Leak(f"the notes of {sorted(were ^ self.told.keys())} were changed, or were not")
         for space in self.told:
@@ -124,12 +124,12 @@ class Nights:
         world.scan()
 
     async def record(self, space: str) -> Record:
-        return await self.world.app.nights.keeper.of(space)
+        return await self.world.app.maintenance.nights.keeper.of(space)
 
     async def morning(self) -> None:
         """Tell everybody, and wait until all are told: what was done, and what is asked."""
         self.world.clock.advance(hours=6)
-        await self.world.app.nights.look()
+        await self.world.app.maintenance.nights.look()
         await until(lambda: self._told() >= 2 * len(self.told))
         assert self._told() == 2 * len(self.told)
         self.world.counts["told"] += self._told()
@@ -204,9 +204,9 @@ async def take_the_tour(
             await world.restart()
             await nights.look_around(only[: rounds(len(only), few=1)])
             world.clock.advance(hours=19)
-            await world.app.nights.look()
+            await world.app.maintenance.nights.look()
             world.clock.advance(hours=6)
-            await world.app.nights.look()
+            await world.app.maintenance.nights.look()
             for who in some:
                 await world.say(who, "/new what do I like?", Plan(who))
                 await world.redraw(who)

@@ -33,14 +33,13 @@ from bot.agent.models import Request
 from bot.channel import Piece
 from bot.sessions import entries, store
 from bot.sessions.entries import Entry
-from bot.sessions.mirror import Mirror
-from bot.sessions.transcript_files import everything
+from bot.sessions.mirror import Mirror, all_transcripts
 from bot.storage import Transaction, fulltext
 from bot.storage.postgres_sql import PostgresTransaction, Signals
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 from tests.support import Engine, FakeClock, beside, running
 
 T = TypeVar("T")
@@ -282,7 +281,7 @@ class Conversations(RuleBasedStateMachine):
             id_: "".join(f"{line}\n" for line in lines) for id_, lines in self.look()[0].items()
         }
         found = {
-            path.stem: path.read_text("utf-8") for path in everything(self.folder / "sessions")
+            path.stem: path.read_text("utf-8") for path in all_transcripts(self.folder / "sessions")
         }
         assert found == wanted
 
@@ -388,22 +387,24 @@ def _check_chain(session: str, found: list[Entry]) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_changed_or_answered_twice(monkeypatch):
+@lengths("lives", 1, 25, 6)
+def test_nothing_is_lost_changed_or_answered_twice(monkeypatch, lives):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
     run_state_machine_as_test(
         Conversations,
-        settings=settings(max_examples=rounds(25, few=6), stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=lives, stateful_step_count=30, deadline=None),
     )
 
 
 @pytest.mark.slow
+@lengths("lives", 1, 6, 2)
 def test_nothing_is_lost_changed_or_answered_twice_on_postgres(
-    monkeypatch, postgres_admin_url, postgres_template
+    monkeypatch, postgres_admin_url, postgres_template, lives
 ):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0.01)
     monkeypatch.setattr(ConversationsOnPostgres, "admin_url", postgres_admin_url)
     monkeypatch.setattr(ConversationsOnPostgres, "template", postgres_template)
     run_state_machine_as_test(
         ConversationsOnPostgres,
-        settings=settings(max_examples=rounds(6, few=2), stateful_step_count=20, deadline=None),
+        settings=settings(max_examples=lives, stateful_step_count=20, deadline=None),
     )

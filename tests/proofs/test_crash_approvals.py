@@ -14,18 +14,19 @@ from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Sent
 from tests.proofs.crash import ANSWERED, SEED, Program
 from tests.proofs.crash_platforms import OverTelegram, stopped
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CHAT = 1
 
 
+@lengths("orders", 2, 25, 15)
 async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], orders: int
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-    oven, orders = tmp_path / "oven", rounds(25, few=15)
+    oven = tmp_path / "oven"
     async with FakeTelegram(record_calls=False) as fake:
         settings = {
             **OverTelegram(fake).settings(),

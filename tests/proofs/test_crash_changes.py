@@ -18,7 +18,7 @@ from tests.fakes.brain import query
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, SEED, Program
 from tests.proofs.crash_platforms import OverTelegram
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 
 LIVES = 8
 LOST_EVERY = 3  # lives
@@ -90,13 +90,13 @@ def check(folder: Path, done: Confirmed) -> None:
     assert not [word for word in done.forgotten for row in unhidden if word in row[0]]
 
 
+@lengths("lives", 4, LIVES)
 async def test_what_was_confirmed_stands_again_after_kills_and_the_loss_of_the_database(
-    tmp_path, capsys
+    tmp_path, capsys, lives
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     done = Confirmed()
     folder = tmp_path / "data"
-    lives = rounds(LIVES)
     losses = 0
     async with FakeTelegram(record_calls=False) as fake:
         program = await Program.launch(folder, OverTelegram(fake).settings())

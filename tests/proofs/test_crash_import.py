@@ -22,14 +22,14 @@ from bot.errors import StorageError
 from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving, proposal
 from bot.importing.storing import Count, Owner
-from bot.portability.whose import snapshot_of
-from bot.sessions.transcript_files import everything
+from bot.portability.person import snapshot_of
+from bot.sessions.mirror import all_transcripts
 from bot.storage import Database, Transaction
 from tests.fakes import exports as made
 from tests.fakes import openclaw
 from tests.faults import faulty_disk
 from tests.proofs.crash import SEED
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths, rounds
 from tests.support import FakeClock, make_config
 
 KILLS = 50
@@ -73,7 +73,7 @@ def state(folder: Path) -> dict[str, Any]:
         )
         return {
             **tables,
-            **{path.name: path.read_bytes() for path in everything(folder / "sessions")},
+            **{path.name: path.read_bytes() for path in all_transcripts(folder / "sessions")},
         }
     finally:
         connection.close()
@@ -126,13 +126,13 @@ async def killed(folder: Path, archive: Path, delay: float) -> bool:
     told = await process.stdout.read(1)  # it is about to ask, and begins
     assert told
     try:
-        async with asyncio.timeout(delay):
-            await process.stdout.read()
+        await asyncio.wait_for(process.stdout.read(), delay)
     except TimeoutError:
         process.send_signal(signal.SIGKILL)
     return await process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.proof
 async def test_an_import_that_is_killed_again_and_again_ends_as_one_that_was_not(
     archive, undisturbed, tmp_path, capsys
 ):
@@ -264,13 +264,16 @@ class Mortal:
         await self._database.close()
 
 
-async def test_moving_in_that_ends_at_any_write_ends_as_one_that_did_not(claw, tmp_path, capsys):
+@lengths("lives", 1, 25, 3)
+async def test_moving_in_that_ends_at_any_write_ends_as_one_that_did_not(
+    claw, tmp_path, capsys, lives
+):
     await move_in(tmp_path / "whole", claw, mortal=lambda database: database)
     undisturbed = moved(tmp_path / "whole")
     assert len(undisturbed["entries"]) == SESSIONS * MESSAGES
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     kills = 0
-    for life in range(rounds(25, 3)):
+    for life in range(lives):
         folder = tmp_path / f"life{life}"
         while True:
             try:

@@ -25,7 +25,7 @@ from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Fault
 from tests.proofs.crash import ANSWERED, SEED, Program
 from tests.proofs.crash_platforms import OverTelegram, stopped
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -147,15 +147,16 @@ async def a_task(folder: Path) -> AsyncIterator[Days]:
             program.abandon()
 
 
+@lengths("times", 2, 16, 8)
 async def test_kills_around_a_task_leave_each_time_told_once_or_known_as_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: int
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     async with a_task(tmp_path) as days:
-        for number in range(rounds(16, few=8)):
+        for number in range(times):
             days.begin_another()
             await days.live_through(KINDS[number % len(KINDS)], chance)
-    assert len(days.came) == rounds(16, few=8)
+    assert len(days.came) == times
     for day, came in days.came.items():
         told, kind = days.told(day), days.killed[day]
         assert days.baked()[day] <= 1, "it was carried out twice"
@@ -174,6 +175,7 @@ async def test_kills_around_a_task_leave_each_time_told_once_or_known_as_failed(
         )
 
 
+@pytest.mark.proof
 async def test_a_task_that_is_killed_each_time_is_paused_and_its_person_told_once(tmp_path: Path):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     async with a_task(tmp_path) as days:

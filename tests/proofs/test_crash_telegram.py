@@ -16,7 +16,7 @@ from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import SEED, Program
 from tests.proofs.crash_platforms import OverTelegram
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 from tests.proofs.zygote import SLOWLY
 
 ROOM = -1001
@@ -25,9 +25,9 @@ SECTION = "CONFIDANT_CHANNELS__TELEGRAM__"
 pytestmark = pytest.mark.slow
 
 
-async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, capsys):
+@lengths("albums", 1, 20, 8)
+async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, capsys, albums):
     chance, names = random.Random(SEED), list[str]()  # noqa: S311 - chance, not a secret
-    albums = rounds(20, few=8)
 
     async def send(album: int) -> None:
         for part in range(3):
@@ -90,6 +90,7 @@ def held(folder: Path) -> bool:
         return bool(database.execute(f"SELECT 1 FROM meta {where}").fetchall())
 
 
+@pytest.mark.proof
 async def test_a_kill_while_a_reply_is_being_written_leaves_nothing_unfinished(tmp_path):
     words = " ".join(f"word{number}" for number in range(100))
     async with FakeTelegram(record_calls=False) as fake:

@@ -24,7 +24,7 @@ from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, SEED, Program
 from tests.proofs.crash_platforms import OverTelegram
 from tests.proofs.dying import Dying
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths, rounds
 from tests.proofs.using import DAY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -125,6 +125,7 @@ async def used(folder: Path, **settings: str) -> AsyncGenerator[tuple[Uses, Prog
             assert said.total() - len(said) <= uses.kills
 
 
+@pytest.mark.proof
 async def test_a_kill_after_an_answer_loses_its_day_of_use_and_nothing_else(tmp_path: Path) -> None:
     async with used(tmp_path / "data") as (uses, program):
         for number in range(rounds(20, few=1)):
@@ -144,10 +145,11 @@ async def test_a_kill_after_an_answer_loses_its_day_of_use_and_nothing_else(tmp_
         uses.nothing_else_is_lost()
 
 
+@lengths("kills", 1, 60, 5)
 async def test_kills_at_any_moment_leave_only_uses_that_were_and_the_next_ones_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kills: int
 ) -> None:
-    chance, kills = random.Random(SEED), rounds(60, few=5)  # noqa: S311 - chance, not a secret
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     numbers = iter(range(FACTS))
     async with used(tmp_path / "data", USES="0.01") as (uses, program):
         await program.start()
@@ -183,7 +185,8 @@ async def test_kills_at_any_moment_leave_only_uses_that_were_and_the_next_ones_c
         print(f"\nUses: {kills} kills, {count} answers, {len(lost)} days of use lost, else nothing")
 
 
-def test_killed_while_uses_are_stored_there_are_all_or_none(tmp_path: Path) -> None:
+@lengths("times", 2, 100, 6)
+def test_killed_while_uses_are_stored_there_are_all_or_none(tmp_path: Path, times: int) -> None:
     storing = Dying("tests.proofs.using")
     try:
         old = tmp_path / "old"
@@ -195,7 +198,7 @@ def test_killed_while_uses_are_stored_there_are_all_or_none(tmp_path: Path) -> N
         every = {(claims.digest(fact(n)), f"{DAY}") for n in range(20)}
         assert rows(done) == every
         chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-        for _ in range(rounds(100, few=6)):
+        for _ in range(times):
             folder = Path(shutil.copytree(old, tmp_path / "killed"))
             assert storing.run(folder, point=chance.randint(1, points)) == "killed"
             assert rows(folder) in (set(), every)

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, SEED, Program
 from tests.proofs.crash_platforms import OverTelegram
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 from tests.speech import SpeechServer, listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -24,11 +24,12 @@ TAKES = 0.05  # seconds to listen, and to speak
 AT = ("listening", "heard", "speaking", "any")  # when it is killed
 
 
+@lengths("count", 2, 24, 12)
 async def test_kills_at_any_moment_let_each_voice_message_be_answered_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-    count, kills = rounds(24, few=12), Counter[str]()
+    kills = Counter[str]()
 
     asked = asyncio.Event()  # the service was, for either
 

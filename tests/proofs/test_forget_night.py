@@ -60,7 +60,7 @@ class Life:
 
     @property
     def keeper(self) -> Keeper:
-        return self.engine.app.nights.keeper
+        return self.engine.app.maintenance.nights.keeper
 
     def note(self) -> None:
         """Remember the digests of what holds the word by now."""
@@ -112,7 +112,7 @@ async def lived(folder: Path) -> AsyncGenerator[Life]:
         folder, clock=clock, model=model, session={"owner": ["memory:ada"]}
     ) as engine:
         await engine.ask("what do I like?")
-        assert await engine.app.memory.store_uses() >= 3
+        assert await engine.app.agent.memory.store_uses() >= 3
         yield Life(folder, engine, clock)
 
 
@@ -160,7 +160,7 @@ async def once_an_entry_was_edited(life: Life, _patch: pytest.MonkeyPatch) -> No
     await life.night()
     for path, text in notes_of(life.folder).items():
         put(life.folder, {path: text.replace("quokka tea", "hot quokka tea")})
-    await life.engine.app.memory.index.sync("test")
+    await life.engine.app.agent.memory.index.sync("test")
     await life.forget()
 
 
@@ -233,7 +233,7 @@ async def test_what_is_forgotten_at_any_moment_leaves_no_trace(
             await look(life.engine)
         for command in ("/memory night", "/memory faded", "/memory confirm green", "/undo night"):
             await life.engine.ask(command)
-        await life.engine.app.memory.store_uses()
+        await life.engine.app.agent.memory.store_uses()
         assert not [out for out in life.engine.channel.sent[sent:] if WORD in out.text.lower()]
         assert life.traces() == []
         assert WORD not in "".join(notes_of(life.folder).values()).lower()

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Reply, Request, ToolSpec
-from bot.agent.offline.model import OfflineModel, chore
+from bot.agent.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.config import MemoryConfig
 from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
+from bot.memory.disk import FolderNotes
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.notes import Notes
 from bot.memory.transcripts import TranscriptFeed
@@ -297,6 +297,7 @@ async def found_in(index: MemoryIndex, partitions: Sequence[str]) -> set[str]:
     return found
 
 
+@pytest.mark.proof
 async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(
     tmp_path: Path, embedder_cache: Path
 ):
@@ -417,7 +418,7 @@ def plan(look_up: LookUp) -> tuple[list[str], list[Message]]:
     return said, replies
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("built_in_embedder")
 @pytest.mark.parametrize("window", [16_000, 120_000])
 async def test_at_least_38_of_40_facts_are_known_in_a_new_conversation(

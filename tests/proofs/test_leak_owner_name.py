@@ -28,6 +28,7 @@ def nobody(_view: MemoryView) -> bool:
     return False
 
 
+@pytest.mark.proof
 async def test_the_owner_alone_is_called_by_name(tmp_path: Path):
     counts = await take_the_tour(tmp_path, SETTING)
     assert counts["owner named"] > 0

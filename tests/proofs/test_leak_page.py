@@ -83,7 +83,7 @@ def looked_for(path: str) -> list[str]:
 def note(engine: Engine, person: str, words: str) -> Path:
     """A line in the MEMORY.md of a page person's space; its folder."""
     origin = MessageOrigin(CHANNEL, "default", person, "direct", person)
-    view = engine.app.resolver.of(origin).view
+    view = engine.app.core.resolver.of(origin).view
     folder = engine.folder / "workspace"
     if person != PAGE_OWNER:
         folder /= view.space
@@ -148,10 +148,10 @@ async def test_nobody_on_the_page_is_shown_what_the_night_did_to_anothers_notes(
         engine.clock.advance(minutes=1)  # they are told where they wrote last: here
         for who in people.values():
             await tell(who, "Hello.")
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         for now in (NIGHT, NIGHT + 6 * 3_600_000):
             engine.clock.now = now
-            await engine.app.nights.look()
+            await engine.app.maintenance.nights.look()
             for name, who in people.items():
                 if now > NIGHT:
                     await heard(who, "I tidied")

@@ -342,15 +342,15 @@ def any_address_is_opened(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_log_has_the_question(patch: pytest.MonkeyPatch) -> None:
-    from bot.agent.tools.web import search
+    from bot.agent.tools.web.search import SearchApi
 
-    ask = search._ask
+    ask = SearchApi._ask
 
-    async def telling(name: str, asked: Any) -> Any:
-        structlog.get_logger("leaky").info("asked", params=asked.params)
-        return await ask(name, asked)
+    async def telling(self: SearchApi, query: str, count: int) -> Any:
+        structlog.get_logger("leaky").info("asked", params=query)
+        return await ask(self, query, count)
 
-    patch.setattr(search, "_ask", telling)
+    patch.setattr(SearchApi, "_ask", telling)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +358,7 @@ def a_log_has_the_question(patch: pytest.MonkeyPatch) -> None:
     [whoever_asks_reads_on, any_address_is_opened, a_log_has_the_question],
     ids=lambda leaky: leaky.__name__,
 )
+@pytest.mark.proof
 async def test_a_leak_of_the_web_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaky: Callable[[pytest.MonkeyPatch], None]
 ):

@@ -20,17 +20,17 @@ import orjson
 import pytest
 
 from bot.agent.models import Reply, Request, TextDelta, Usage
-from bot.agent.offline.model import OfflineModel, chore
+from bot.agent.offline import OfflineModel, chore
 from bot.context import tokens
 from bot.context.history import size_of
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import entries
 from bot.testing import ScriptedModel
 from tests.fakes.brain import current, query, settled
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import long, rounds
 from tests.support import Engine, running
 
-MOST, OFFLINE_MOST = 2_000, 300  # turns
+MOST, OFFLINE_MOST, BRIEF = 2_000, 300, 60  # turns
 WINDOW = 32_000
 FULL = 24_000  # tokens; the rest is kept free for the reply
 MOST_ADDED = 8_000  # tokens that a turn's tools may add
@@ -197,7 +197,7 @@ def messages(folder: Path) -> list[entries.Entry]:
 
 
 def flushes(engine: Engine) -> float:
-    samples = (s for metric in engine.app.metrics.flushes.collect() for s in metric.samples)
+    samples = (s for metric in engine.app.core.metrics.flushes.collect() for s in metric.samples)
     return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
@@ -205,10 +205,11 @@ def flushes(engine: Engine) -> float:
 @pytest.mark.parametrize(
     ("model", "turns"),
     [
-        (Reporting(), min(rounds(MOST, few=400), MOST)),
-        (Offline(), min(rounds(OFFLINE_MOST, few=150), OFFLINE_MOST)),
+        (Reporting(), BRIEF),
+        long(Reporting(), min(rounds(MOST, few=400), MOST)),
+        long(Offline(), min(rounds(OFFLINE_MOST, few=150), OFFLINE_MOST)),
     ],
-    ids=["reports", "offline"],
+    ids=["briefly", "reports", "offline"],
 )
 async def test_a_long_conversation_stays_within_its_window(
     tmp_path: Path, model: Watched, turns: int

@@ -27,10 +27,10 @@ from bot.identity.view import folder_name
 from bot.importing.storing import Owner, bring
 from bot.importing.values import Said, Talk
 from bot.memory import claims
-from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse
+from bot.messages import CLEAN, NOT_INSTRUCTIONS, Message, Text, ToolResult, ToolUse
 from bot.testing import InMemoryChannel
-from bot.tool_results import NOT_INSTRUCTIONS
 from tests.fakes.brain import Brain, numbered, settled
+from tests.proofs.rounds import lengths, long
 from tests.proofs.test_provenance import GHOST, from_telegram
 from tests.support import NOON, Engine, beside, running, until
 
@@ -292,9 +292,13 @@ async def says(engine: Engine, every: Sequence[Attempt], *said: str) -> None:
     await together(every, each_says)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_nothing_of_anybody_elses_becomes_a_persons_fact(tmp_path: Path, way: Way):
-    every = attempts(1 + WAYS.index(way) * PER_WAY)
+@pytest.mark.slow
+@lengths("many", 3, PER_WAY)
+@pytest.mark.parametrize(
+    "way", [long(way) if way is mcp else way for way in WAYS], ids=lambda way: way.__name__
+)
+async def test_nothing_of_anybody_elses_becomes_a_persons_fact(tmp_path: Path, way: Way, many: int):
+    every = attempts(1 + WAYS.index(way) * PER_WAY)[:many]
     texts = {str(each.number): each.text for each in every}
     marks = [each.mark for each in every]
     for each in every:
@@ -320,7 +324,7 @@ async def test_nothing_of_anybody_elses_becomes_a_persons_fact(tmp_path: Path, w
             await until(lambda: bool(engine.app.tool_servers.tools()))
         await together(every, lambda each: way(engine, each))
         await says(engine, every, "remember that", RENT, "/new")
-        await engine.app.memory.index.sync("test")
+        await engine.app.agent.memory.index.sync("test")
         await says(engine, every, *QUESTIONS, "What is my boat called?", "remember that", "/new")
         requests = [each for each in engine.model.requests if each.purpose == "chat"]
     assert not kept(tmp_path, marks)

@@ -21,7 +21,7 @@ from adapters.discord.places import Place, Room
 from adapters.nextcloud_talk import inbound as talk
 from adapters.telegram import inbound as telegram
 from bot.agent.models import Reply, Request
-from bot.agent.offline.model import OfflineModel
+from bot.agent.offline import OfflineModel
 from bot.channel import Capabilities, Heard, Inbound, Media, ReplyTo
 from bot.identity.view import folder_name
 from bot.messages import Message, ToolResult, ToolUse
@@ -29,6 +29,7 @@ from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes.brain import Brain, numbered, settled
 from tests.fakes.discord_parts import message as discord_message
 from tests.fakes.discord_parts import user
+from tests.proofs.rounds import sample
 from tests.support import Engine, running
 
 SECRET = "The rent goes to DE4711 at the Lakeside bank"
@@ -129,6 +130,8 @@ PIECES: dict[str, Callable[[], Inbound]] = {
     "overheard": lambda: plain(heard=(Heard("Bob", SECRET, 1),)),
     "reply to somebody without a name": lambda: plain(reply_to=ReplyTo("4", text=SECRET)),
 }
+BRIEF = ("telegram forward", "discord preview", "talk card", "file", "overheard")
+SOME = sample(BRIEF, [kind for kind in PIECES if kind not in BRIEF])
 
 # --- the engine around it ------------------------------------------------------------------------
 
@@ -238,7 +241,7 @@ def engine(folder: Path, model: ScriptedModel) -> Any:
     return running(folder, model=model, channel=FileChannel(), context=context)
 
 
-@pytest.mark.parametrize("kind", PIECES)
+@pytest.mark.parametrize("kind", SOME)
 async def test_what_is_passed_on_never_becomes_the_persons_or_the_bots_word(tmp_path, kind):
     async with engine(tmp_path, worst()) as e:
 
@@ -281,7 +284,7 @@ async def test_it_is_refused_in_the_very_turn_it_comes_in(tmp_path, kind):
         clean(tmp_path, "at once")
 
 
-@pytest.mark.parametrize("kind", PIECES)
+@pytest.mark.parametrize("kind", SOME)
 async def test_a_plain_remember_without_a_model_keeps_none_of_it(tmp_path, kind):
     async with engine(tmp_path, OfflineModel()) as e:
         await send(e, replace(PIECES[kind](), text="Remember this"))

@@ -26,7 +26,7 @@ from bot.channel import Address
 from bot.config import Config
 from bot.gateway.reminders import MOST_MISSED, Reminders
 from bot.gateway.tasks import TaskRunner
-from bot.identity import ConversationResolver, MessageOrigin, Policy
+from bot.identity import Books, ConversationResolver, MessageOrigin, Policy
 from bot.scheduler import Scheduler
 from bot.sessions import recurrence, repeats
 from bot.sessions.recurrence import Series
@@ -34,7 +34,7 @@ from bot.sessions.reminders import ReplyTarget
 from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import Committer
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths, rounds
 from tests.support import FakeClock
 from tests.unit.test_sweep import Nobody
 
@@ -103,7 +103,10 @@ class World:
         mortal: Any = Mortal(database, self.chance)
         scheduler = Scheduler(self.clock)
         return Reminders(
-            resolver=ConversationResolver(Policy.of(config, ZoneInfo("UTC"))),
+            resolver=ConversationResolver(
+                Policy.of(config, ZoneInfo("UTC")),
+                Books(paired=frozenset(("memory", "default", name) for name in RULES)),
+            ),
             database=mortal,
             committer=Committer(mortal, nobody, nobody.add, nobody),
             scheduler=scheduler,
@@ -166,8 +169,9 @@ async def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-async def test_each_time_is_said_once(databases: list[Database]):
-    weeks = min(rounds(WEEKS), 52)
+@lengths("weeks", 2, WEEKS)
+async def test_each_time_is_said_once(databases: list[Database], weeks: int):
+    weeks = min(weeks, 52)
     chance = random.Random(7)  # noqa: S311
     world = World(databases, chance)
     world.clock.now = BEGINS
@@ -227,6 +231,7 @@ async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database
                 commits=nobody,
                 toolbox=nobody,
                 notes=nobody,
+                running=nobody,
                 metrics=nobody,
                 scheduler=nobody,
                 clock=clock,

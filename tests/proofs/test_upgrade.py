@@ -19,7 +19,7 @@ from tests.fakes import baseline
 from tests.fakes.baseline import SECTIONS, Baseline
 from tests.faults import faulty_disk
 from tests.proofs.dying import Dying
-from tests.proofs.rounds import rounds
+from tests.proofs.rounds import lengths
 from tests.support import running
 
 SEED = 20_261_123
@@ -35,10 +35,11 @@ def upgrading() -> Iterator[Dying]:
     process.close()
 
 
-async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, tmp_path):
+@lengths("times", 2, KILLS, 8)
+async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, tmp_path, times):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     seen = {"old": 0, "new": 0}
-    for number in range(rounds(KILLS, few=8)):
+    for number in range(times):
         old = baseline.unpack(tmp_path / f"{number}")
         whole = baseline.unpack(tmp_path / f"{number}-whole")
         points = int(upgrading.run(whole.folder))
@@ -49,13 +50,14 @@ async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, t
             assert upgrading.run(old.folder, point=point) in {"killed", *NUMBERS}
             seen["old" if is_old(old, kept) else "new"] += 1
         await goes_on(old, kept)
-    assert min(seen.values()) > 0
+    assert min(seen.values()) > 0 or times == 2
 
 
-async def test_an_upgrade_whose_disk_fills_up_leaves_the_old_or_the_new(tmp_path):
+@lengths("times", 2, KILLS, 8)
+async def test_an_upgrade_whose_disk_fills_up_leaves_the_old_or_the_new(tmp_path, times):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     refused = 0
-    for number in range(rounds(KILLS, few=8)):
+    for number in range(times):
         old = baseline.unpack(tmp_path / f"{number}")
         kept = content(old.database)
         with faulty_disk(old.folder) as disk:
@@ -69,7 +71,7 @@ async def test_an_upgrade_whose_disk_fills_up_leaves_the_old_or_the_new(tmp_path
             disk.full, disk.fills_after = False, None
         is_old(old, kept)
         await goes_on(old, kept)
-    assert refused
+    assert refused or times == 2
 
 
 NUMBERS = frozenset(map(str, range(5_000)))

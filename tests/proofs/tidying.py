@@ -31,7 +31,9 @@ async def tidy(words: list[str], counter: Counter) -> None:
     clock = FakeClock()
     database = await SqliteDatabase.open(folder / "confidant.db")
     keeper = Keeper(
-        Memory.of(Settings(make_config(folder)[0]), clock, database=database), database, clock
+        Memory.from_settings(Settings(make_config(folder)[0]), clock, database=database),
+        database,
+        clock,
     )
     sys.addaudithook(heard)
     if what == "undo":

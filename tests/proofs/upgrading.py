@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from bot.backend import open_backend
+from bot.composition.core import open_backend
 from tests.proofs.dying import Counter, main
 from tests.support import FakeClock, make_config
 

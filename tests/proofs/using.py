@@ -18,7 +18,7 @@ async def use(words: list[str], _counter: Counter) -> None:
     """Answer with all that the owner's MEMORY.md says, and store that it was used."""
     folder = Path(words[-1])
     database = await SqliteDatabase.open(folder / "confidant.db")
-    memory = Memory.of(Settings(make_config(folder)[0]), FakeClock(), database=database)
+    memory = Memory.from_settings(Settings(make_config(folder)[0]), FakeClock(), database=database)
     answer = (folder / "workspace" / "MEMORY.md").read_text()
     memory.uses.note(OWNER_VIEW, (), answer, DAY)
     await memory.store_uses()

@@ -36,7 +36,7 @@ from bot.app import App, Parts
 from bot.channel import Inbound
 from bot.context import prompt
 from bot.delivery import delivery
-from bot.gateway import attempts, tasks
+from bot.gateway import lanes, tasks
 from bot.memory import memory
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import Loaded, load
@@ -103,7 +103,7 @@ def _poisoned() -> None:
 
     prompt.notes = deadly
     delivery.FIRST_RETRY = delivery.LAST_RETRY = 0.02
-    attempts.SETTLED = 0.7
+    lanes.SETTLED = 0.7
     app.SWEEP_SECONDS = app.PARKED_SECONDS = 0.5
     tasks.LOOK_SECONDS = 0.1
     memory.USES_SECONDS = float(os.environ.get("USES", memory.USES_SECONDS))

@@ -13,26 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.agent import tools
 from bot.agent.models import ToolSpec
-from bot.agent.tools import ToolContext, asking
-from bot.agent.tools.asking import DecidedCall, shown
+from bot.agent.tools import DecidedCall, ToolContext, shown_call
 from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox
 from bot.channel import Address, Button, ChannelConfig, ChannelPlugin, Inbound, ToolRule
 from bot.delivery.outbox import Letter
-from bot.gateway.approvals import put
+from bot.gateway.commits import put_approval
 from bot.identity import Conversation, ConversationResolver, Policy
 from bot.identity.access import Permission, ToolRights, permission
 from bot.identity.view import MemoryView
-from bot.messages import ToolUse
+from bot.messages import Asked, ToolUse
+from bot.messages import result_from_json as value_of
+from bot.messages import result_to_json as json_of
 from bot.sessions import approvals, store
 from bot.sessions.approvals import KEPT_MS, VALID_MS, Question, Verdict
 from bot.sessions.reminders import ReplyTarget
 from bot.settings import config_model
 from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
-from bot.tool_results import Asked
-from bot.tool_results import from_json as value_of
-from bot.tool_results import to_json as json_of
 from bot.unit_of_work import UnitOfWork
 from tests.support import NOON, OpenConfig
 from tests.unit.test_reminders import PLACE
@@ -141,7 +140,7 @@ async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(each_databas
         unit = UnitOfWork(tx, NOON)
         session, _ = unit.current(PLACE)
         use = ToolUse("call-1", "oven", {"degrees": 180})
-        put(unit, inbound, use, session_id=session.id, entry="s.2", language="en")
+        put_approval(unit, inbound, use, session_id=session.id, entry="s.2", language="en")
         (letter,) = unit.letters
         (question,) = approvals.open_in(tx, session.id, ADA, NOON)
         noted = [(entry.kind, entry.text) for _, entry in store.recent(tx, PLACE.key, 9)]
@@ -215,33 +214,21 @@ async def test_the_person_is_asked_by_rule_and_before_what_changes_something(
     assert lamp.calls == ([] if asks else [USE.input])
 
 
-async def test_what_may_not_be_used_is_not_asked_about():
+LONG = ToolUse("t", "lamp", {"which": "x" * tools.MAX_SHOWN})
+REFUSED = {
+    "what may not be used": (USE, replace(CONTEXT, rights=(ToolRights(),)), True, NOT_GIVEN),
+    "a second call at a time": (USE, CONTEXT, False, tools.ONE_AT_A_TIME),
+    "what runs by itself": (USE, replace(CONTEXT, target=None), True, tools.NOBODY_THERE),
+    "what is too long to be read": (LONG, CONTEXT, True, tools.TOO_LONG),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_nobody_is_asked_about_what_could_not_be_done_or_judged(what):
+    use, context, may_ask, why = REFUSED[what]
     lamp = Lamp()
-    result = await Toolbox([lamp]).run(USE, replace(CONTEXT, rights=(ToolRights(),)))
-    assert result.text == f"Error: {NOT_GIVEN}"
-    assert lamp.calls == []
-
-
-async def test_somebody_is_asked_about_one_call_at_a_time():
-    lamp = Lamp()
-    result = await Toolbox([lamp]).run(USE, CONTEXT, may_ask=False)
-    assert (result.text, result.is_error) == (f"Error: {asking.ONE_AT_A_TIME}", True)
-    assert lamp.calls == []
-
-
-async def test_what_runs_by_itself_cannot_ask():
-    lamp = Lamp()
-    result = await Toolbox([lamp]).run(USE, replace(CONTEXT, target=None))
-    assert (result.text, result.is_error) == (f"Error: {asking.NOBODY_THERE}", True)
-    assert lamp.calls == []
-
-
-async def test_what_is_too_long_to_be_read_is_not_asked_about():
-    lamp = Lamp()
-    long = ToolUse("t", "lamp", {"which": "x" * asking.MAX_SHOWN})
-    result = await Toolbox([lamp]).run(long, CONTEXT)
-    assert result.text == f"Error: {asking.TOO_LONG}"
-    assert lamp.calls == []
+    result = await Toolbox([lamp]).run(use, context, may_ask=may_ask)
+    assert (result.text, result.is_error, lamp.calls) == (f"Error: {why}", True, [])
 
 
 async def test_what_was_allowed_is_run_and_nothing_else():
@@ -250,7 +237,7 @@ async def test_what_was_allowed_is_run_and_nothing_else():
     verdicts: list[Verdict] = ["denied", "late", "begun"]
     for verdict in verdicts:
         result = await toolbox.carry_out(DecidedCall(USE, verdict, (OWNER,)), CONTEXT)
-        assert (result.text, result.is_error) == (f"Error: {asking.UNDONE[verdict]}", True)
+        assert (result.text, result.is_error) == (f"Error: {tools.UNDONE[verdict]}", True)
     assert lamp.calls == []
     result = await toolbox.carry_out(DecidedCall(USE, "allowed", (OWNER,)), CONTEXT)
     assert (result.text, result.origin) == ("switched", "tool")
@@ -279,31 +266,31 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(), JSON, max_size=3))
 def test_a_call_is_shown_to_the_last_character(arguments: dict[str, Any]):
-    assert json.loads(shown(arguments)) == arguments
+    assert json.loads(shown_call(arguments)) == arguments
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=3))
 def test_nothing_in_a_call_ends_the_frame_around_it(arguments: dict[str, Any]):
     assert not [
-        line for line in shown(arguments).split("\n") if line.lstrip()[:3] in {"```", "~~~"}
+        line for line in shown_call(arguments).split("\n") if line.lstrip()[:3] in {"```", "~~~"}
     ]
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u2028", "\x07", "\u2066", "\ufeff"])
 def test_what_cannot_be_seen_is_written_out(hidden: str):
-    text = shown({"path": f"a{hidden}b"})
+    text = shown_call({"path": f"a{hidden}b"})
     assert hidden not in text
     assert f"a\\u{ord(hidden):04x}b" in text
 
 
 def test_each_value_has_a_line():
-    assert shown({"to": ["Zoë"], "sure": True}) == (
+    assert shown_call({"to": ["Zoë"], "sure": True}) == (
         '{\n  "to": [\n    "Zoë"\n  ],\n  "sure": true\n}'
     )
 
 
 def test_chinese_stays_readable():
-    assert "海边" in shown({"where": "海边"})
+    assert "海边" in shown_call({"where": "海边"})
 
 
 THE_OWNER = "memory:ada"
@@ -389,7 +376,7 @@ async def test_nobody_uses_what_no_rule_gives_in_the_list_or_by_a_call(rules, in
     here = resolved(inbound, rules)
     tools = [Noting(name, built_in=True) for name in BUILT_IN] + [Noting(name) for name in OTHERS]
     toolbox = Toolbox(tools)
-    listed = {spec.name for spec in toolbox.offered((here.rights,)).specs}
+    listed = {spec.name for spec in toolbox.offered((here.rights,), here.view).specs}
     context = ToolContext(here.view, "s", datetime(2026, 7, 1, tzinfo=UTC), rights=(here.rights,))
     is_owners = f"{inbound.channel}:{inbound.sender}" == THE_OWNER and inbound.chat_type == "direct"
     for tool in tools:
@@ -485,16 +472,21 @@ def test_a_rule_that_names_no_tool_is_about_all_of_them():
     assert ToolRule(action="allow").tools == ("*",)
 
 
+OWN = MemoryView("main", (), private=True)
+
+
 def test_the_list_of_the_built_in_tools_alone_has_no_mark_and_every_other_has_its_own():
     tools = [Noting("memory_search", built_in=True), Noting("web_fetch"), Noting("web_search")]
     toolbox = Toolbox(reversed(tools))
-    usual, owners = (toolbox.offered((ToolRights(is_private=each),)) for each in (False, True))
-    one = toolbox.offered((ToolRights(((1, ToolRule(action="allow", tools=("web_fetch",))),)),))
-    none = toolbox.offered((ToolRights(((1, ToolRule(action="deny")),)),))
+    usual, owners = (toolbox.offered((ToolRights(is_private=each),), OWN) for each in (False, True))
+    one = toolbox.offered(
+        (ToolRights(((1, ToolRule(action="allow", tools=("web_fetch",))),)),), OWN
+    )
+    none = toolbox.offered((ToolRights(((1, ToolRule(action="deny")),)),), OWN)
     assert [spec.name for spec in usual.specs] == ["memory_search"]
     assert [spec.name for spec in owners.specs] == ["memory_search", "web_fetch", "web_search"]
     assert (none.specs, none.json) == ((), "[]")
     assert usual.mark == ""
     assert len({usual.mark, owners.mark, one.mark, none.mark}) == 4
-    again = Toolbox(tools).offered((ToolRights(is_private=True),))
+    again = Toolbox(tools).offered((ToolRights(is_private=True),), OWN)
     assert (again.json, again.mark) == (owners.json, owners.mark)

@@ -1,6 +1,6 @@
 """The list of what a user can see or do names tests that exist."""
 
-import ast
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -13,9 +13,8 @@ LEAST = 150
 @cache
 def functions_in(name: str) -> frozenset[str]:
     path = ROOT / name
-    body = ast.parse(path.read_text("utf-8")).body if path.is_file() else []
-    functions = (node for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    return frozenset(node.name for node in functions if node.name.startswith("test_"))
+    text = path.read_text("utf-8") if path.is_file() else ""
+    return frozenset(re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE))
 
 
 def test_every_behaviour_is_one_sentence_of_its_own():

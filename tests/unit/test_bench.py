@@ -18,6 +18,8 @@ from bench.cluster import goals as cluster_goals
 from bench.cluster import report as cluster_report
 from bench.embedding import LENGTHS, Cost, passages
 from bench.embedding import report as embedding_report
+from bench.fairness import Row
+from bench.fairness import report as fairness_report
 from bench.journey import GOALS, WORKED_OUT, Journey, Recorder, Step, common, listing, unknown
 from bench.journey import markdown as journey_markdown
 from bench.large import Costs
@@ -34,8 +36,7 @@ from bot.identity.routing import OWNER
 from bot.memory.search import Hit
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions import browsing, store
-from bot.sessions.mirror import Mirror
-from bot.sessions.transcript_files import path_of
+from bot.sessions.mirror import Mirror, path_of
 
 FLOOR = Measured(
     cold_start=1.0,
@@ -310,7 +311,7 @@ def test_every_function_that_is_counted_by_name_exists():
 
 
 def test_the_table_shows_every_figure_and_its_goal():
-    figures = Journey((Step("bot.identity.message:parse", "bot/identity/message.py", 0),)).figures()
+    figures = Journey((Step("bot.identity.access:parse", "bot/identity/access.py", 0),)).figures()
     assert figures["command worked out"] == 1
     assert GOALS.keys() <= figures.keys()
     assert "| command worked out | 1 | ≤ 1 |" in journey_markdown(figures)
@@ -439,3 +440,11 @@ def test_a_question_for_many_lines_is_answered_by_all_of_them():
     assert tally.places == [2]
     assert tally.every == {talks.SHORT: 0, talks.LONG: 1}
     assert tally.shares == {talks.SHORT: 0.5, talks.LONG: 1.0}
+
+
+def test_a_wait_or_a_health_check_beyond_the_goal_is_marked():
+    fair = Row("messages", calm=0.5, longest=1.4, health=0.29, stored=1.0)
+    rows = (fair, replace(fair, kind="pages", longest=1.6), replace(fair, health=0.31))
+    assert [each.is_fair for each in rows] == [True, False, False]
+    assert [line.count("✗") for line in fairness_report(rows).splitlines()] == [0, 0, 0, 1, 1, 0]
+    assert replace(fair, longest=0.1).more == 0.0

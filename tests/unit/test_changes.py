@@ -24,7 +24,6 @@ from bot.identity import MANY, MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
     artifacts,
-    belongings,
     compactions,
     erasing,
     forgetting,
@@ -32,7 +31,6 @@ from bot.sessions import (
     pairing,
     recurrence,
     reminders,
-    removals,
     repeats,
     rooms,
     store,
@@ -259,6 +257,13 @@ async def filled(folder: Path) -> SqliteDatabase:
     return database
 
 
+@pytest.fixture
+async def database(tmp_path):
+    database = await filled(tmp_path)
+    yield database
+    await database.close()
+
+
 def count(tx: Transaction, table: str) -> int:
     return int(tx.execute(f"SELECT count(*) FROM {table}")[0][0])
 
@@ -297,8 +302,7 @@ async def test_what_people_are_told_is_done_is_on_the_disk_and_the_rest_soon(tmp
     await database.close()
 
 
-async def test_what_was_rolled_back_or_changed_nothing_is_not_in_the_log(tmp_path):
-    database = await filled(tmp_path)
+async def test_what_was_rolled_back_or_changed_nothing_is_not_in_the_log(database):
     (path,) = changes.paths(database.path)
     before = path.read_bytes()
 
@@ -313,8 +317,7 @@ async def test_what_was_rolled_back_or_changed_nothing_is_not_in_the_log(tmp_pat
     assert path.read_bytes() == before
 
 
-async def test_words_that_were_there_before_a_change_are_not_in_it(tmp_path):
-    database = await filled(tmp_path)
+async def test_words_that_were_there_before_a_change_are_not_in_it(tmp_path, database):
     await copied(tmp_path, database)
     await database.write(lambda tx: tx.execute("UPDATE reminders SET text = ''"))
     await database.write(lambda tx: tx.execute("DELETE FROM links"))
@@ -323,8 +326,9 @@ async def test_words_that_were_there_before_a_change_are_not_in_it(tmp_path):
     assert not any(each in newest for each in (b"r0", b"r1"))
 
 
-async def test_the_log_begins_anew_with_each_copy_and_only_what_a_copy_needs_stays(tmp_path):
-    database = await filled(tmp_path)
+async def test_the_log_begins_anew_with_each_copy_and_only_what_a_copy_needs_stays(
+    tmp_path, database
+):
     (first,) = changes.paths(database.path)
     await copied(tmp_path, database)
     assert first not in changes.paths(database.path)
@@ -341,13 +345,12 @@ async def test_the_log_begins_anew_with_each_copy_and_only_what_a_copy_needs_sta
     await database.close()
 
 
-async def test_a_full_log_has_a_copy_made(tmp_path, monkeypatch):
+async def test_a_full_log_has_a_copy_made(tmp_path, monkeypatch, closing):
     monkeypatch.setattr(changes, "MAX_BYTES", 1_000)
-    database = await filled(tmp_path)
+    database = closing(await filled(tmp_path))
     assert database.is_log_full
     await copied(tmp_path, database)
     assert not database.is_log_full
-    await database.close()
 
 
 def test_extra_copies_take_the_place_of_one_another_and_not_of_those_of_other_days(tmp_path):
@@ -365,8 +368,7 @@ def test_extra_copies_take_the_place_of_one_another_and_not_of_those_of_other_da
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
-async def test_changes_that_are_damaged_are_left_out_and_the_owner_is_told(tmp_path):
-    database = await filled(tmp_path)
+async def test_changes_that_are_damaged_are_left_out_and_the_owner_is_told(tmp_path, database):
     await database.close()
     (path,) = changes.paths(database.path)
     data = bytearray(path.read_bytes())
@@ -389,8 +391,7 @@ async def test_changes_that_are_damaged_are_left_out_and_the_owner_is_told(tmp_p
     await database.close()
 
 
-async def test_an_end_that_was_torn_off_is_gone_over_and_a_copy_is_due(tmp_path):
-    database = await filled(tmp_path)
+async def test_an_end_that_was_torn_off_is_gone_over_and_a_copy_is_due(tmp_path, database):
     await database.close()
     (path,) = changes.paths(database.path)
     path.write_bytes(path.read_bytes()[:-5])
@@ -403,9 +404,8 @@ async def test_an_end_that_was_torn_off_is_gone_over_and_a_copy_is_due(tmp_path)
 
 
 async def test_killed_between_commit_and_log_nothing_is_lost_and_a_copy_is_due(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, database
 ):
-    database = await filled(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(ChangeLog, "append", lambda *_args, **_more: None)
         await database.write(lambda tx: reminders.add(tx, target(), "lost", NOON, NOON))
@@ -424,8 +424,7 @@ async def test_killed_between_commit_and_log_nothing_is_lost_and_a_copy_is_due(
     await database.close()
 
 
-async def test_a_disk_that_refuses_the_log_has_a_copy_made(tmp_path, monkeypatch):
-    database = await filled(tmp_path)
+async def test_a_disk_that_refuses_the_log_has_a_copy_made(tmp_path, monkeypatch, database):
 
     def refuse(*_args: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -476,8 +475,7 @@ async def test_a_log_of_another_database_is_set_aside_and_never_applied(tmp_path
     await database.close()
 
 
-async def test_a_log_of_another_past_is_set_aside_and_never_applied(tmp_path):
-    database = await filled(tmp_path)
+async def test_a_log_of_another_past_is_set_aside_and_never_applied(tmp_path, database):
     await database.close()
     first = path_of(tmp_path).read_bytes()
     database = await opened(tmp_path)
@@ -499,8 +497,7 @@ async def test_a_log_of_another_past_is_set_aside_and_never_applied(tmp_path):
     await database.close()
 
 
-async def test_a_copy_that_is_newer_than_the_log_is_enough(tmp_path):
-    database = await filled(tmp_path)
+async def test_a_copy_that_is_newer_than_the_log_is_enough(tmp_path, database):
     await copied(tmp_path, database)
     await database.close()
     changes.clear(database.path)
@@ -511,8 +508,7 @@ async def test_a_copy_that_is_newer_than_the_log_is_enough(tmp_path):
     await database.close()
 
 
-async def test_without_a_copy_and_a_log_from_the_beginning_nothing_is_changed(tmp_path):
-    database = await filled(tmp_path)
+async def test_without_a_copy_and_a_log_from_the_beginning_nothing_is_changed(tmp_path, database):
     await copied(tmp_path, database)
     await database.close()
     backup.newest_first(database.path, NOON)[0].unlink()
@@ -531,7 +527,7 @@ async def test_what_was_forgotten_and_whoever_was_erased_holds_over_an_older_cop
     await database.write(lambda tx: zones.choose(tx, "eve", ZONES[1], NOON))
     copy = await copied(tmp_path, database)
     await database.write(lambda tx: forgetting.forget_in(tx, VIEW, "secret 1", NOON))
-    whose = belongings.Belongings(("eve",), ())
+    whose = erasing.Belongings(("eve",), ())
     await database.write(lambda tx: erasing.erase_for_good(tx, whose, NOON, NOON))
     kept = copy.read_bytes()
     await copied(tmp_path, database, NOON + 9_000)
@@ -544,13 +540,14 @@ async def test_what_was_forgotten_and_whoever_was_erased_holds_over_an_older_cop
     damage(tmp_path)
     database = await opened(tmp_path)
     assert await database.read(found) == []
-    assert (await database.read(removals.of)).hidden
+    assert (await database.read(erasing.removals_of)).hidden
     assert await database.read(lambda tx: count(tx, "zones")) == 0
     await database.close()
 
 
-async def test_bringing_back_that_is_killed_anywhere_is_gone_on_with(tmp_path, monkeypatch):
-    database = await filled(tmp_path)
+async def test_bringing_back_that_is_killed_anywhere_is_gone_on_with(
+    tmp_path, monkeypatch, database
+):
     wanted = await database.read(state)
     await database.close()
     monkeypatch.setattr(recovery, "AT_ONCE", 1)
@@ -595,8 +592,7 @@ asyncio.run(main())
 """
 
 
-async def test_two_processes_write_one_log(tmp_path):
-    database = await filled(tmp_path)
+async def test_two_processes_write_one_log(tmp_path, database):
     beside = subprocess.Popen(  # noqa: ASYNC220 - it runs beside
         [sys.executable, "-c", BESIDE, str(database.path)]
     )
@@ -637,8 +633,7 @@ async def test_a_long_result_that_was_forgotten_and_a_beginning_of_requests_do_n
     await database.close()
 
 
-async def test_a_log_of_a_newer_format_is_refused_and_nothing_is_changed(tmp_path):
-    database = await filled(tmp_path)
+async def test_a_log_of_a_newer_format_is_refused_and_nothing_is_changed(tmp_path, database):
     await database.close()
     (path,) = changes.paths(database.path)
     newer = path.read_bytes().replace(b'"version":1', b'"version":2', 1)
@@ -648,8 +643,7 @@ async def test_a_log_of_a_newer_format_is_refused_and_nothing_is_changed(tmp_pat
     assert path.read_bytes() == newer
 
 
-async def test_a_log_that_cannot_be_read_stops_the_start(tmp_path, monkeypatch):
-    database = await filled(tmp_path)
+async def test_a_log_that_cannot_be_read_stops_the_start(tmp_path, monkeypatch, database):
     await database.close()
 
     def refuse(_path: Path) -> None:

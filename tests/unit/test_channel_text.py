@@ -2,6 +2,8 @@
 
 import io
 import re
+import unicodedata
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -12,13 +14,15 @@ from markdown_it import MarkdownIt
 
 from adapters.screen import Screen
 from bot.channel.kit.text import closed, has_ink, length, literal, seen, shows, split
+from bot.context.wording import stem
 from bot.coordination import Alone
 from bot.gateway.gateway import LONGEST_REASON as LONGEST
 from bot.gateway.gateway import MOST_REASONS, Connections
 from bot.metrics import Metrics
-from bot.speech.speakable import MOST, speakable
+from bot.speech.transcriber import MOST, speakable
+from bot.storage.fulltext import folded
 from bot.testing import RecordingEngine
-from bot.unicode import one_line, well_formed
+from bot.unicode import normal_form, one_line, well_formed
 from tests.support import running
 
 FRAGMENTS = st.sampled_from(
@@ -51,7 +55,7 @@ def test_no_piece_is_longer_than_the_limit_nor_empty(text, limit, unit):
         assert piece.strip()
 
 
-@given(TEXTS.filter(lambda t: "```" not in t and "~~~" not in t), st.integers(64, 200), UNITS)
+@given(TEXTS.filter(lambda t: not set("`~*_|").intersection(t)), st.integers(64, 200), UNITS)
 def test_nothing_is_lost_and_the_order_stays(text, limit, unit):
     assert "".join("".join(split(text, limit, unit)).split()) == "".join(text.split())
 
@@ -81,6 +85,28 @@ def test_white_space_alone_makes_no_piece():
 def test_a_block_that_fits_a_piece_of_its_own_is_not_torn():
     text = "a" * 60 + "\n\n" + "b" * 20 + "\n```\n" + "c" * 30 + "\n```"
     assert split(text, 100)[-1].startswith("```\n" + "c" * 30)
+
+
+@pytest.mark.parametrize("mark", ["**", "~~", "||", "*", "_", "`", "***"])
+def test_what_is_cut_within_a_mark_is_marked_on_both_sides(mark):
+    found = split(f"before {mark}{'one two ' * 60}end{mark} after", 100)
+    assert len(found) > 5
+    assert all(piece.count(mark) == 2 for piece in found)
+    assert all(piece.startswith(mark) for piece in found[1:])
+    assert all(piece.endswith(mark) for piece in found[:-1])
+
+
+def test_marks_within_one_another_are_closed_inside_out():
+    first, *_ = split(f"**bold {'x ' * 30}~~struck {'y ' * 60}y~~ z**", 100)
+    assert first.endswith("y~~**")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5 * 3 " * 40, "snake_case_name " * 30, "a || b " * 40, r"\*no " * 40, "**open " * 30],
+)
+def test_what_marks_nothing_is_not_opened_again(text):
+    assert "".join("".join(split(text, 100)).split()) == "".join(text.split())
 
 
 def test_an_emoji_of_several_code_points_is_not_cut():
@@ -213,7 +239,7 @@ async def test_a_channel_tells_the_engine(tmp_path):
     async with running(tmp_path) as engine:
         assert engine.channel.engine is not None
         engine.channel.engine.dropped("memory", "service")
-        assert counted(engine.app.metrics)["memory", "dropped_service"] == 1
+        assert counted(engine.app.core.metrics)["memory", "dropped_service"] == 1
 
 
 def test_the_double_counts_by_reason():
@@ -288,3 +314,16 @@ def test_a_text_in_a_line_says_where_it_was_cut():
     assert one_line(" a\n b\t c ", 5) == "a b c"
     assert one_line("a b c", 4) == "a b …"
     assert one_line("", 0) == ""
+
+
+@pytest.mark.timeout(20)  # what grows with the square of the length would take far longer
+@pytest.mark.parametrize("fold", [folded, stem, partial(normal_form, "NFKC")])
+@pytest.mark.parametrize("marks", ["\u0301\u0327", "\uff9e\u0301", "\u0344\u0327"])
+def test_a_run_of_combining_marks_takes_time_by_its_length(fold, marks):
+    for text in (f"a{marks * 100_000}", f"a{marks[0] * 100_000}{marks[1] * 100_000}"):
+        assert unicodedata.normalize("NFD", fold(text)[:1])[0] == "a"
+
+
+@given(st.text(max_size=29), st.sampled_from(["NFD", "NFKC"]))
+def test_a_normal_form_is_the_standards(text, form):
+    assert normal_form(form, text) == unicodedata.normalize(form, text)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageColor
 
-from bot.context.report import BAR, COLOURS, FREE, PAPER, SIZE, draw, legend, spans
-from bot.dashboard import charts
-from bot.dashboard.charts import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Picture, Series
+from bot.context.budget import BAR, COLOURS, FREE, PAPER, SIZE, draw, legend, spans
+from bot.dashboard import usage
 from bot.dashboard.pages import _templates
+from bot.dashboard.usage import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Picture, Series
 
 NUMBERS = st.one_of(
     st.none(), st.integers(-5, 10**9), st.floats(allow_nan=True, allow_infinity=True)
@@ -36,14 +36,14 @@ def drawn(picture: Picture) -> ET.Element:
 
 
 def whole(value: float | None) -> float:
-    return 0.0 if value is None or not value > 0 else min(float(value), charts.MOST)
+    return 0.0 if value is None or not value > 0 else min(float(value), usage.MOST)
 
 
 @given(drawings())
 def test_the_parts_of_a_bar_add_up_and_stay_within_the_plot(chart: Chart):
-    places = charts.picture(chart, "bars", "Day").places
+    places = usage.picture(chart, "bars", "Day").places
     sums = [sum(whole(each.values[at]) for each in chart.series) for at in range(len(places))]
-    most = charts.ceiling(max(sums, default=0))
+    most = usage.ceiling(max(sums, default=0))
     for total, place in zip(sums, places, strict=True):
         height = sum(height for _, height in place.bars)
         assert height == pytest.approx((BOTTOM - TOP) * total / most, abs=0.06)
@@ -57,7 +57,7 @@ def test_the_parts_of_a_bar_add_up_and_stay_within_the_plot(chart: Chart):
 
 @given(drawings())
 def test_dates_below_the_plot_are_within_the_picture_and_never_over_another(chart: Chart):
-    ticks = charts.picture(chart, "bars", "Day").ticks
+    ticks = usage.picture(chart, "bars", "Day").ticks
     for middle, _ in ticks:
         assert LEFT <= middle <= WIDTH - 33
     for (first, _), (second, _) in itertools.pairwise(ticks):
@@ -66,7 +66,7 @@ def test_dates_below_the_plot_are_within_the_picture_and_never_over_another(char
 
 @given(drawings(), st.sampled_from(["bars", "lines"]))
 def test_every_picture_is_well_formed_and_keeps_to_its_frame(chart: Chart, kind: str):
-    picture = charts.picture(chart, kind, "Day")  # type: ignore[arg-type]
+    picture = usage.picture(chart, kind, "Day")  # type: ignore[arg-type]
     root = drawn(picture)
     assert len(root.findall("g")) == len(chart.labels) == len(picture.rows)
     for each in root.iter():
@@ -80,14 +80,14 @@ def test_every_picture_is_well_formed_and_keeps_to_its_frame(chart: Chart, kind:
         assert LEFT <= float(each.get("cx", "0")) <= RIGHT
 
 
-@given(st.floats(0, charts.MOST))
+@given(st.floats(0, usage.MOST))
 def test_the_plot_ends_at_a_round_number_not_far_above(most: float):
-    top = charts.ceiling(most)
+    top = usage.ceiling(most)
     assert top >= most
-    assert most < charts.LEAST or top <= 2.5 * most * (1 + 1e-9)
+    assert most < usage.LEAST or top <= 2.5 * most * (1 + 1e-9)
     for share in (0, 0.5, 1):
         # On the left there is room for eight characters.
-        assert len(charts.short(share * top)) <= 8
+        assert len(usage.short(share * top)) <= 8
 
 
 def chart(*series: Series, labels: tuple[str, ...] = ("one", "two")) -> Chart:
@@ -98,7 +98,7 @@ def chart(*series: Series, labels: tuple[str, ...] = ("one", "two")) -> Chart:
 def test_names_are_text_and_every_number_is_said_exactly(kind):
     hostile = "<img src=x onerror=alert(1)>"
     series = (Series(hostile, (1234567, None)),)
-    root = drawn(charts.picture(Chart(hostile, (hostile, '"&'), series, "{:,}".format), kind, ""))
+    root = drawn(usage.picture(Chart(hostile, (hostile, '"&'), series, "{:,}".format), kind, ""))
     titles = [each.text for each in root.iter("title")]
     assert titles == [f"{hostile}\n{hostile}: 1,234,567", '"&']
     assert root.get("aria-label") == hostile
@@ -110,14 +110,14 @@ def test_nothing_at_all_is_an_empty_plot(kind):
     assert none.is_empty
     assert chart(Series("a", (0, None))).is_empty
     assert not chart(Series("a", (0, 1))).is_empty
-    root = drawn(charts.picture(none, kind, ""))
+    root = drawn(usage.picture(none, kind, ""))
     assert root.findall("g") == []
     assert "0" in [each.text for each in root.iter("text")]
 
 
 def test_a_line_has_a_gap_where_there_is_no_number():
     series = Series("a", (1, None, 0, 0))
-    picture = charts.picture(chart(series, labels=("a", "b", "c", "d")), "lines", "")
+    picture = usage.picture(chart(series, labels=("a", "b", "c", "d")), "lines", "")
     assert [place.dots[0] for place in picture.places] == [TOP, None, BOTTOM, BOTTOM]
     (path,) = picture.paths
     assert (path.count("M"), path.count("L")) == (2, 1)
@@ -125,28 +125,28 @@ def test_a_line_has_a_gap_where_there_is_no_number():
 
 def test_each_part_keeps_the_colour_of_its_series():
     series = (Series("a", (0, 1)), Series("b", (2, 2)))
-    root = drawn(charts.picture(chart(*series), "bars", ""))
+    root = drawn(usage.picture(chart(*series), "bars", ""))
     shown = [[each.get("class") for each in place.iter("rect")] for place in root.findall("g")]
     assert shown == [["hit", "s1"], ["hit", "s0", "s1"]]
 
 
 def test_the_largest_have_a_colour_of_their_own_and_the_rest_share_one():
     many = [Series(f"n{at:02}", (at, 1)) for at in range(12)]
-    found = charts.largest(many, "others")
+    found = usage.largest(many, "others")
     assert [each.name for each in found] == [*(f"n{at:02}" for at in range(11, 4, -1)), "others"]
     assert found[-1].values == (0 + 1 + 2 + 3 + 4, 5)
-    assert len(charts.largest(many[:8], "others")) == charts.MOST_SERIES == 8
+    assert len(usage.largest(many[:8], "others")) == usage.MOST_SERIES == 8
 
 
 def test_a_table_has_what_the_picture_has():
-    found = charts.picture(chart(Series("a", (1, None)), Series("b", (2000, 3))), "bars", "Day")
+    found = usage.picture(chart(Series("a", (1, None)), Series("b", (2000, 3))), "bars", "Day")
     assert found.head == ("Day", "a", "b")
     assert found.rows == (("one", "1 of them", "2,000 of them"), ("two", "–", "3 of them"))
     assert found.keys == ("a", "b")
 
 
 def test_shares_are_cut_off_at_the_limit():
-    found = charts.shares([("a", 25), ("b", 50), ("c", 50)], 100, str)
+    found = usage.shares([("a", 25), ("b", 50), ("c", 50)], 100, str)
     assert found == [(0, 100, "a: 25"), (100, 200, "b: 50"), (300, 100, "c: 50")]
 
 
@@ -155,7 +155,7 @@ def test_shares_are_cut_off_at_the_limit():
     [(0, "0"), (0.005, "0.005"), (12.5, "12.5"), (1000, "1k"), (2.5e6, "2.5M"), (1e15, "1e+15")],
 )
 def test_round_numbers_are_short(value: float, words: str):
-    assert charts.short(value) == words
+    assert usage.short(value) == words
 
 
 BAR_LEFT, BAR_TOP, BAR_RIGHT, BAR_BOTTOM = BAR

@@ -16,10 +16,11 @@ from bot.agent.tools.provenance import (
     sources_of,
     spoken_by_bot,
 )
+from bot.config import AgingConfig
 from bot.context import wording
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import claims, markdown, uses
-from bot.memory.claims import Claim, HalfLives
+from bot.memory.claims import Aging, Claim
 from bot.memory.markdown import entry_words
 from bot.memory.notes import Place
 from bot.memory.selftest import Asked, in_other_words
@@ -28,7 +29,7 @@ from bot.messages import CLEAN, Message, Text, ToolResult, ToolUse
 from bot.storage import Database
 
 DAY = date(2026, 7, 1)
-LIVES = HalfLives()
+LIVES = AgingConfig()
 NOTE = """\
 # Memory
 
@@ -59,7 +60,9 @@ NOTE = """\
 
 days = st.dates(date(2000, 1, 1), date(2100, 1, 1))
 maybe = st.none() | days
-lives = st.builds(HalfLives, *[st.floats(0, 2000)] * 3)
+lives = st.builds(
+    AgingConfig, **dict.fromkeys(("agent", "imported", "untrusted"), st.floats(0, 2000))
+)
 told: st.SearchStrategy[Claim] = st.builds(
     Claim,
     first=st.just(1),
@@ -119,7 +122,7 @@ def test_confirming_and_using_restore_what_was_concluded(claim, today, half_live
         faded = replace(claim, whose=whose, is_over=False)
         for borne in (replace(faded, confirmed=today), replace(faded, used=today)):
             assert claims.strength(borne, today, half_lives) == 1.0
-            assert not claims.is_faded(borne, today, half_lives)
+            assert not Aging(today, half_lives).is_faded(borne, "main")
 
 
 @given(told, days, maybe, maybe, lives)
@@ -139,8 +142,8 @@ def test_half_of_the_strength_is_gone_after_each_half_life_of_its_kind():
         claim = Claim(1, 1, "x", whose, DAY)
         ages = [claims.strength(claim, DAY + timedelta(half_life * n), LIVES) for n in range(3)]
         assert ages == [1.0, 0.5, 0.25]
-        assert claims.is_faded(claim, DAY + timedelta(half_life * 2 + 1), LIVES)
-        never = HalfLives(0, 0, 0)
+        assert Aging(DAY + timedelta(half_life * 2 + 1)).is_faded(claim, "main")
+        never = AgingConfig(agent=0, imported=0, untrusted=0)
         assert claims.strength(claim, DAY + timedelta(9_999), never) == 1.0
         # Older than any other, as nobody knows since when.
         assert claims.strength(replace(claim, said=None), DAY, LIVES) == 0.0

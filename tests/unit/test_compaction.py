@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from bot.config import PruningConfig
 from bot.context import quoting, tokens
-from bot.context.folding import Folding
-from bot.context.history import tool_names
-from bot.context.pruning import CLEARED, is_due, prune
+from bot.context.history import CLEARED, prune_results, pruning_is_due, tool_names, turn_starts
 from bot.context.quoting import Said
-from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
-from bot.tool_results import Quote, Quoted
+from bot.context.tokens import Folding
+from bot.messages import Message, Opaque, Quote, Quoted, Text, ToolResult, ToolUse
 from bot.upkeep import summary
 from bot.upkeep.compaction import KEPT_SHARE, LEAST_TOKENS, where_to_cut
 from bot.upkeep.summary import Chunk
@@ -302,8 +300,8 @@ def answer(text: str, call_id: str = "a", kept: str = "") -> Message:
 
 
 def after(*messages: Message) -> list[Message]:
-    """A conversation with these after its first words, and so many replies that they are old."""
-    return [said(), *messages, *[reply()] * DEFAULTS.keep_turns]
+    """A conversation with these after its first words, and so many turns that they are old."""
+    return [said(), *messages, *[said(), reply()] * DEFAULTS.keep_turns]
 
 
 def sizes_of(messages: list[Message]) -> list[int]:
@@ -325,7 +323,7 @@ def pruned(
 ) -> list[Message]:
     config = PruningConfig.model_validate(options.pop("config", {}))
     sizes = sizes_of(messages) if sizes is None else sizes
-    return apply(messages, prune(messages, sizes, window=window, config=config, **options))
+    return apply(messages, prune_results(messages, sizes, window=window, config=config, **options))
 
 
 def text_of(message: Message) -> str:
@@ -434,33 +432,38 @@ def test_chinese_that_can_be_gained_counts_by_its_tokens():
 def test_what_stands_before_the_first_words_of_a_person_stays():
     before = [call("a"), answer("x" * FULL)]
     later = [call("b"), answer("x" * FULL, "b")]
-    messages = [*before, said(), *later, reply(), reply(), reply()]
+    rest = [reply(), *[said(), reply()] * DEFAULTS.keep_turns]
+    messages = [*before, said(), *later, *rest]
     found = pruned(messages)
     assert found[:2] == before
     assert found[4] != messages[4]
-    assert pruned([*before, *later, reply(), reply(), reply()])[3] == later[1]
+    assert pruned([*before, *later, *rest])[3] == later[1]
     noted = Message("user", (Text("it is Monday", note=True),))
-    assert pruned([noted, *before, reply(), reply(), reply()])[2] == before[1]
+    assert pruned([noted, *before, *rest])[2] == before[1]
 
 
 @pytest.mark.parametrize("keep", [1, 3, 5])
-def test_the_latest_replies_and_what_follows_them_stay(keep):
+def test_the_latest_turns_stay_however_many_tools_they_called(keep):
     turns = [
-        message
+        [said(), *(each for n in (0, 1) for each in used(f"{number}-{n}")), reply()]
         for number in range(8)
-        for message in (call(str(number)), answer("x" * FULL, str(number)))
     ]
-    messages = [said(), *turns]
+    messages = [message for turn in turns for message in turn]
     found = pruned(messages, config={"keep_turns": keep})
-    changed = [n for n in range(8) if found[2 + 2 * n] != messages[2 + 2 * n]]
-    assert changed == list(range(8 - keep))
+    changed = {n // 6 for n in range(len(messages)) if found[n] != messages[n]}
+    assert changed == set(range(8 - keep))
 
 
-def test_with_fewer_replies_than_are_kept_nothing_is_old():
-    messages = [said(), call("a"), answer("x" * FULL), reply()]
+def used(call_id: str) -> tuple[Message, Message]:
+    return call(call_id), answer("x" * FULL, call_id)
+
+
+def test_with_no_more_turns_than_are_kept_nothing_is_old():
+    messages = [said(), said(), *used("a"), reply(), said(), *used("b"), *used("c"), reply()]
     assert pruned(messages) == messages
     assert pruned(messages, config={"keep_turns": 2}) == messages
-    assert pruned(messages, config={"keep_turns": 1}) != messages
+    found = pruned(messages, config={"keep_turns": 1})
+    assert [n for n, each in enumerate(messages) if found[n] != each] == [3]
 
 
 def test_results_beside_a_picture_stay():
@@ -562,11 +565,11 @@ def test_where_all_of_an_emptied_result_is_kept_stays_readable():
     ],
 )
 def test_a_cache_is_cold_when_its_time_has_passed(last, now, ttl, cold):
-    assert is_due(100, 100, idle_ms=now - last, ttl_minutes=ttl) is cold
+    assert pruning_is_due(100, 100, idle_ms=now - last, ttl_minutes=ttl) is cold
 
 
 def test_where_there_is_no_room_a_warm_cache_does_not_count():
-    assert is_due(101, 100, idle_ms=0, ttl_minutes=5)
+    assert pruning_is_due(101, 100, idle_ms=0, ttl_minutes=5)
 
 
 LENGTHS = st.sampled_from([0, 10, 900, 3_999, 4_000, 4_001, 9_000, 60_000])
@@ -602,7 +605,9 @@ WINDOW = st.sampled_from([1_000, *MODEL_WINDOWS])
 
 @given(talks(), CONFIGS, WINDOW)
 def test_only_the_text_of_results_is_ever_changed_and_it_gets_shorter(messages, config, window):
-    found = apply(messages, prune(messages, sizes_of(messages), window=window, config=config))
+    found = apply(
+        messages, prune_results(messages, sizes_of(messages), window=window, config=config)
+    )
     assert len(found) == len(messages)
     for before, after_ in zip(messages, found, strict=True):
         assert before.role == after_.role
@@ -616,21 +621,23 @@ def test_only_the_text_of_results_is_ever_changed_and_it_gets_shorter(messages, 
 
 @given(talks(), CONFIGS, WINDOW)
 def test_pruning_again_changes_nothing(messages, config, window):
-    once = apply(messages, prune(messages, sizes_of(messages), window=window, config=config))
-    assert prune(once, sizes_of(once), window=window, config=config) == {}
-    again = prune(messages, sizes_of(messages), window=window, config=config)
+    once = apply(
+        messages, prune_results(messages, sizes_of(messages), window=window, config=config)
+    )
+    assert prune_results(once, sizes_of(once), window=window, config=config) == {}
+    again = prune_results(messages, sizes_of(messages), window=window, config=config)
     assert apply(messages, again) == once
 
 
 @given(talks(), CONFIGS, WINDOW)
 def test_what_is_protected_stays(messages, config, window):
-    changed = prune(messages, sizes_of(messages), window=window, config=config)
-    replies = [n for n, message in enumerate(messages) if message.role == "assistant"]
+    changed = prune_results(messages, sizes_of(messages), window=window, config=config)
+    turns = turn_starts(messages)
     first = next((n for n, m in enumerate(messages) if m.role == "user" and m.text), None)
     names = tool_names(messages)
     for index, message in changed.items():
         assert first is not None
-        assert first < index < replies[-config.keep_turns]
+        assert first < index < turns[-config.keep_turns]
         assert not [block for block in message.blocks if isinstance(block, Opaque)]
         for old, new in zip(messages[index].blocks, message.blocks, strict=True):
             if old != new:
@@ -643,7 +650,7 @@ def test_a_larger_window_shortens_no_more(messages, config):
     changed = [
         {
             (index, place)
-            for index, message in prune(
+            for index, message in prune_results(
                 messages, sizes_of(messages), window=window, config=config
             ).items()
             for place, block in enumerate(message.blocks)

@@ -13,12 +13,18 @@ from bot.channel.kit.text import numbered
 from bot.coordination import Alone, Coordination, account_name
 from bot.delivery import delivery as module
 from bot.delivery import outbox
-from bot.delivery.aloud import Speaker
-from bot.delivery.delivery import Delivery
-from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageFull
+from bot.delivery.delivery import Delivery, Speaker
+from bot.errors import (
+    ChatMoved,
+    SendLater,
+    SendRefused,
+    SendTransient,
+    SendUnreachable,
+    StorageFull,
+)
 from bot.metrics import Metrics
 from bot.sessions import store
-from bot.storage import Database, Transaction
+from bot.storage import Database, Transaction, records
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode
@@ -76,8 +82,7 @@ class Post:
                 await pause(0.001)  # what is waited for needs the database too
 
     async def wait_sent(self, count: int) -> list[Outbound]:
-        async with asyncio.timeout(PATIENCE):
-            return await self.channel.wait_sent(count)
+        return await asyncio.wait_for(self.channel.wait_sent(count), PATIENCE)
 
     async def idle(self) -> None:
         """Wait until nothing is being sent, noted or counted."""
@@ -108,12 +113,25 @@ async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     assert count("confidant_outbox_seconds_count", {"channel": "memory"}) == 250
 
 
+async def test_who_has_had_their_share_of_a_room_waits_alone_and_loses_nothing(post):
+    post.channel.errors = [SendLater(0.1, is_own=True)]
+
+    def work(tx: Transaction) -> list[outbox.Letter]:
+        said = (("eve 1", "eve"), ("eve 2", "eve"), ("ada 1", "ada"), ("ada 2", "ada"))
+        return [outbox.add(tx, ADA, text, 1, asker=asker) for text, asker in said]
+
+    post.delivery.post(await post.database.write(work))
+    await post.wait_sent(4)
+    assert post.texts() == ["ada 1", "ada 2", "eve 1", "eve 2"]
+    await post.until(lambda states: set(states) == {"sent"})
+
+
 async def test_what_another_node_left_goes_out_before_what_this_one_adds(post):
     """A node that is gone has left a reply, and the next one is written before anybody looked."""
     await post.delivery.stop(0)
     post.coordination = node = FakeNode()
     post.begin()
-    account = account_name(ADA.channel, ADA.account)
+    account = account_name(ADA)
     await post.post("left")  # the account is still the other node's
     node.owned[account] = asyncio.Event()
     await post.post("added")
@@ -190,6 +208,54 @@ async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
     assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
 
 
+async def test_what_finds_nobody_is_kept_within_bounds_until_they_are_back(post, monkeypatch):
+    monkeypatch.setattr(outbox, "MAX_UNREACHED", 3)
+    monkeypatch.setattr(outbox, "MAX_LATE", 2)
+    words = [f"{number}" for number in range(5)]
+    post.channel.errors = [SendUnreachable("blocked") for _ in words]
+    await post.post(*words)
+    await post.until(lambda states: states == ["parked"] * 5)
+    kept = await post.database.read(lambda tx: outbox.unreached(tx, ADA))
+    assert [letter.text for letter in kept] == ["2", "3", "4"]
+    await post.delivery.again()
+    assert post.texts() == []  # it waits for them, not for a time
+    post.delivery.post(await post.database.write(lambda tx: outbox.reached(tx, ADA)))
+    await post.wait_sent(2)
+    assert post.texts() == ["3", "4"]
+    assert await post.database.write(lambda tx: outbox.reached(tx, ADA)) == []
+
+
+async def test_news_of_the_moment_is_not_kept_for_who_cannot_be_reached(post):
+    post.channel.errors = [SendUnreachable("blocked")]
+
+    def work(tx: Transaction) -> outbox.Letter:
+        return outbox.add(tx, ADA, "80 % is full", post.clock(), kind="notice")
+
+    post.delivery.post([await post.database.write(work)])
+    await post.until(lambda states: states == ["sent"])
+    assert post.texts() == []
+
+
+async def test_a_text_that_cannot_be_read_is_parked_told_and_holds_up_nothing(post, monkeypatch):
+    monkeypatch.setattr(records, "_named", set())
+    extra = outbox.Extra(draft="7")
+
+    def work(tx: Transaction) -> None:
+        for words in ("first", "second"):
+            outbox.add(tx, ADA, words, post.clock(), extra=extra)
+        tx.execute("UPDATE outbox SET extra = '{\"draft\": [' WHERE text = 'first'")
+
+    await post.database.write(work)
+    with capture_logs() as logs:
+        await post.delivery.look()
+        await post.until(lambda states: states == ["parked", "sent", "sent"])
+    second, *told = post.texts()
+    assert second == "second"
+    assert " ".join(told).startswith("A message of mine was not accepted")
+    (told,) = [each for each in logs if each["event"] == "storage.row_unreadable"]
+    assert told["table"] == "outbox"
+
+
 async def test_who_takes_nothing_is_told_nothing_and_that_ends_there(post):
     post.channel.errors = [SendRefused("blocked"), SendRefused("blocked")]
     await post.post("one")
@@ -231,8 +297,14 @@ class Poisoned:
         return await self._send(piece)
 
 
-async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes_out(post):
-    platform = Poisoned(post, "bad")
+@pytest.fixture
+def platform(post):
+    return Poisoned(post, "bad")
+
+
+async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes_out(
+    post, platform
+):
     await post.post("bad", "two", "three")
     await post.until(lambda states: states == ["parked", "sent", "sent"])
     *told, two, three = post.texts()
@@ -245,8 +317,7 @@ async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
 
 
-async def test_how_often_a_text_failed_is_known_after_a_restart(post):
-    platform = Poisoned(post, "bad")
+async def test_how_often_a_text_failed_is_known_after_a_restart(post, platform):
     for restart in range(1, module.PARK_TRIES):
         if restart == 1:
             await post.post("bad")
@@ -256,8 +327,7 @@ async def test_how_often_a_text_failed_is_known_after_a_restart(post):
     assert platform.tries.count("bad") <= 2 * module.PARK_TRIES
 
 
-async def test_while_nothing_gets_through_everything_waits_in_order(post):
-    platform = Poisoned(post, "bad")
+async def test_while_nothing_gets_through_everything_waits_in_order(post, platform):
     platform.is_down = True
     await post.post("bad", "two")
     await until(lambda: len(platform.tries) > 3 * module.PARK_TRIES)
@@ -268,8 +338,7 @@ async def test_while_nothing_gets_through_everything_waits_in_order(post):
     assert post.texts() == ["bad", "two"]
 
 
-async def test_what_was_parked_is_tried_again_once_each_time_and_holds_up_nothing(post):
-    platform = Poisoned(post, "bad")
+async def test_what_was_parked_is_tried_again_once_each_time_and_holds_up_nothing(post, platform):
     await post.post("bad")
     await post.until(lambda states: states == ["parked"])
     before = len(platform.tries)
@@ -298,8 +367,7 @@ async def test_what_was_parked_goes_on_with_its_next_piece(post):
     assert said.split() == [f"word{n:03}" for n in range(30)]
 
 
-async def test_what_was_parked_follows_a_chat_that_moved(post):
-    platform = Poisoned(post, "bad")
+async def test_what_was_parked_follows_a_chat_that_moved(post, platform):
     await post.post("bad")
     await post.until(lambda states: states == ["parked"])
     platform.is_well = True
@@ -500,8 +568,7 @@ async def error_of(post: Post, letter: outbox.Letter) -> tuple[object, ...]:
     return tuple(rows[0])
 
 
-async def test_tries_come_further_and_further_apart_up_to_a_minute(post, pauses):
-    platform = Poisoned(post, "bad")
+async def test_tries_come_further_and_further_apart_up_to_a_minute(post, pauses, platform):
     platform.is_down = True
     await post.post("bad")
     await until(lambda: len(pauses) >= 24)
@@ -531,7 +598,7 @@ async def test_each_piece_is_a_whole_message_of_its_own(post):
     await post.until(lambda states: states == ["sent"])
     texts = post.texts()
     assert " ".join(texts).split() == words.split()
-    whole = Outbound("s1.4", ADA, words, kind="notice", reply_to="m5", at=1_234)
+    whole = Outbound("s1.4", ADA, words, kind="notice", reply_to="m5", at=1_234, asker="ada")
     assert post.channel.sent == [
         Piece(whole, text, index=index, count=len(texts)) for index, text in enumerate(texts)
     ]
@@ -609,7 +676,7 @@ async def test_what_does_not_get_through_is_told_with_its_age(post):
 
 
 @pytest.mark.parametrize("error", [SendRefused("no notices"), ChatMoved("elsewhere")])
-async def test_a_notice_that_does_not_get_through_either_lets_the_text_wait(post, error):
+async def test_a_notice_that_does_not_get_through_either_lets_the_text_wait(post, error, logs):
     send = post.channel.send
     seen: list[str] = []
 
@@ -622,20 +689,18 @@ async def test_a_notice_that_does_not_get_through_either_lets_the_text_wait(post
         return await send(outbound)
 
     post.channel.send = moody
-    with capture_logs() as logs:
-        await post.post("bad")
-        await post.until(lambda states: states == ["sent"])
+    await post.post("bad")
+    await post.until(lambda states: states == ["sent"])
     assert "worker.failed" not in {line["event"] for line in logs}
     assert seen.count("notice") > 1
     assert post.texts() == ["bad"]
 
 
 @pytest.mark.parametrize(("bugs", "state"), [(2, "sent"), (3, "parked")])
-async def test_what_the_channel_should_have_mapped_is_tried_three_times(post, bugs, state):
+async def test_what_the_channel_should_have_mapped_is_tried_three_times(post, bugs, state, logs):
     post.channel.errors = [KeyError("ours")] * bugs
-    with capture_logs() as logs:
-        letter = (await post.post("one", "two"))[0]
-        await post.until(lambda states: states[:2] == [state, "sent"])
+    letter = (await post.post("one", "two"))[0]
+    await post.until(lambda states: states[:2] == [state, "sent"])
     if state == "parked":
         assert await error_of(post, letter) == ("parked", "given up after KeyError", 0)
     events = [line["event"] for line in logs if line["log_level"] == "error"]
@@ -703,8 +768,7 @@ async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):
     assert [piece.text for piece in back.sent] == ["lost"]
 
 
-async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
-    platform = Poisoned(post, "bad")
+async def test_a_text_is_counted_once_however_often_it_is_tried_again(post, platform):
     letter = (await post.post("bad"))[0]
     await post.until(lambda states: states == ["parked"])
     for number in range(1, 3):
@@ -721,15 +785,14 @@ async def test_a_text_is_counted_once_however_often_it_is_tried_again(post):
     assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
 
 
-async def test_tries_that_cannot_be_noted_go_on(post, monkeypatch):
+async def test_tries_that_cannot_be_noted_go_on(post, monkeypatch, logs):
     def full(*_: object) -> None:
         raise StorageFull
 
     monkeypatch.setattr(outbox, "tried", full)
     post.channel.errors = [SendTransient(), SendTransient()]
-    with capture_logs() as logs:
-        await post.post("one")
-        await post.until(lambda states: states == ["sent"])
+    await post.post("one")
+    await post.until(lambda states: states == ["sent"])
     assert "worker.failed" not in {line["event"] for line in logs}
 
 

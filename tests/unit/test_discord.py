@@ -11,18 +11,24 @@ from pydantic import ValidationError
 
 from adapters.discord import DiscordConfig, plugin
 from adapters.discord.account import Pace
-from adapters.discord.api import RateLimits, Unreachable, file_name, reason
+from adapters.discord.api import (
+    RateLimits,
+    Unreachable,
+    file_name,
+    first_id_at,
+    number_in,
+    reason,
+    sent_at,
+)
 from adapters.discord.drafts import nonce, shortened
-from adapters.discord.ids import first_id_at, number_in, sent_at
 from adapters.discord.inbound import CREATED, UPDATED, Identity, Ignored, normalise
-from adapters.discord.interactions import interaction_of, private_to
+from adapters.discord.interactions import interaction_of, payload, private_to
 from adapters.discord.interactions import normalise as pressed
-from adapters.discord.menu import payload
 from adapters.discord.places import EVENTS, Place, Places, Room
-from adapters.discord.render import rendered
 from adapters.discord.sdk import Route, discord
-from adapters.discord.send import failure, messages, rows
+from adapters.discord.send import failure, messages, rendered, rows
 from bot.channel import (
+    MAX_REPLY_TEXT,
     Address,
     Attachment,
     Button,
@@ -36,7 +42,7 @@ from bot.channel import (
 from bot.channel.kit.supervisor import Backoff
 from bot.channel.kit.text import units
 from bot.commands.menu import menu
-from bot.errors import SendLater, SendRefused, SendTransient
+from bot.errors import SendLater, SendRefused, SendTransient, SendUnreachable
 from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
 from tests.proofs.rounds import rounds
 
@@ -254,12 +260,12 @@ def test_a_mention_is_one_of_the_bot_and_never_of_everyone(extra, mentioned):
 
 @pytest.mark.parametrize("author", [BOT_USER, user("8")])
 def test_a_reply_says_what_it_answers(author):
-    answered = message("501", author, "a <@8>" + "x" * 2000, mentions=[user("8")])
+    answered = message("501", author, "a <@8>" + "x" * 9000, mentions=[user("8")])
     reference = {"message_id": answered["id"], "channel_id": "501"}
     found = read("x", type=19, message_reference=reference, referenced_message=answered)
     assert found.reply_to.message_id == answered["id"]
     assert found.reply_to.text.startswith("a @User 8xx")
-    assert len(found.reply_to.text) == 1000
+    assert len(found.reply_to.text) == MAX_REPLY_TEXT
     assert found.reply_to.from_bot is (author is BOT_USER)
     assert found.mentions_bot is (author is BOT_USER)
 
@@ -297,6 +303,99 @@ def test_polls_and_bare_embeds_are_told_in_a_line():
     embed = {"title": "Title", "description": "Words", "url": "https://example.org"}
     assert read("", embeds=[embed]).shown == "[embed: Title — Words]"
     assert words("https://example.org", embeds=[embed]) == "https://example.org"
+
+
+def test_a_poll_tells_how_it_stands():
+    poll = {
+        "question": {"text": "Tea?"},
+        "answers": [
+            {"answer_id": 1, "poll_media": {"text": "yes"}},
+            {"answer_id": 2, "poll_media": {"text": "no"}},
+        ],
+        "results": {"is_finalized": True, "answer_counts": [{"id": 1, "count": 3}]},
+    }
+    assert read("", poll=poll).shown == "[poll (closed): Tea? — yes (3) / no (0)]"
+
+
+ALERT = {
+    "type": "rich",
+    "author": {"name": "Grafana"},
+    "title": "Disk [full]",
+    "description": "92 % of /var\nsince 14:02",
+    "fields": [{"name": "Host", "value": "db-1"}, {"name": "Owner", "value": "Ada\nBob"}],
+    "footer": {"text": "rule 7"},
+}
+LAYOUT = [
+    {
+        "type": 17,
+        "components": [
+            {
+                "type": 9,
+                "components": [{"type": 10, "content": "# Build 7\nfailed"}],
+                "accessory": {"type": 2, "label": "Log", "url": "https://example.org/log"},
+            },
+            {"type": 12, "items": [{"description": "a red graph"}]},
+            {"type": 1, "components": [{"type": 2, "label": "Retry", "custom_id": "x"}]},
+        ],
+    },
+    {"type": 10, "content": "The end"},
+]
+ALERT_SHOWN = """Grafana
+Disk (full) — 92 % of /var
+since 14:02
+Host: db-1
+Owner: Ada
+Bob
+rule 7"""
+LAYOUT_SHOWN = """# Build 7
+failed
+Log: https://example.org/log
+picture: a red graph
+The end"""
+
+
+def test_all_of_an_embed_and_of_components_is_told():
+    assert read("", embeds=[ALERT]).shown == f"[embed: {ALERT_SHOWN}]"
+    assert read("look", embeds=[ALERT]).foreign == (Foreign("preview", f"embed: {ALERT_SHOWN}"),)
+    assert read("", components=LAYOUT).shown == f"[{LAYOUT_SHOWN}]"
+    reference = {"message_id": "5", "channel_id": "501"}
+    for alert in ({"embeds": [ALERT]}, {"components": LAYOUT}):
+        answered = message("501", user("9", bot=True), "", **alert)
+        found = read("why?", type=19, message_reference=reference, referenced_message=answered)
+        assert found.reply_to.text in {f"[embed: {ALERT_SHOWN}]", f"[{LAYOUT_SHOWN}]"}
+
+
+def test_an_embed_of_any_size_is_bounded():
+    fields = [{"name": "n" * 9000, "value": "v" * 9000}] * 500
+    nested: dict = {"type": 10, "content": "deep"}
+    for _ in range(1000):
+        nested = {"type": 17, "components": [nested] * 2}
+    found = read("", embeds=[{"fields": fields, "title": "t" * 9000}] * 9, components=[nested])
+    assert len(found.shown) < 60_000
+
+
+def test_a_mention_alone_asks_about_what_it_answers():
+    photo = {"id": "1", "filename": "a.png", "content_type": "image/png", "url": "u"}
+    answered = message("501", user("8"), "", attachments=[photo])
+    reply = {"message_reference": {"message_id": "5"}, "referenced_message": answered}
+    found = read(f"<@{BOT_ID}>", type=19, mentions=[BOT_USER], **reply)
+    assert (found.text, [file.kind for file in found.reply_to.media]) == ("", ["photo"])
+    assert isinstance(read(f"<@{BOT_ID}>", mentions=[BOT_USER]), Ignored)
+
+
+THREAD = Room(Place("thread", parent="501", server="500"), channels={"501": "Which printer?"})
+
+
+def test_a_thread_tells_its_title_and_with_what_it_began():
+    start = message("501", user("8"), "It prints in green")
+    found = normalise(CREATED, message("501", user("7"), "why?"), "a", ME, THREAD, start=start)
+    assert found.title == "Which printer?"
+    assert (found.reply_to.text, found.reply_to.is_start) == ("It prints in green", True)
+    assert not found.mentions_bot
+    own = message("501", BOT_USER, "I began it")
+    message_ = message("501", user("7"), "why?")
+    for nothing in (own, message_, {}, {"id": []}):
+        assert normalise(CREATED, message_, "a", ME, THREAD, start=nothing).reply_to is None
 
 
 def test_files_stickers_and_voice_are_described():
@@ -577,7 +676,7 @@ def _fuzz(count, seed):
         else:
             kept += 1
             found.shown.encode()
-            assert found.shown or found.media
+            assert found.shown or found.media or found.reply_to
             assert "\0" not in found.shown + found.sender_name
             assert found.chat.isdecimal()
             assert found.sender.isdecimal()
@@ -599,7 +698,7 @@ def test_no_mutated_event_breaks_anything():
     assert set(dropped) >= {"malformed", "unchanged", "empty"}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_no_mutated_event_of_very_many_breaks_anything():
     count = rounds(100_000, few=20_000)
     kept, dropped = _fuzz(count, 2)
@@ -621,8 +720,8 @@ def answered(status, kind=discord.HTTPException, code=0, message="words"):
         (answered(401), SendTransient),
         (answered(408), SendTransient),
         (answered(403, discord.Forbidden), SendTransient),
-        (answered(403, discord.Forbidden, 50013), SendRefused),
-        (answered(404, discord.NotFound, 10003), SendRefused),
+        (answered(403, discord.Forbidden, 50013), SendUnreachable),
+        (answered(404, discord.NotFound, 10003), SendUnreachable),
         (answered(400, code=50035), SendRefused),
     ],
 )

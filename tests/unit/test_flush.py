@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
 from bot.agent.tools import ToolContext
-from bot.agent.transcript import from_json
 from bot.config import FlushConfig
 from bot.context import quoting, tokens
 from bot.errors import (
@@ -28,17 +27,17 @@ from bot.errors import (
     ModelTimeout,
 )
 from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
-from bot.memory import decisions, markdown
-from bot.memory.decisions import Decision
+from bot.memory import guard, markdown
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.guard import Decision
 from bot.memory.notes import Notes, Place
 from bot.memory.search import Findings, Hit
-from bot.messages import Message, Text, ToolResult, ToolUse, Whose
+from bot.messages import Message, Quote, Quoted, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel
-from bot.tool_results import NOT_INSTRUCTIONS, Quote, Quoted
 from bot.upkeep.flush import Flusher, FlushRequest
 from tests.fakes.brain import numbered
+from tests.support import write_file
 
 NOW = datetime(2026, 11, 22, 1, 30, tzinfo=ZoneInfo("Asia/Shanghai"))  # still the 21st in UTC
 TODAY = "memory/2026-11-22.md"
@@ -96,9 +95,7 @@ class Memory:
         return file.read_text() if file.exists() else ""
 
     def write(self, path: str, text: str) -> None:
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        write_file(self.folder / path, text)
 
 
 @pytest.fixture
@@ -203,14 +200,14 @@ ANYTHING = st.text(max_size=2_000) | st.lists(
 
 @given(ANYTHING)
 def test_any_answer_is_read_the_same_each_time_and_only_as_decisions(answer: str):
-    found = decisions.read(answer)
-    assert found == decisions.read(answer)
-    assert len(found) == len(set(found)) <= decisions.MOST_LINES
+    found = guard.read_decisions(answer)
+    assert found == guard.read_decisions(answer)
+    assert len(found) == len(set(found)) <= guard.MOST_LINES
     for each in found:
         assert each.cites or each.entry
-        assert len(each.cites) <= decisions.MOST_CITED
+        assert len(each.cites) <= guard.MOST_CITED
         assert bool(each.words) or each.sign == "-"
-        assert all(len(word) <= decisions.MOST_CHARACTERS for word in (each.words,))
+        assert all(len(word) <= guard.MOST_CHARACTERS for word in (each.words,))
         assert each.words in answer
 
 
@@ -226,7 +223,7 @@ def test_a_decision_is_read_in_any_frame(words, line, entry, frame, bracket):
     cite, named = bracket.format(line), bracket.format(f"e{entry}")
     lines = (f"{plus} {cite} {words}", f"{tilde} {named} {words} {cite}", f"- {named} {cite}")
     prose = "Here they are:\n\n{}\n\nThat is all."
-    read = decisions.read(prose.format("\n".join(frame.format(each) for each in lines)))
+    read = guard.read_decisions(prose.format("\n".join(frame.format(each) for each in lines)))
     assert read == [
         Decision("+", words, (line,)),
         Decision("~", words, (line,), entry),
@@ -240,8 +237,8 @@ def test_a_decision_is_read_in_any_frame(words, line, entry, frame, bracket):
 )
 def test_hostile_answers_take_time_by_their_length(piece: str):
     begun = time.process_time()
-    decisions.read(piece * (400_000 // len(piece)))
-    decisions.read("\n".join([piece * (1_000 // len(piece))] * 500))
+    guard.read_decisions(piece * (400_000 // len(piece)))
+    guard.read_decisions("\n".join([piece * (1_000 // len(piece))] * 500))
     assert time.process_time() - begun < 3.0
 
 
@@ -250,7 +247,7 @@ async def test_five_hundred_lines_are_read_and_no_more_than_fifty_are_kept(memor
     answer = "\n".join(f"+ [1] Boxes are {n} {n + 1}" for n in range(599))
     done = await memory.flush(scripted(answer), person(said))
     assert (done.error, len(done.saved)) == (None, 50)
-    assert len(decisions.read(answer)) == 500
+    assert len(guard.read_decisions(answer)) == 500
 
 
 # --- what it is asked -----------------------------------------------------------------------------
@@ -277,6 +274,7 @@ async def test_the_model_gets_no_tools_but_numbered_lines_and_entries(memory: Me
     (sent,) = model.requests
     assert (sent.purpose, sent.tools) == ("flush", ())
     assert "Sunday, 2026-11-22" in sent.system
+    assert "work and projects" in sent.system
     asked = sent.messages[0].text
     assert "> [e1] memory: Has a cold\n> [e2] memory: Is a nurse\n" in asked
     assert "> note: [Sun 2026-11-22 01:00]\n> [1] person: I moved to Graz" in asked
@@ -512,31 +510,6 @@ async def test_what_was_recalled_is_not_written_back(memory: Memory):
     assert "Turin" not in shown
 
 
-async def test_what_was_recalled_in_rows_without_facts_is_not_written_back_either(memory: Memory):
-    framed = f"Searched by words.\n{NOT_INSTRUCTIONS}\n\n[{{}} | memory | match 0.90]\n> - {{}}"
-    note = {
-        "type": "text",
-        "text": framed.format("MEMORY.md:1", "Grew up in Turin, Italy"),
-        "note": True,
-        "origin": "memory",
-    }
-    result = {
-        "type": "tool_result",
-        "tool_use_id": "t1",
-        "content": framed.format("memory/2026-01-01.md:3-4", "10:00 Ada plays the cello well"),
-        "origin": "memory",
-    }
-    use = {"type": "tool_use", "id": "t1", "name": "memory_search", "input": {}}
-    messages = (
-        Message("user", (from_json(note), Text("what do I play?"))),
-        Message("assistant", (from_json(use, "assistant"),)),
-        Message("user", (from_json(result),)),
-    )
-    model = scripted("+ [1] Ada plays the cello well\n+ [1] Grew up in Turin, Italy")
-    assert (await memory.flush(model, *messages)).saved == ()
-    assert memory.note() == ""
-
-
 @pytest.mark.parametrize(
     "messages",
     [
@@ -671,8 +644,7 @@ async def test_a_line_that_was_cut_off_is_no_decision(memory: Memory):
 async def test_it_never_takes_longer_than_its_time(memory: Memory):
     model = scripted("NO_REPLY")
     model.gate = asyncio.Event()
-    async with asyncio.timeout(60):
-        done = await memory.flush(model, *TALK, timeout=0.05)
+    done = await asyncio.wait_for(memory.flush(model, *TALK, timeout=0.05), 60)
     assert isinstance(done.error, ModelTimeout)
 
 

@@ -18,13 +18,13 @@ from bench import keeping
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.channel import Address, Media
-from bot.context import secrets
+from bot.context import sentences
 from bot.context.quoting import Said, Who
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.guard import Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
@@ -33,7 +33,7 @@ from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork
-from tests.support import beside, until
+from tests.support import beside, until, write_file
 
 PLACE = store.Place("agent:main:web:dm:ada", "ada", "web", "default", "ada", "", "direct")
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
@@ -61,6 +61,14 @@ def begin(tx: Transaction, *said: str) -> str:
         ("Straße", "STRASSE"),
         ("> quoted\n> words", "quoted words"),
         ("it is", "IT IS"),  # words a full text may not keep
+        ("it is in C:\\temp\\notes", "c:\\temp\\notes"),
+        ("the \\nabla of it", "\\nabla"),
+        ("our cafe\u0301 in Nice", "café"),  # the accent as a character of its own
+        ("our café in Nice", "cafe\u0301"),
+        ("the pass\u200bword", "password"),
+        ("the soft\u00adware", "software"),
+        ("Ｈｅｒｏｎ", "heron"),  # full width
+        ("family: 👩\u200d👧", "👩👧"),
     ],
 )
 async def test_words_are_found_as_they_stand(tmp_path: Path, said: str, words: str):
@@ -233,8 +241,7 @@ def files(folder: Path) -> dict[Path, bytes]:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"
-    folder.mkdir()
-    (folder / "MEMORY.md").write_text("# Drinks\n\n- Black tea.\n")
+    write_file(folder / "MEMORY.md", "# Drinks\n\n- Black tea.\n")
     return folder
 
 
@@ -499,7 +506,7 @@ async def test_in_a_conversation_a_secret_is_only_kept_for_who_asks_for_it(tmp_p
      "Version 3.11.7 of 2026-11-24", "+49 40 1234567", "my code review is at 10", "ISBN 978-3-16"],
 )  # fmt: skip
 def test_numbers_that_open_nothing_are_no_secrets(text: str):
-    assert not secrets.holds_secret(text)
+    assert not sentences.holds_secret(text)
 
 
 ANYTHING = st.text(max_size=300) | st.lists(
@@ -567,6 +574,7 @@ def test_hostile_texts_take_time_by_their_length(piece: str):
     assert time.process_time() - begun < 1.0
 
 
+@pytest.mark.proof
 async def test_of_our_conversations_most_of_what_matters_is_kept_and_no_secret(tmp_path: Path):
     for file, recall in ((keeping.DATA, 0.88), (keeping.MORE, 0.8), (keeping.UNSEEN, 0.9)):
         with structlog.testing.capture_logs():

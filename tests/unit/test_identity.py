@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.discord import DiscordConfig
-from bot import codes
 from bot.channel import Address, ChannelConfig, ChannelPlugin, Health, Inbound
 from bot.channel.kit.supervisor import Accounts
 from bot.config import Config
@@ -28,7 +27,7 @@ from bot.identity import (
     routing,
 )
 from bot.identity.view import folder_name
-from bot.sessions import links
+from bot.sessions import links, pairing
 from bot.sessions.links import VALID_MS, Offer
 from bot.settings import config_model
 from bot.storage.sqlite import _connect_and_migrate
@@ -293,8 +292,8 @@ def test_whoever_was_joined_to_another_one_has_no_code_to_give(tx):
 
 
 def test_no_code_is_nobodys():
-    assert not codes.is_same("", "")
-    assert codes.is_same("ABC", "abc\n")
+    assert not pairing.is_same_code("", "")
+    assert pairing.is_same_code("ABC", "abc\n")
 
 
 # --- what is kept ---------------------------------------------------------------------------------

@@ -3,37 +3,46 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.config import Config
+from bot.errors import ImportRefused
 from bot.identity import Books, Policy, PolicySnapshot
 from bot.identity.policy import local_zone
-from bot.importing import chatgpt, claude, marking
-from bot.importing.exports import DAMAGED, NoList, elements
-from bot.importing.openclaw import home, people, proposal, transcripts
+from bot.importing import exports as reading
+from bot.importing import values
+from bot.importing.assistants import chatgpt_talk, claude_memory, claude_project, claude_talk
+from bot.importing.exports import DAMAGED, elements
+from bot.importing.openclaw import home, jobs, people, proposal, transcripts
 from bot.importing.storing import Owner
-from bot.importing.values import MAX_TEXT, Skipped, Talk
+from bot.importing.values import MAX_TEXT, Left, Remembered, Skipped, Talk
 from bot.memory import markdown
 from tests.fakes import exports
-from tests.support import make_config
+from tests.support import make_config, write_file
 
 AT = int(exports.BEGAN * 1000)
 
 
+def only(found: Iterable[values.Found]) -> Talk:
+    (talk,) = [each for each in found if isinstance(each, Talk)]
+    return talk
+
+
 def gpt(data: object) -> Talk:
-    found = chatgpt.talk_of(data)  # pyright: ignore[reportArgumentType]
-    assert isinstance(found, Talk)
-    return found
+    return only(chatgpt_talk(data))  # pyright: ignore[reportArgumentType]
 
 
 def cl(data: object) -> Talk:
-    found = claude.talk_of(data)  # pyright: ignore[reportArgumentType]
-    assert isinstance(found, Talk)
-    return found
+    return only(claude_talk(data))  # pyright: ignore[reportArgumentType]
 
 
 def texts(talk: Talk) -> list[tuple[str, str]]:
@@ -98,7 +107,7 @@ def test_of_pictures_and_voice_what_can_be_read_is_read():
     message["content"] = {"content_type": "multimodal_text", "parts": parts}
     assert texts(gpt(data)) == [("user", "what is this?")]
     message["content"]["parts"] = parts[:1]
-    assert (gpt(data).said, gpt(data).left) == ((), 1)
+    assert (gpt(data).said, gpt(data).left) == ((), {Left.WORDLESS: 1})
 
 
 def test_a_conversation_of_claude_is_read_with_what_was_pasted():
@@ -141,10 +150,166 @@ def test_a_message_without_a_time_has_that_of_the_one_before_it():
         assert [said.at for said in gpt(data).said] == [AT, AT, AT + 120_000]
 
 
-def test_a_conversation_without_any_time_is_told():
+def test_a_conversation_without_any_time_stays_without():
     data = exports.chatgpt("c1", "one", create_time=None)
     data["mapping"]["c1-0"]["message"]["create_time"] = None
-    assert chatgpt.talk_of(data) == Skipped("Talk c1", "nothing in it says when it was")
+    assert [said.at for said in gpt(data).said] == [0]
+
+
+def test_a_node_that_is_missing_or_broken_costs_only_itself():
+    for broken in ("gone", None, "text", {"message": "text"}):
+        data = exports.chatgpt("c1", "one", "two", "three", "four")
+        nodes = data["mapping"]
+        if broken == "gone":
+            del nodes["c1-1"]
+        else:
+            nodes["c1-1"] = broken
+        talk = gpt(data)
+        assert [said.text for said in talk.said] == ["one", "three", "four"], broken
+        assert talk.left == {Left.BROKEN: 1}, broken
+
+
+def test_a_message_of_claude_that_is_missing_or_broken_costs_only_itself():
+    for broken in ("gone", None, "text", {}):
+        data = exports.claude("c1", "one", "two", "three", "four")
+        again = exports.claude_message("e", "assistant", "newer", exports.BEGAN + 999, "c1-2")
+        data["chat_messages"].append(again)
+        if broken == "gone":
+            del data["chat_messages"][1]
+        else:
+            data["chat_messages"][1] = broken
+        talk = cl(data)
+        assert [said.text for said in talk.said] == ["one", "three", "newer"], broken
+        lost = {} if broken == "gone" else {Left.BROKEN: 1}
+        assert talk.left == {Left.BRANCHED: 1, **lost}, broken
+
+
+def test_what_is_left_out_is_counted_by_why():
+    data = exports.chatgpt("c1", "draw a cat", "first", "and then?")
+    nodes, at = data["mapping"], exports.BEGAN
+    exports.add(nodes, "x", "c1-0", exports.gpt_message("x", "assistant", "other", at))
+    for name, message in {
+        "t": exports.gpt_message("t", "tool", "from a tool", at),
+        "h": exports.gpt_message("h", "assistant", "", at, content={"content_type": "thoughts"}),
+        "c": exports.gpt_message("c", "assistant", "x", at, recipient="python"),
+        "d": exports.gpt_message("c1-0", "user", "an id again", at),
+    }.items():
+        exports.add(nodes, name, data["current_node"], message)
+        data["current_node"] = name
+    assert gpt(data).left == {
+        Left.BRANCHED: 1,
+        Left.BY_TOOLS: 2,
+        Left.THOUGHTS: 1,
+        Left.TWICE: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("It rains \ue200cite\ue202turn0search1\ue202turn0news2\ue201.", "It rains."),
+        ("So【4:0†source.pdf】, yes【12†L3-L5】", "So, yes"),
+        ('In \ue200entity\ue202["city","Kiel","a town"]\ue201 by the sea', "In Kiel by the sea"),
+        ("【not a mark】 stays", "【not a mark】 stays"),
+        ("\ue200open", "\ue200open"),
+    ],
+)
+def test_marks_that_the_page_shows_as_links_are_no_part_of_an_answer(text, plain):
+    talk = gpt(exports.chatgpt("c1", text, text))
+    assert [said.text for said in talk.said] == [text, plain]
+
+
+def test_a_document_of_the_canvas_comes_and_a_change_of_a_part_of_it_is_counted():
+    # The calls as ChatGPT makes them: a name, a type and a content, then updates with patterns.
+    data = exports.chatgpt("c1", "write it")
+    calls = [
+        ("create_textdoc", {"name": "Log", "type": "document", "content": "Day one"}),
+        ("update_textdoc", {"updates": [{"pattern": "one", "replacement": "two"}]}),
+        ("update_textdoc", {"updates": [{"pattern": ".*", "replacement": "Day three"}]}),
+    ]
+    for number, (tool, call) in enumerate(calls):
+        content = {"content_type": "code", "text": json.dumps(call)}
+        message = exports.gpt_message(
+            f"k{number}",
+            "assistant",
+            "",
+            exports.BEGAN + 9,
+            content=content,
+            recipient=f"canmore.{tool}",
+        )
+        exports.add(data["mapping"], f"k{number}", data["current_node"], message)
+        data["current_node"] = f"k{number}"
+    talk = gpt(data)
+    assert [said.text for said in talk.said] == ["write it", "[Log]\nDay one", "Day three"]
+    assert talk.left == {Left.BY_TOOLS: 1}
+
+
+def test_what_chatgpt_saved_and_was_told_is_remembered():
+    # `bio` is the tool that saves; the other two are what each conversation is begun with.
+    data = exports.chatgpt("c1", "I sail")
+    at = exports.BEGAN + 60
+    instructions = {
+        "content_type": "user_editable_context",
+        "user_profile": "The user provided the following information: ```I sail```",
+        "user_instructions": "The user provided the additional info: ```Be brief```",
+    }
+    own = {"about_user_message": "I sail", "about_model_message": "Be brief"}
+    about = {"user_context_message_data": own, "is_user_system_message": True}
+    context = {"content_type": "model_editable_context", "model_set_context": "1. Likes rope."}
+    for name, message in {
+        "b": exports.gpt_message("b", "assistant", "User has a boat", at, recipient="bio"),
+        "t": exports.gpt_message("t", "tool", "Model set context updated.", at),
+        "u": exports.gpt_message("u", "user", "", at, content=instructions, metadata=about),
+        "m": exports.gpt_message("m", "assistant", "", at, content=context),
+    }.items():
+        exports.add(data["mapping"], name, data["current_node"], message)
+        data["current_node"] = name
+    found = [each for each in chatgpt_talk(data) if isinstance(each, Remembered)]
+    assert [(each.path, each.text, each.is_newest, each.at) for each in found] == [
+        ("MEMORY.md", "- User has a boat", False, AT + 60_000),
+        ("USER.md", "I sail", True, AT + 60_000),
+        ("USER.md", "Be brief", True, AT + 60_000),
+        ("MEMORY.md", "1. Likes rope.", True, AT + 60_000),
+    ]
+    assert texts(gpt(data)) == [("user", "I sail")]
+
+
+def test_documents_that_claude_wrote_and_what_was_spoken_come():
+    data = exports.claude("c1", "", "Here.")
+    data["chat_messages"][0]["content"] = [{"type": "voice_note", "title": "", "text": "hello"}]
+    asked = {"id": "log", "type": "text/markdown", "title": "Log", "command": "create"}
+    data["chat_messages"][1]["content"] += [
+        {"type": "tool_use", "name": "artifacts", "input": {**asked, "content": "Day one"}},
+        {"type": "tool_use", "name": "web_search", "input": {"query": "tides"}},
+    ]
+    assert texts(cl(data)) == [("user", "hello"), ("assistant", "Here.\n\n[Log]\nDay one")]
+
+
+def test_what_claude_remembered_and_its_projects_become_notes():
+    # memories.json and projects.json as Claude exports them since 2025.
+    memory = {
+        "conversations_memory": "**Work context**\n\nAda sails.",
+        "project_memories": {"0a/../b": "Paint the hull."},
+        "account_uuid": "a",
+    }
+    found = list(claude_memory(memory))
+    assert [(each.path, each.text) for each in found if isinstance(each, Remembered)] == [
+        ("MEMORY.md", "**Work context**\n\nAda sails."),
+        ("memory/claude/project-0a-..-b.md", "Paint the hull."),
+    ]
+    project = {
+        "uuid": "0a",
+        "name": "Boat",
+        "description": "",
+        "prompt_template": "Answer as a sailor.",
+        "created_at": exports.iso(exports.BEGAN),
+        "docs": [{"uuid": "d", "filename": "../Sails.md", "content": "Red ones."}, {}, None],
+    }
+    kept = [each for each in claude_project(project) if isinstance(each, Remembered)]
+    assert [(each.path, each.text, each.at) for each in kept] == [
+        ("memory/claude/project-0a.md", "Answer as a sailor.", AT),
+        ("memory/claude/project-0a/sails.md", "Red ones.", AT),
+    ]
 
 
 def test_a_message_that_is_too_long_is_cut_and_says_so():
@@ -171,6 +336,272 @@ def test_two_messages_with_one_id_are_one_and_those_without_are_told_apart():
     assert [said.text for said in cl(data).said] == ["one"]
 
 
+def as_read(data: dict[str, Any], tmp_path: Path, me: str = "") -> list[Talk]:
+    """What comes of a file, found to be what it is."""
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(data))
+    found = list(reading.look(path, me=me).talks())
+    assert all(isinstance(each, Talk) for each in found)
+    return [each for each in found if isinstance(each, Talk)]
+
+
+@pytest.mark.parametrize("source", ["openwebui", "librechat", "astrbot"])
+def test_every_assistants_export_is_known_by_its_content(source, tmp_path):
+    data = getattr(exports, source)("c1", "我的船", "Nice.", "Is it?", "Yes.")
+    (talk,) = as_read(data, tmp_path)
+    assert (talk.source, talk.id, talk.title) == (source, "c1", "Talk c1")
+    assert texts(talk) == [
+        ("user", "我的船"),
+        ("assistant", "Nice."),
+        ("user", "Is it?"),
+        ("assistant", "Yes."),
+    ]
+    step = 0 if source == "astrbot" else 60_000  # it keeps no times of messages
+    assert [said.at for said in talk.said] == [AT + step * number for number in range(4)]
+
+
+def test_of_a_chat_of_open_webui_the_branch_that_was_seen_last_is_read_without_thinking(tmp_path):
+    data = exports.openwebui("c1", "hello", "hi")
+    history = data["chat"]["history"]
+    folded = '<details type="reasoning" done="true">\n<summary>Thought</summary>\nhm\n</details>\n'
+    other = {**history["messages"]["c1-1"], "id": "b", "content": f"{folded}good day"}
+    history["messages"]["b"] = other
+    history["messages"]["c1-0"]["childrenIds"].append("b")
+    history["currentId"] = "b"
+    (talk,) = as_read(data, tmp_path)
+    assert texts(talk) == [("user", "hello"), ("assistant", "good day")]
+    assert talk.left == {Left.BRANCHED: 1}
+
+
+def test_messages_of_librechat_may_stand_below_one_another(tmp_path):
+    data = exports.librechat("c1", "one", "two", "three")
+    inner: list[Any] = []
+    for message in reversed(data["messages"]):
+        inner = [{**message, "children": inner}]
+    data |= {"messages": inner, "recursive": True}
+    (talk,) = as_read(data, tmp_path)
+    assert [said.text for said in talk.said] == ["one", "two", "three"]
+
+
+def test_a_chat_of_telegram_says_who_said_what(tmp_path):
+    data = exports.telegram(42, ("Ada", "my boat leaks"), ("Bo", "again?"), ("Ada", ""))
+    data["messages"][1]["text"] = ["ag", {"type": "bold", "text": "ain?"}]
+    data["messages"].append({"id": 9, "type": "service", "action": "phone_call"})
+    (talk,) = as_read(data, tmp_path)
+    assert (talk.source, talk.title) == ("telegram", "Bo")
+    assert [(said.role, said.by, said.text, said.at) for said in talk.said] == [
+        ("user", "", "my boat leaks", AT),
+        ("assistant", "Bo", "again?", AT + 60_000),
+    ]
+    assert talk.left == {Left.WORDLESS: 1, Left.SERVICE: 1}
+
+
+@pytest.mark.parametrize(("me", "roles"), [("", ["assistant"] * 2), ("Ada", ["user", "assistant"])])
+def test_in_a_group_a_name_says_who_is_oneself(tmp_path, me, roles):
+    data = exports.telegram(42, ("Ada", "I am late"), ("Cy", "no wonder"), kind="private_group")
+    (talk,) = as_read(data, tmp_path, me)
+    assert [said.role for said in talk.said] == roles
+    assert talk.said[-1].by == "Cy"
+    assert bool(talk.assumed) == (not me)
+
+
+def test_all_that_telegram_holds_of_somebody_is_read_chat_by_chat(tmp_path):
+    chats = [exports.telegram(id_, ("Ada", f"number {id_}")) for id_ in (1, 2)]
+    news = exports.telegram(3, ("Bo", "news"), kind="public_channel")
+    data = {
+        "about": "Here is the data you requested.",
+        "personal_information": {"user_id": 7, "first_name": "Ada"},
+        "contacts": {"about": "…", "list": [{"user_id": 42, "first_name": "Bo"}]},
+        "chats": {"about": "This page lists all chats.", "list": [*chats, news]},
+        "left_chats": {"about": "…", "list": []},
+    }
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(data, indent=1))
+    found = list(reading.look(path).talks())
+    assert [one.said[0].text for one in found if isinstance(one, Talk)] == ["number 1", "number 2"]
+    assert [one for one in found if not isinstance(one, Talk)] == [
+        Skipped("Crew", "a channel is no conversation")
+    ]
+
+
+IPHONE = (
+    "\ufeff[01.05.24, 09:14:00] Bo: \u200eMessages and calls are end-to-end encrypted.\r\n"
+    "[01.05.24, 09:14:05] ~\u202fAda: hello\r\nand more: lines\r\n"
+    "\u200e[13.05.24, 21:15:00] Bo: \u200eimage omitted\r\n"
+    "[13.05.24, 21:16:00] Bo: fine \u200e<This message was edited>\r\n"
+)
+ANDROID = (
+    "5/1/24, 9:14\u202fAM - Messages and calls are end-to-end encrypted.\n"
+    "5/1/24, 9:14\u202fAM - Ada: hello\nand more: lines\n"
+    "5/13/24, 9:15\u202fPM - Bo: <Media omitted>\n"
+    "5/13/24, 9:16\u202fPM - Bo: fine\n"
+)
+CHINESE = (
+    "2024/5/1 09:14 - Ada: hello\nand more: lines\n2024/5/13 21:15 - Bo: <媒体内容已省略>\n"
+    "2024/5/13 21:16 - Bo: fine\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "seconds"),
+    [
+        (IPHONE, "day/month/year", 5),
+        (ANDROID, "month/day/year", 0),
+        (CHINESE, "year/month/day", 0),
+    ],
+)
+def test_a_chat_of_whatsapp_is_read_with_the_order_that_all_of_its_dates_have(
+    text, order, seconds, tmp_path
+):
+    path = tmp_path / "WhatsApp Chat with Bo.txt"
+    path.write_text(text)
+    export = reading.look(path, zone=ZoneInfo("Europe/Berlin"))
+    (talk,) = export.talks()
+    assert isinstance(talk, Talk)
+    assert (export.source, talk.title) == ("whatsapp", "WhatsApp Chat with Bo")
+    first = datetime(2024, 5, 1, 7, 14, seconds, tzinfo=UTC)
+    last = datetime(2024, 5, 13, 19, 16, tzinfo=UTC)
+    assert [(said.role, said.by, said.text, said.at) for said in talk.said] == [
+        ("user", "", "hello\nand more: lines", int(first.timestamp()) * 1000),
+        ("assistant", "Bo", "fine", int(last.timestamp()) * 1000),
+    ]
+    assert talk.assumed == f"Dates of WhatsApp are read as {order}"
+
+
+def test_where_nothing_says_the_order_of_dates_it_is_said(tmp_path):
+    path = tmp_path / "_chat.txt"
+    path.write_text("[01/02/2024, 09:00:00] Ada: a\n[01/02/2024, 09:00:00] Ada: a\n")
+    (talk,) = reading.look(path, me="Ada").talks()
+    assert isinstance(talk, Talk)
+    assert talk.assumed.endswith("day/month/year, as nothing in a chat says what they are")
+    assert [said.role for said in talk.said] == ["user", "user"]
+    assert len({said.id for said in talk.said}) == 2
+
+
+def test_dates_in_order_decide_between_two_that_are_possible(tmp_path):
+    path = tmp_path / "_chat.txt"
+    days = ["1/9/24", "1/10/24", "2/1/24", "2/3/24"]  # 9 January to 3 February
+    path.write_text("".join(f"{day}, 9:00 AM - Ada: a\n" for day in days))
+    (talk,) = reading.look(path).talks()
+    assert isinstance(talk, Talk)
+    assert "Dates of WhatsApp are read as month/day/year" in talk.assumed
+
+
+def test_anything_else_comes_as_jsonl(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    talk = {
+        "id": "1",
+        "title": "Boats",
+        "messages": [
+            {"role": "user", "text": "hello", "at": "2024-05-01T08:00:00Z"},
+            {"role": "assistant", "content": "hi", "at": exports.BEGAN},
+            {"role": "assistant", "text": "me too", "by": "Bo"},
+            "broken",
+        ],
+    }
+    memory = {"memory": "The boat is red", "at": "2024-05-01T08:00:00Z"}
+    path.write_text(f"{json.dumps(talk)}\n{{broken\n{json.dumps(memory)}\n")
+    first, damaged, last = reading.look(path).talks()
+    assert isinstance(first, Talk)
+    assert [(said.role, said.by, said.at) for said in first.said] == [
+        ("user", "", AT),
+        ("assistant", "", AT),
+        ("assistant", "Bo", AT),
+    ]
+    assert first.left == {Left.BROKEN: 1}
+    assert damaged == Skipped("conversation 2 of mine.jsonl", DAMAGED)
+    assert last == Remembered("MEMORY.md", "Imported", "- The boat is red", AT)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (  # Hermes: ~/.hermes/memories, entries between lines with a section sign
+            {"memories/MEMORY.md": "The boat is red\n§\nHas a dog\nnamed Rex", "SOUL.md": "x"},
+            {"MEMORY.md": "- The boat is red\n- Has a dog\n  named Rex"},
+        ),
+        (  # nanobot: ~/.nanobot/workspace, with skills and files about itself
+            {
+                "AGENTS.md": "x",
+                "USER.md": "# User\n- Ada",
+                "memory/MEMORY.md": "- sails",
+                "memory/HISTORY.md": "[2026-02-19 10:00] Talked of boats.",
+                "skills/boat/SKILL.md": "x",
+            },
+            {
+                "USER.md": "# User\n- Ada",
+                "MEMORY.md": "- sails",
+                "memory/HISTORY.md": "[2026-02-19 10:00] Talked of boats.",
+            },
+        ),
+        (  # any folder of Markdown
+            {"Boats/Red.md": "It leaks.", "day.md": "hi", ".trash/old.md": "x", "a.txt": "x"},
+            {"memory/Boats/Red.md": "It leaks.", "memory/day.md": "hi"},
+        ),
+    ],
+)
+def test_a_folder_of_notes_comes_under_names_that_notes_have_here(files, expected, tmp_path):
+    for name, text in files.items():
+        write_file(tmp_path / name, text)
+    export = reading.look(tmp_path)
+    found = [each for each in export.talks() if isinstance(each, Remembered)]
+    assert {each.path: each.text for each in found} == expected
+    assert all(each.at for each in found)
+
+
+def test_a_folder_of_openclaw_is_named(tmp_path):
+    (tmp_path / "openclaw.json").write_text("{}")
+    with pytest.raises(ImportRefused, match="import openclaw"):
+        reading.look(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("expression", "rule"),
+    [
+        ("30 8 * * *", "FREQ=DAILY;BYHOUR=8;BYMINUTE=30"),
+        ("0 */6 * * *", "FREQ=DAILY;BYHOUR=0,6,12,18;BYMINUTE=0"),
+        ("*/30 9-10 * * *", "FREQ=DAILY;BYHOUR=9,10;BYMINUTE=0,30"),
+        ("0 9 * * SUN,3", "FREQ=WEEKLY;BYDAY=WE,SU;BYHOUR=9;BYMINUTE=0"),
+        ("0 9 * * 0-6/2", "FREQ=WEEKLY;BYDAY=TU,TH,SA,SU;BYHOUR=9;BYMINUTE=0"),
+        ("0 9 1,15 * *", "FREQ=MONTHLY;BYMONTHDAY=1,15;BYHOUR=9;BYMINUTE=0"),
+        ("0 9 1 * 1", None),
+        ("0 9 * *", None),
+        ("61 9 * * *", None),
+        ("0 5-3 * * *", None),
+        ("0 9 L * *", None),
+        (f"0 9 * * {'1,' * 200}1", None),
+        ("0/99999999999 9 * * *", "FREQ=DAILY;BYHOUR=9;BYMINUTE=0"),
+    ],
+)
+def test_a_cron_expression_is_a_rule_here(expression, rule):
+    if rule is None:
+        with pytest.raises(ValueError, match=r"its cron expression|it comes on days"):
+            jobs.rule_of(expression)
+    else:
+        assert str(jobs.rule_of(expression)) == rule
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_rule_or_none(text):
+    with suppress(ValueError):
+        jobs.rule_of(text)
+
+
+def test_settings_with_nothing_like_them_here_are_listed_without_what_they_say():
+    text = proposal.proposed(
+        {
+            "session": {"dmScope": "main", "typingMode": "secret"},
+            "tools": {"exec": {"token": "secret"}},
+            "channels": {"telegram": {"enabled": True}, "signal": {"account": "secret"}},
+            "logging": "secret",
+        }
+    )
+    assert "secret" not in text
+    listed = text.split("without a counterpart here:\n")[1].splitlines()
+    assert listed == ["# channels.signal", "# logging", "# session.typingMode", "# tools.exec"]
+    assert tomllib.loads(text)["session"] == {"dm_scope": "main"}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5),
     lambda inner: (
@@ -195,10 +626,15 @@ JSON = st.recursive(
 def test_whatever_stands_where_a_conversation_should_ends_without_an_error(one, other, last):
     for data in (one, {"mapping": one, "create_time": other}, {"mapping": {"a": one, "b": other}}):
         if isinstance(data, dict):
-            chatgpt.talk_of({"current_node": "a", **data})
+            list(chatgpt_talk({"current_node": "a", **data}))
     for data in (one, {"chat_messages": one}, {"chat_messages": [one, other, last]}):
         if isinstance(data, dict):
-            claude.talk_of(data)
+            list(claude_talk(data))
+    for reader in reading.READERS:
+        if isinstance(one, dict):
+            list(reader.read(one))
+        list(reader.read({name: [one, other, last] for name in reader.fields}))
+        list(reader.read({"history": one, "chat": {"history": {"messages": other}}}))
 
 
 VALUES = st.recursive(
@@ -212,7 +648,7 @@ TALKS = [{**TALK, "uuid": str(number)} for number in range(5)]
 
 def taken(data: bytes, size: int = 7, limit: int = 1_000_000) -> list[Any]:
     pieces = (data[at : at + size] for at in range(0, len(data), size))
-    return list(elements(pieces, "chat_messages", limit))
+    return list(elements(pieces, limit))
 
 
 def numbers(found: list[Any]) -> list[str]:
@@ -234,10 +670,16 @@ def test_bytes_that_are_no_json_end_without_an_error(data, size):
     taken(b"[" + data, size)
 
 
-def test_what_is_no_list_is_told():
-    for data in (b"", b"  ", b'{"a": []}', b"\x00[1]", b"nothing"):
-        with pytest.raises(NoList):
-            taken(data)
+def test_what_is_no_list_has_no_elements():
+    for data in (b"", b"  ", b"\x00[1]", b"nothing"):
+        assert taken(data) == []
+
+
+def test_objects_may_stand_one_behind_the_other_and_a_damaged_line_costs_only_itself():
+    lines = [json.dumps(TALK) for _ in range(3)]
+    assert taken("\n".join(lines).encode()) == [TALK] * 3
+    lines[1] = lines[1][:-9]
+    assert taken("\n".join(lines).encode()) == [TALK, DAMAGED, TALK]
 
 
 def test_a_mark_of_the_byte_order_before_the_list_is_read_over():
@@ -342,18 +784,18 @@ def words(text: str) -> list[str]:
 
 @given(NOTES, st.sampled_from(["", "2026-01-09"]))
 def test_nothing_of_a_note_is_lost_and_a_second_time_adds_nothing(text, day):
-    pieces = marking.pieces(text)
-    once = marking.merged("", pieces, (), day)
+    pieces = values.pieces(text)
+    once = values.merged("", pieces, (), day)
     for piece in pieces:
         if not piece.is_heading:
-            assert piece.digest in {each.digest for each in marking.pieces(once)}
-    assert marking.merged(once, pieces, (), day) == once
-    assert marking.merged("", pieces, [piece.digest for piece in pieces], day) == ""
+            assert piece.digest in {each.digest for each in values.pieces(once)}
+    assert values.merged(once, pieces, (), day) == once
+    assert values.merged("", pieces, [piece.digest for piece in pieces], day) == ""
 
 
 @given(NOTES)
 def test_nothing_is_said_to_be_the_persons(text):
-    done = marking.merged("", marking.pieces(text), (), "2026-01-09")
+    done = values.merged("", values.pieces(text), (), "2026-01-09")
     shown, _ = markdown.attributed(done)
     assert not re.search(r"\((said|concluded)", shown)
     for item in markdown.items(done):
@@ -363,7 +805,7 @@ def test_nothing_is_said_to_be_the_persons(text):
 
 @given(NOTES, NOTES)
 def test_what_stood_there_stays_as_it_was(before, text):
-    done = marking.merged(before, marking.pieces(text), (), "")
+    done = values.merged(before, values.pieces(text), (), "")
     assert done == before or done.startswith(before.rstrip())
 
 
@@ -378,14 +820,14 @@ def test_what_stood_there_stays_as_it_was(before, text):
     ],
 )
 def test_no_mark_is_taken_from_elsewhere(forged):
-    done = marking.merged("", marking.pieces(forged), (), "")
+    done = values.merged("", values.pieces(forged), (), "")
     assert markdown.mark_of(done) == "imported"
     assert "said" not in markdown.attributed(done)[0]
 
 
 def test_a_piece_that_is_no_entry_bears_its_mark_at_its_end():
     text = "First line\nsecond line\n\n```\n- code\n```\n\n| a |\n| b |\n"
-    assert marking.merged("", marking.pieces(text), (), "") == (
+    assert values.merged("", values.pieces(text), (), "") == (
         "First line\nsecond line <!-- imported -->\n\n```\n- code\n```\n<!-- imported -->\n\n"
         "| a |\n| b |\n<!-- imported -->\n"
     )
@@ -441,5 +883,5 @@ def test_a_settings_file_that_nothing_closes_is_read_at_once(part):
     "part", ["<!-- ow", "<!--", "- x <!-- owner ", "```\n", "| a\n", "# h\na\n"]
 )
 def test_a_long_note_of_anything_is_marked_at_once(part):
-    text = part * (200_000 // len(part))
-    assert marking.merged("", marking.pieces(text), (), "2026-01-09")
+    text = part * (50_000 // len(part))
+    assert values.merged("", values.pieces(text), (), "2026-01-09")

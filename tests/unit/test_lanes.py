@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot.agent.running import RunningTurns, Stop
 from bot.channel import Inbound
 from bot.errors import StorageFull
 from bot.gateway.admission import Admitted
-from bot.gateway.attempts import MAX_TRIES
-from bot.gateway.lanes import Lanes
+from bot.gateway.lanes import MAX_TRIES, Lanes
 from bot.identity import ConversationResolver, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
@@ -51,16 +51,19 @@ class Program:
             attempts=self,
             admit=self.admit,
             run_turn=self.turn,
+            running=RunningTurns(),
             overflowed=self.overflowed,
         )
 
     # --- what people do ---
 
     async def store(
-        self, text: str, *, key: str = "k", session: str = "s", tries: int = 0
+        self, text: str, *, key: str = "k", session: str = "s", tries: int = 0, sender: str = ""
     ) -> QueuedMessage:
         self._number += 1
-        inbound = Inbound("memory", "default", key, "direct", key, f"m{self._number}", text, 1)
+        inbound = Inbound(
+            "memory", "default", key, "direct", sender or key, f"m{self._number}", text, 1
+        )
 
         def work(tx: Transaction) -> int:
             row = inbox.store(tx, *inbox.storable(inbound), key, 1)
@@ -101,8 +104,8 @@ class Program:
     async def admit(self, _key: str, rows: Sequence[QueuedMessage]) -> Admitted:
         return Admitted(tuple(rows), ())
 
-    async def turn(self, key: str, rows: Sequence[QueuedMessage]) -> None:
-        assert {row.key for row in rows} == {key}
+    async def turn(self, rows: Sequence[QueuedMessage], _stop: Stop) -> None:
+        assert len({row.key for row in rows}) == 1
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -134,16 +137,37 @@ async def database(each_database: Database, monkeypatch: pytest.MonkeyPatch):
     return each_database
 
 
-async def test_each_message_has_a_turn_of_its_own_in_order(database: Database):
-    program = Program(database)
+@pytest.fixture
+def program(database: Database) -> Program:
+    return Program(database)
+
+
+async def test_one_person_takes_a_quarter_of_the_turns_and_all_of_theirs_are_answered(
+    database: Database,
+):
+    program = Program(database, max_turns=8)
+    program.gate.clear()
+    for number in range(6):
+        await program.say(f"eve {number}", key=f"e{number}", sender="eve")
+    await program.say("ada", key="a")
+    await until(lambda: program.running == 3)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert program.running == 3  # two of Eve's and Ada's
+    program.gate.set()
+    await program.idle()
+    assert program.did[2] == ["ada"]
+    assert sorted(text for (text,) in program.did) == ["ada", *(f"eve {n}" for n in range(6))]
+
+
+async def test_each_message_has_a_turn_of_its_own_in_order(program):
     await program.say("one", "two", "three")
     await program.idle()
     assert program.did == [["one"], ["two"], ["three"]]
     assert program.told == []
 
 
-async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(database: Database):
-    program = Program(database)
+async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(program):
     program.gate.clear()
     await program.say("a1", "a2", key="a")
     await program.say("b1", key="b")
@@ -265,8 +289,7 @@ async def test_only_what_belongs_together_is_answered_together(database: Databas
     assert ["".join(each) for each in done] == turns
 
 
-async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(database):
-    program = Program(database)
+async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message(program):
     await program.say("/new hello", "/help", "bye")
     await program.idle()
     assert program.did == [
@@ -275,24 +298,21 @@ async def test_a_command_is_prepared_and_what_is_left_of_it_is_the_first_message
     ]
 
 
-async def test_a_turn_that_fails_is_counted_and_tried_again(database: Database):
-    program = Program(database)
+async def test_a_turn_that_fails_is_counted_and_tried_again(program):
     program.errors = [RuntimeError("planned")]
     await program.say("one", "two")
     await program.idle()
     assert program.did == [("RuntimeError", ["one"]), ["one"], ["two"]]
 
 
-async def test_what_is_given_up_is_not_tried_again(database: Database):
-    program = Program(database)
+async def test_what_is_given_up_is_not_tried_again(program):
     program.errors, program.gives_up = [RuntimeError("planned")], True
     await program.say("one", "two")
     await program.idle()
     assert program.did == [("RuntimeError", ["one"]), ["two"]]
 
 
-async def test_a_full_disk_is_nobodys_fault(database: Database):
-    program = Program(database)
+async def test_a_full_disk_is_nobodys_fault(program):
     program.errors, program.gives_up = [StorageFull()], True
     await program.say("one")
     await program.idle()
@@ -300,8 +320,7 @@ async def test_a_full_disk_is_nobodys_fault(database: Database):
 
 
 @pytest.mark.parametrize("tries", [MAX_TRIES - 1, MAX_TRIES, MAX_TRIES + 1])
-async def test_what_failed_too_often_is_set_aside_without_another_turn(database, tries):
-    program = Program(database)
+async def test_what_failed_too_often_is_set_aside_without_another_turn(tries, program):
     await program.store("bad", tries=tries)
     await program.store("good")
     await program.lanes.recover()
@@ -324,8 +343,7 @@ async def test_after_a_restart_every_lane_goes_on(database: Database):
     ]
 
 
-async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(database):
-    program = Program(database)
+async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(program):
     program.gate.clear()
     await program.say("one", "two")
     await until(lambda: program.running == 1)
@@ -340,8 +358,7 @@ async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(datab
     assert program.did == [["one"], ["two"]]
 
 
-async def test_stopping_does_not_wait_longer_than_it_may(database: Database):
-    program = Program(database)
+async def test_stopping_does_not_wait_longer_than_it_may(program):
     program.gate.clear()
     await program.say("one")
     await until(lambda: program.running == 1)
@@ -349,8 +366,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(database: Database):
     assert program.running == 0
 
 
-async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(database):
-    program = Program(database)
+async def test_a_command_of_somebody_who_may_not_talk_any_more_is_not_given(program):
     row = await program.store("/help")
     closed, _ = make_config(Path("unused"), channels={"memory": {"dm_policy": "disabled"}})
     program.resolver.adopt(Policy.of(closed, ZoneInfo("UTC")))

@@ -242,6 +242,11 @@ class Wall(Drafts[str]):
         return self.wait
 
 
+@pytest.fixture
+def board() -> Wall:
+    return Wall()
+
+
 async def test_of_many_states_few_are_shown_and_the_last_one_always():
     board, text = Wall(), "0 "
     await board.show("a", "d", text)
@@ -253,8 +258,7 @@ async def test_of_many_states_few_are_shown_and_the_last_one_always():
     assert board.seen == [("d", "0 "), ("d", text)]
 
 
-async def test_a_draft_that_takes_long_holds_up_no_other_and_is_shown_once_at_a_time():
-    board = Wall()
+async def test_a_draft_that_takes_long_holds_up_no_other_and_is_shown_once_at_a_time(board):
     board.gate.clear()
     for text in ("one", "one two", "one two three"):
         await board.show("a", "d", text)
@@ -267,8 +271,7 @@ async def test_a_draft_that_takes_long_holds_up_no_other_and_is_shown_once_at_a_
     assert [text for draft, text in board.seen if draft == "d"] == ["one", "one two three"]
 
 
-async def test_a_draft_that_was_taken_while_it_was_put_is_not_shown():
-    board = Wall()
+async def test_a_draft_that_was_taken_while_it_was_put_is_not_shown(board):
     board.gate.clear()
     await board.show("a", "d", "one")
     await until(lambda: board.showing == 1)
@@ -280,8 +283,7 @@ async def test_a_draft_that_was_taken_while_it_was_put_is_not_shown():
     assert board.seen == []
 
 
-async def test_cleared_drafts_are_never_shown_again():
-    board = Wall()
+async def test_cleared_drafts_are_never_shown_again(board):
     await board.show("a", "d", "one")
     await board.show("a", "d", "one two")
     assert board.clear() == ["d"]
@@ -299,8 +301,7 @@ async def test_a_quick_reply_has_no_draft_and_waits_for_none():
     assert board.seen == []
 
 
-async def test_another_draft_in_a_place_takes_the_one_before_away_and_so_does_nothing():
-    board = Wall()
+async def test_another_draft_in_a_place_takes_the_one_before_away_and_so_does_nothing(board):
     for draft in ("d", "e"):
         await board.show("a", draft, "one")
         await board.shown("a")
@@ -309,8 +310,7 @@ async def test_another_draft_in_a_place_takes_the_one_before_away_and_so_does_no
     assert board.gone == ["m-1", "m-2"]
 
 
-async def test_what_a_reply_could_not_replace_is_there_for_its_next_try():
-    board = Wall()
+async def test_what_a_reply_could_not_replace_is_there_for_its_next_try(board):
     await board.show("a", "d", "one")
     await board.shown("a")
     draft = await board.take("a", "d")
@@ -331,8 +331,7 @@ async def test_what_a_reply_could_not_replace_is_there_for_its_next_try():
     assert again is not None
 
 
-async def test_what_holds_a_change_back_is_waited_for_and_a_dead_draft_is_left():
-    board = Wall()
+async def test_what_holds_a_change_back_is_waited_for_and_a_dead_draft_is_left(board):
     board.wait = 60.0
     await board.show("a", "d", "one")
     board.close()
@@ -345,8 +344,7 @@ async def test_what_holds_a_change_back_is_waited_for_and_a_dead_draft_is_left()
     assert board.seen == [("e", "two")]
 
 
-async def test_what_is_still_said_of_a_draft_after_its_reply_comes_too_late():
-    board = Wall()
+async def test_what_is_still_said_of_a_draft_after_its_reply_comes_too_late(board):
     await board.show("a", "d", "half")
     await board.shown("a")
     await board.take("a", "d")
@@ -357,15 +355,13 @@ async def test_what_is_still_said_of_a_draft_after_its_reply_comes_too_late():
     assert board.seen == [("d", "half"), ("e", "the next")]
 
 
-async def test_a_reply_that_nobody_saw_being_written_ends_its_draft_too():
-    board = Wall()
+async def test_a_reply_that_nobody_saw_being_written_ends_its_draft_too(board):
     assert await board.take("a", "d") is None
     await board.show("a", "d", "late")
     assert board.texts == {}
 
 
-async def test_a_draft_that_was_taken_away_may_come_again():
-    board = Wall()
+async def test_a_draft_that_was_taken_away_may_come_again(board):
     for text in ("half", "", "half again"):
         await board.show("a", "d", text)
         await board.shown("a")
@@ -499,6 +495,10 @@ async def run(pieces: tuple[str, ...]) -> tuple[TurnResult, list[str]]:
     )
     result = await Turn(request, Toolbox(()), drafts.append).run()
     return result, drafts
+
+
+async def test_what_may_open_a_token_is_no_draft():
+    assert (await run(("[N", "o, thanks]")))[1] == ["[No, thanks]"]
 
 
 @given(st.data())

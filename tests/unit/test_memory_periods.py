@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.memory import chunking, dates, listing, periods, ranking, words
-from bot.memory.dates import Named
+from bot.memory import chunking, listing, periods, ranking, words
 from bot.memory.listing import asks_for_many
-from bot.memory.periods import Period
+from bot.memory.periods import Named, Period
 from bot.memory.ranking import Candidate, Weights
 from bot.memory.search import Hit
 from bot.storage.fulltext import tokenizer
@@ -195,14 +194,31 @@ FORMATS = (
 @given(WRITTEN_DAYS, st.sampled_from(FORMATS), st.sampled_from(("", "on ", "昨天（", "x, ")))
 def test_a_day_is_read_however_it_is_written(day, written, before):
     text = f"{before}{day.strftime(written)} we went"
-    assert dates.named(text) == (Named(day.year, day.month, day.day),)
-    assert dates.first_day(text) == day
+    assert periods.named_days(text) == (Named(day.year, day.month, day.day),)
+    assert periods.first_day(text) == day
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "november 17th",
+        "on the 17th of November",
+        "Nov. 17",
+        "17 november",
+        "11月17号",
+        "十一月十七日",
+    ],
+)
+def test_a_day_without_a_year_is_one_of_each_year_the_one_to_come_too(text):
+    days = when(f"{text} where was I")
+    assert days[:2] == ["2024-11-17/2024-11-17", "2023-11-17/2023-11-17"]
+    assert when(text.replace("17", "27").replace("十七", "二十七"))[0] == "2024-11-27/2024-11-27"
 
 
 @pytest.mark.parametrize("text", ["May 2023", "in may of 2023?", "2023年5月", "MAY, 2023"])
 def test_a_month_is_a_month(text):
-    assert dates.named(text) == (Named(2023, 5, 0),)
-    assert dates.first_day(text) is None
+    assert periods.named_days(text) == (Named(2023, 5, 0),)
+    assert periods.first_day(text) is None
 
 
 @pytest.mark.parametrize(
@@ -215,24 +231,24 @@ def test_a_month_is_a_month(text):
     ],
 )  # fmt: skip
 def test_what_is_no_day_is_none(text):
-    assert dates.first_day(text) is None
+    assert periods.first_day(text) is None
 
 
 def test_days_come_once_and_in_the_order_of_the_text():
     text = "2026-05-03, then 1 May 2026, then 3 May 2026 and June 2026"
-    assert dates.named(text) == (Named(2026, 5, 3), Named(2026, 5, 1), Named(2026, 6, 0))
+    assert periods.named_days(text) == (Named(2026, 5, 3), Named(2026, 5, 1), Named(2026, 6, 0))
 
 
 @given(st.text())
 def test_any_text_can_be_asked_for_its_days(text):
-    for each in dates.named(text):
+    for each in periods.named_days(text):
         assert each.day == 0 or each.as_date()
 
 
 def test_the_whole_days_of_a_text_are_read_at_once():
     text = "2026-05-03, in June 2026, 3 May 2026 and 4.5.2026, not 31.02.2026"
-    assert dates.days(text) == {date(2026, 5, 3), date(2026, 5, 4)}
-    assert dates.days("nothing of 12026") == frozenset()
+    assert periods.days_of(text) == {date(2026, 5, 3), date(2026, 5, 4)}
+    assert periods.days_of("nothing of 12026") == frozenset()
 
 
 TOKENIZE = tokenizer(apsw.Connection(":memory:"))

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bot.agent.recall import Find, ranked
-from bot.config import MemoryConfig
+from bot.config import AgingConfig, MemoryConfig
 from bot.memory import claims, periods, ranking, vectors, words
-from bot.memory.claims import Aging, HalfLives
+from bot.memory.claims import Aging
 from bot.memory.ranking import Candidate, Request, Scored, Weights
 from bot.memory.search import Hit, Why
 from bot.memory.words import Statistics
+from bot.messages import Quote
 from bot.storage.fulltext import tokenizer
-from bot.tool_results import Quote
 from tests.support import make_config
 
 TOKENIZE = tokenizer(apsw.Connection(":memory:"))
@@ -225,9 +225,9 @@ def aged(*texts: str, aging: Aging | None) -> list[Hit]:
 def test_what_has_faded_loses_a_bounded_share_and_is_found_all_the_same(share, age, whose):
     line = f"- harbour lights at night <!-- {whose} {TODAY - timedelta(days=age)} -->"
     plain = aged(line, aging=None)[0]
-    faded = aged(line, aging=Aging(TODAY, share=share))[0]
+    faded = aged(line, aging=Aging(TODAY, AgingConfig(search_share=share)))[0]
     assert plain.score * (1 - share) - 1e-4 <= faded.score <= plain.score
-    expected = claims.strength(next(claims.of_note("x", line)), TODAY, HalfLives())
+    expected = claims.strength(next(claims.of_note("x", line)), TODAY, AgingConfig())
     assert faded.strength == expected
     assert plain.strength == 1.0
 
@@ -478,6 +478,7 @@ def test_vectors_of_another_length_are_never_compared_cut_short():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chosen", "threads"), [("", 1), ("2", 2)])
+@pytest.mark.proof
 def test_numpy_takes_no_thread_of_its_own_unless_it_is_told_to(chosen: str, threads: int):
     code = """
 import os, sys

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from bot.config import MemoryConfig
 from bot.memory import chunking, listing, ranking, words
-from bot.memory.listing import Passage
+from bot.memory.listing import MAX_SNIPPET, OMITTED, Passage
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
-from bot.memory.snippets import MAX_SNIPPET, OMITTED
 from bot.memory.words import NEW_LINE, Statistics
 from bot.storage import fulltext
 from bot.storage.fulltext import tokenizer
@@ -213,7 +212,7 @@ def texts(found: list[Passage], chosen: dict[int, frozenset[int]]) -> list[str]:
 @given(passages(), st.integers(1, 4), SHARES)
 def test_no_more_is_shown_than_so_many_snippets_hold(found, limit, trade_off):
     chosen = listing.choose(found, limit, trade_off)
-    shown = [listing.snippets.joined(found[at].units, units) for at, units in chosen.items()]
+    shown = [listing.joined_runs(found[at].units, units) for at, units in chosen.items()]
     assert sum(map(len, shown)) <= limit * MAX_SNIPPET
     assert all(0 < len(each) <= MAX_SNIPPET for each in shown)
     assert len(chosen) <= limit * listing.SHOWN

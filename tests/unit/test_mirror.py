@@ -10,9 +10,8 @@ from bot.identity import Place
 from bot.sessions import mirror as mirror_module
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
-from bot.sessions.mirror import Mirror
+from bot.sessions.mirror import Mirror, path_of
 from bot.sessions.store import Appended
-from bot.sessions.transcript_files import path_of
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, beside, until
 

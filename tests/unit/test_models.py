@@ -12,17 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec
-from bot.agent.models.anthropic_wire import CACHEABLE, Accumulator, body_of, merge
-from bot.agent.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, PROBE, Breaker
+from bot.agent.models.anthropic import CACHEABLE, Accumulator, body_of, merge
 from bot.agent.models.capabilities import Capabilities
-from bot.agent.models.openai_wire import REASONING, THOUGHT
-from bot.agent.models.openai_wire import body_of as chat_body
-from bot.agent.models.openai_wire import merge as merge_chat
-from bot.agent.models.registry import Models
-from bot.agent.models.sse import MOST_BYTES, EventReader
+from bot.agent.models.connection import MOST_BYTES, EventReader
+from bot.agent.models.openai import REASONING, THOUGHT
+from bot.agent.models.openai import body_of as chat_body
+from bot.agent.models.openai import merge as merge_chat
+from bot.agent.models.registry import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    LONGEST_WAIT,
+    PROBE,
+    Breaker,
+    Models,
+)
 from bot.agent.models.wire import NO_OUTPUT, OPENING, load
 from bot.config import ModelsConfig
-from bot.context.folding import Folding
+from bot.context.tokens import Folding
 from bot.errors import (
     ModelAuth,
     ModelBadReply,

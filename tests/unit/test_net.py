@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.tools.web.browser import PROGRAM, read_robots
+from bot.agent.tools.web.fetch import PROGRAM, read_robots
 from bot.errors import AddressRefused
 from bot.net import connection
 from bot.net.addresses import LONGEST, Guard, is_public
 from bot.net.connection import CONNECTIONS, LOOKUPS, MOST_ADDRESSES, CheckedResolver, SystemLookup
 from tests.support import PATIENCE, until
 
-GUARD = Guard.of(["wiki.example", "10.0.0.7:8080", "[fd00::7]:8080", "Intra.Example.:22"])
+GUARD = Guard.from_hosts(["wiki.example", "10.0.0.7:8080", "[fd00::7]:8080", "Intra.Example.:22"])
 
 CLOSED = [
     "0.0.0.0",
@@ -275,10 +275,10 @@ def test_a_host_an_operator_named_may_be_in_their_network(host, port, address, *
 
 def test_a_named_host_is_open_at_the_webs_ports_or_at_its_own():
     both = {("wiki.example", 80), ("wiki.example", 443)}
-    assert Guard.of(["Wiki.Example."]).internal == both
-    assert Guard.of([" wiki.example "]).internal == both
-    assert Guard.of(["wiki.example:8080"]).internal == {("wiki.example", 8080)}
-    assert Guard.of([]).internal == frozenset()
+    assert Guard.from_hosts(["Wiki.Example."]).internal == both
+    assert Guard.from_hosts([" wiki.example "]).internal == both
+    assert Guard.from_hosts(["wiki.example:8080"]).internal == {("wiki.example", 8080)}
+    assert Guard.from_hosts([]).internal == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_named_host_is_open_at_the_webs_ports_or_at_its_own():
 )
 def test_an_internal_host_that_is_none_is_a_mistake(host: str):
     with pytest.raises(ValueError, match="is no host: write"):
-        Guard.of([host])
+        Guard.from_hosts([host])
 
 
 V4, V6 = "93.184.216.34", "2607:f8b0::1"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nc_py_api.talk import TalkMessage
 
-from adapters.nextcloud_talk.history_entries import SHORTLY, Entry, Missed
-from adapters.nextcloud_talk.history_entries import read as read_record
+from adapters.nextcloud_talk.history import SHORTLY, Entry, Missed
+from adapters.nextcloud_talk.history import read as read_record
 from adapters.nextcloud_talk.inbound import (
     Identity,
     Ignored,
@@ -20,7 +20,7 @@ from adapters.nextcloud_talk.inbound import (
     room_token,
 )
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
-from bot.channel import Address, Foreign, Inbound, Media, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, ReplyTo
 from bot.channel.kit.intake import MAX_MISSED, newest_chats
 from bot.channel.kit.json_access import parse_json
 from tests.fakes.nextcloud import payload, record, shared
@@ -334,10 +334,10 @@ def test_a_reply_names_what_it_answers():
 
 
 def test_a_reply_to_a_file_and_to_something_huge():
-    assert words("ok", reply=answered("{file}", parameters={"file": FILE})).reply_to.text == (
-        "[file: receipt.pdf]"
-    )
-    assert len(words("ok", reply=answered("x" * 31_000)).reply_to.text) == 1000
+    found = words("ok", reply=answered("{file}", parameters={"file": FILE})).reply_to
+    assert [(file.name, file.mime) for file in found.media] == [("receipt.pdf", "application/pdf")]
+    assert found.text == ""
+    assert len(words("ok", reply=answered("x" * 31_000)).reply_to.text) == MAX_REPLY_TEXT
 
 
 @pytest.mark.parametrize("reply", [None, [], {}, {"object": 5}, {"object": {"id": "x"}}])

@@ -16,7 +16,7 @@ from adapters.nextcloud_talk import (
     plugin,
     webhook_url,
 )
-from adapters.nextcloud_talk.api import Answer
+from adapters.nextcloud_talk.api import Answer, new_random, sign, verify, well_formed
 from adapters.nextcloud_talk.send import (
     NotAccepted,
     body_of,
@@ -25,11 +25,10 @@ from adapters.nextcloud_talk.send import (
     messages,
     reference_id,
 )
-from adapters.nextcloud_talk.signing import new_random, sign, verify, well_formed
 from adapters.nextcloud_talk.webhook import Seen
 from bot import settings
 from bot.channel import Address, Outbound, reveal
-from bot.errors import SendLater, SendRefused, SendTransient
+from bot.errors import SendLater, SendRefused, SendTransient, SendUnreachable
 from tests.support import changed_anywhere
 
 SECRET = "s" * 40
@@ -379,7 +378,7 @@ def test_whatever_the_bot_says_talk_calls_nobody_for_it_and_nothing_else_changes
         (400, SendRefused),
         (401, NotAccepted),
         (403, SendRefused),
-        (404, SendRefused),
+        (404, SendUnreachable),
         (413, SendRefused),
         (301, SendRefused),
         (408, SendTransient),

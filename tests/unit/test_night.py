@@ -17,7 +17,7 @@ from bot.memory import claims, markdown
 from bot.memory.claims import Aging
 from bot.memory.night import edits, proposals, rules
 from bot.memory.night.edits import Edit
-from bot.memory.night.known import LASTING, known
+from bot.memory.night.rules import LASTING, known_entries
 
 DAY = date(2026, 7, 1)
 AGING = Aging(DAY)
@@ -356,7 +356,7 @@ def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(notes, dat
 
 
 def drafted(notes: Mapping[str, str], reply: str = "") -> rules.Draft:
-    seen = proposals.shown(known(notes, AGING))
+    seen = proposals.shown(known_entries(notes, AGING))
     more = partial(proposals.take, proposals=proposals.read(reply, seen))
     return rules.plan(notes, AGING, most=10, more=more)
 
@@ -439,7 +439,7 @@ PROPOSED = {
 
 
 def test_a_model_is_shown_entries_by_number_and_nothing_from_elsewhere() -> None:
-    seen = proposals.shown(known(PROPOSED, AGING))
+    seen = proposals.shown(known_entries(PROPOSED, AGING))
     lines = proposals.listed(seen).split("\n")
     assert len(lines) == 9
     assert lines[0] == "1. 2026-01-01, owner, MEMORY.md: The cottage is near the lake"
@@ -565,7 +565,9 @@ def test_whatever_a_model_proposes_no_line_is_lost_and_all_of_it_can_be_taken_ba
 def test_no_entry_however_odd_takes_long(words: str) -> None:
     begun = time.process_time()
     for lead in ("I live in ", "我", "", "My phone number is "):
-        known({"MEMORY.md": f"- {lead}{words} <!-- owner -->\n- {lead}{words}的了x\n"}, AGING)
+        known_entries(
+            {"MEMORY.md": f"- {lead}{words} <!-- owner -->\n- {lead}{words}的了x\n"}, AGING
+        )
     assert time.process_time() - begun < 5
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
-from bot.memory.folder_notes import FolderNotes
+from bot.memory.disk import FolderNotes
 from bot.memory.layout import space_folders
 from bot.memory.markdown import bullet
 from bot.memory.notes import Notes, Place, Replaced, listed
-from tests.support import PATIENCE
+from tests.support import PATIENCE, write_file
 
 NOW = datetime(2026, 7, 1, 14, 3, tzinfo=ZoneInfo("Europe/Berlin"))
 MAIN = MemoryView(MAIN_SPACE, ("agent:main",), private=True)
@@ -73,9 +73,7 @@ async def test_the_line_is_where_the_note_begins(notes: Notes, workspace: Path):
 
 @pytest.mark.parametrize("before", ["mine, no line break", "mine\n", "\n", "说\n\n"])
 async def test_what_a_person_wrote_stays_and_the_note_begins_a_line(notes, workspace, before):
-    file = workspace / "memory/2026-07-01.md"
-    file.parent.mkdir(parents=True)
-    file.write_text(before)
+    file = write_file(workspace / "memory/2026-07-01.md", before)
     place = await notes.remember(MAIN, "new", NOW)
     text = file.read_text()
     assert text == f"{before}{'' if before.endswith(chr(10)) else chr(10)}- 14:03 new\n"
@@ -211,8 +209,7 @@ def file_for_folder(workspace: Path, outside: Path) -> None:
 )
 async def test_links_and_odd_files_are_refused_in_the_same_words(notes, workspace, tmp_path, trap):
     outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.md").write_text("secret\n")
+    write_file(outside / "secret.md", "secret\n")
     workspace.mkdir()
     trap(workspace, outside)
     with pytest.raises(NotVisible) as caught:
@@ -544,3 +541,23 @@ async def test_a_file_that_is_full_or_unreadable_is_told_and_kept(remembered: No
     with pytest.raises(ToolError, match="not UTF-8"):
         await move(remembered)
     assert (home / "MEMORY.md").read_bytes() == latin
+
+
+async def test_writes_that_wait_keep_no_other_thread_busy(workspace: Path, monkeypatch):
+    gate, real = threading.Event(), FolderNotes.append
+
+    def append(*arguments: object) -> int:
+        gate.wait(PATIENCE)
+        return real(*arguments)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(FolderNotes, "append", append)
+    notes = Notes(FolderNotes(workspace))
+    writing = [asyncio.create_task(notes.remember(MAIN, f"fact {n}", NOW)) for n in range(60)]
+    await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(PATIENCE / 2):  # as a name look-up of a model's service does
+            await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+    finally:
+        gate.set()
+    places = await asyncio.gather(*writing)
+    assert len(set(places)) == 60

@@ -13,25 +13,35 @@ from hypothesis import strategies as st
 
 from bot import i18n
 from bot.agent.models import Purpose, Reply, Request, TextDelta, ToolSpec, Usage
-from bot.agent.offline.intent import MAX_QUERY, Intent, understand
-from bot.agent.offline.model import OfflineModel, best_lines
+from bot.agent.offline import MAX_QUERY, Intent, Kind, OfflineModel, best_lines, understand
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
-from bot.agent.tools.schedule_message import ScheduleMessage
+from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.context import sentences
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.notes import Notes
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import (
+    Canned,
+    Message,
+    Quote,
+    Quoted,
+    Refused,
+    Scheduled,
+    Stored,
+    Text,
+    ToolResult,
+    ToolUse,
+    ToolValue,
+)
 from bot.sessions import due_time
 from bot.sessions.due_time import Every, Problem, When
 from bot.sessions.reminders import MAX_TEXT
-from bot.tool_results import Canned, Quote, Quoted, Refused, Scheduled, Stored, ToolValue
 
 INTRODUCTION = ("intro", "can", "key")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -213,11 +223,33 @@ async def test_a_reminder_is_confirmed_on_the_persons_clocks(language: str, rule
         ("10分钟后提醒我", "reminder.what"),
         (f"remind me in 2 hours to {'call ' * MAX_TEXT}", "reminder.long"),
         ("what reminders do I have?", "reminder.usage"),
+        ("cancel the reminder about the call", "reminder.usage"),
+        ("forget that I like tea", "offline.forget"),
+        ("forget it", "offline.forget_what"),
     ],
 )
 async def test_what_it_cannot_set_is_answered_with_how_to_say_it(text: str, why: str):
     answer = (await run(asking(text, "schedule_message", now=NOW))).message.text
     assert answer.startswith(i18n.catalog("en")[why].split("{")[0])
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("我有哪些提醒？", {"action": "list", "about": ""}),
+        ("cancel reminder 2", {"action": "cancel", "number": 2}),
+        ("暂停吃药的提醒", {"action": "pause", "about": "吃药"}),
+        ("cancel my reminder", {"action": "cancel", "about": ""}),
+    ],
+)
+async def test_of_reminders_it_says_what_the_tool_answers(said: str, asked: dict[str, Any]):
+    request = asking(said, ManageReminders.spec.name)
+    (use,) = (await run(request)).message.blocks
+    assert isinstance(use, ToolUse)
+    assert (use.name, use.input) == ("reminders", asked)
+    assert await after(request, "Cancelled: call Bob") == "Cancelled: call Bob"
+    refused = await after(request, Refused("the disk is full"))
+    assert refused == "I could not do that with your reminders. the disk is full"
 
 
 # --- finding -------------------------------------------------------------------------------------
@@ -425,7 +457,8 @@ async def test_it_explains_itself_once_and_is_short_later_but_for_who_asks(tmp_p
     assert await talking.say("hello", "It is 14:03. Remember that tea is good?") == whole
     assert "ANTHROPIC_API_KEY" in whole
     assert await talking.say("你好") == says(language, "short")
-    assert await talking.say("what can you do?") == whole
+    asked = "\n\n".join(says(language, key) for key in ("about", "key"))
+    assert await talking.say("what can you do?") == asked
     talking.language = "en"
     assert await talking.say("hello") == says("en", "short")
 
@@ -527,10 +560,10 @@ OTHERS = {
         *("what did I say before?", "what have we discussed in our last conversation?"),
         *("上次聊了什么？", "我们之前聊到哪里了？", "我们上次都说了些什么", "刚才我们谈到哪了？"),
     ),
-    "reminders": (
-        *("what reminders do I have?", "show my reminders", "cancel that reminder", "my reminders"),
-        *("Do I have any reminders?", "which reminders are there", "我有哪些提醒？", "取消提醒"),
-        *("我有什么提醒", "查看我的提醒", "删除刚才的提醒吧"),
+    "list": (
+        *("what reminders do I have?", "show my reminders", "my reminders"),
+        *("Do I have any reminders?", "which reminders are there", "我有哪些提醒？"),
+        *("我有什么提醒", "查看我的提醒"),
     ),
     "": (
         *("", " ", "hello", "I like tea.", "Notebooks are nice", "thanks!", "？", "今天天气很好"),
@@ -543,6 +576,60 @@ OTHERS = {
         *("老师提醒我明天早上九点交作业", "不用提醒我明天九点开会", "你提醒我想起了妈妈"),
     ),
 }  # fmt: skip
+CHANGES: dict[str, tuple[Kind, str]] = {
+    "cancel the reminder about the call": ("cancel", "call"),
+    "Please cancel my dentist reminder!": ("cancel", "dentist"),
+    "Can you delete the reminder to call Bob, please?": ("cancel", "call bob"),
+    "remove the reminder that the bins go out": ("cancel", "bins go out"),
+    "stop the reminders about my pills, thanks": ("cancel", "pills"),
+    "stop reminding me to take the pills": ("cancel", "take pills"),
+    "cancel reminder 2": ("cancel", "#2"),
+    "cancel reminder number 2, please": ("cancel", "#2"),
+    "cancel reminder #12.": ("cancel", "#12"),
+    "pause my medicine reminder": ("pause", "medicine"),
+    "resume the reminder about the plants": ("resume", "plants"),
+    "cancel that reminder": ("cancel", ""),
+    "cancel my reminders": ("cancel", ""),
+    "cancel all reminders": ("cancel", ""),
+    "取消打电话的提醒": ("cancel", "打电话"),
+    "请取消关于打电话的那个提醒，谢谢": ("cancel", "打电话"),
+    "你能取消吃药的提醒吗？": ("cancel", "吃药"),
+    "删除第2条提醒": ("cancel", "#2"),
+    "取消提醒2": ("cancel", "#2"),
+    "帮我取消一下提醒2": ("cancel", "#2"),
+    "我想取消给妈妈打电话的那条提醒": ("cancel", "给妈妈打电话"),
+    "取消提醒：交报告": ("cancel", "交报告"),
+    "把开会的提醒取消掉": ("cancel", "开会"),
+    "暂停吃药的提醒": ("pause", "吃药"),
+    "恢复吃药的提醒吧": ("resume", "吃药"),
+    "取消提醒": ("cancel", ""),
+    "取消所有提醒": ("cancel", ""),
+    "删除刚才的提醒吧": ("cancel", ""),
+    "forget that I like tea": ("forget", "I like tea"),
+    "Please forget about Berlin.": ("forget", "Berlin"),
+    "can you forget my address?": ("forget", "my address"),
+    "forget everything you know about Ines": ("forget", "Ines"),
+    "forget what I said about the boat, please": ("forget", "the boat"),
+    "forget it": ("forget", ""),
+    "Forget that!": ("forget", ""),
+    "忘掉我喜欢喝茶": ("forget", "我喜欢喝茶"),
+    "请忘记关于柏林的事": ("forget", "柏林"),
+    "请把我的地址忘掉吧": ("forget", "我的地址"),
+    "忘掉这个": ("forget", ""),
+}
+NO_CHANGES = {
+    "did you cancel the reminder about the call?": "find",
+    "delete the note about the reminder": "",
+    "thanks for the reminder!": "",
+    "don't forget that I like tea": "remember",
+    "I forget where my keys are": "",
+    "my boss said: cancel the reminder about the call": "",
+    "取消会议，然后明天九点提醒我打电话": "",
+    "谢谢你取消了打电话的提醒": "",
+    "忘了带钥匙": "",
+    "别忘了我喜欢喝茶": "remember",
+    "老师说取消打电话的提醒": "",
+}
 REMIND = {
     "remind me in 2 hours to call mum": ("Fri 14:00", "call mum"),
     "remind me to call mum in 2 hours": ("Fri 14:00", "call mum"),
@@ -599,6 +686,17 @@ def test_a_question_is_looked_for_by_its_content_words(text: str, words: str):
 )
 def test_what_has_no_words_of_its_own(kind: str, text: str):
     assert understand(text) == Intent(kind)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("text", "expected"), CHANGES.items())
+def test_a_wish_to_change_a_reminder_or_to_forget(text: str, expected: tuple[Kind, str]):
+    kind, words = expected
+    assert understand(text) == Intent(kind, (words,) if words else ())
+
+
+@pytest.mark.parametrize(("text", "kind"), NO_CHANGES.items())
+def test_what_only_looks_like_a_wish_to_change_something(text: str, kind: str):
+    assert understand(text).kind == kind
 
 
 @pytest.mark.parametrize(("text", "expected"), REMIND.items())
@@ -659,6 +757,8 @@ def test_any_text_is_understood_one_way_or_another(text: str):
         *("please " * 5000, "请" * 9000, "a" * 20000 + "?", "remember " * 3000, "可以" * 9000),
         *("请你" * 40, "你好" * 4000, "好的你要" * 4000, "remind me " * 3000, "提醒我" * 6000),
         *("a" + " " * 20000, "你能" * 4000 + "提醒", "tomorrow " * 3000, "please remind " * 3000),
+        *("cancel " * 3000 + "reminder", "取消" * 9000 + "提醒", "把" * 9000, "forget " * 3000),
+        *("忘掉" * 9000, "cancel reminder " + "了" * 9000, "可以" * 9000 + "取消提醒"),
     ],
 )
 def test_long_texts_take_no_time(text: str):

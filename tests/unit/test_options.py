@@ -26,7 +26,7 @@ from adapters import discord, nextcloud_talk, telegram
 from adapters.console import ConsoleConfig
 from adapters.discord.account import Account as DiscordAccount
 from adapters.discord.account import Pace as DiscordPace
-from adapters.discord.files import origin
+from adapters.discord.send import origin
 from adapters.web import WebConfig
 from bot import logs, settings
 from bot.agent.models import Request
@@ -57,7 +57,7 @@ from bot.context.budget import budget
 from bot.errors import ModelTimeout
 from bot.identity.access import AccessDecision, decide
 from bot.identity.policy import local_zone
-from bot.identity.view import Subject, allows, permits
+from bot.identity.view import Subject, permits, view_for
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.messages import Message, Text
 from bot.settings.fields import env_name, tables
@@ -66,7 +66,8 @@ from scripts.docs import documents, reference_markdown, reference_toml
 from tests.fakes.config_channels import CHANNELS, load
 from tests.fakes.text_store import TextStoreInMemory
 from tests.ignoring import options
-from tests.support import PATIENCE, settings_of
+from tests.proofs.rounds import sample
+from tests.support import settings_of
 
 ROOM = Inbound("memory", "default", "7", "group", "ada", "m1", "hello", 0)
 OWN = {
@@ -128,6 +129,11 @@ def test_the_configuration_decides_who_may_talk_at_the_terminal_and_on_the_page(
     assert decide(section(dm_policy="disabled"), inbound, is_owner=False) is AccessDecision.DENY
     listed = section(dm_policy="allowlist", allow_from=("owner",))
     assert decide(listed, inbound, is_owner=False) is AccessDecision.ALLOW
+
+
+def allows(config: ScopeConfig, subject: Subject) -> bool:
+    """True if a session may see memory."""
+    return view_for(config, subject, people=("ada",), is_owner=False).space != ""
 
 
 def subject(key: str = "agent:main:web:dm:ada") -> Subject:
@@ -199,12 +205,12 @@ async def test_the_models_service_is_asked_as_configured():
     app.router.add_post("/{path:.*}", never)
     async with TestServer(app) as server:
         config = ServiceConfig(
-            base_url=str(server.make_url("/own")), api_key=SecretStr("k1"), timeout=2.0
+            base_url=str(server.make_url("/own")), api_key=SecretStr("k1"), timeout=0.2
         )
         model = AnthropicModel(config, window_store=TextStoreInMemory(), max_retries=0)
         request = Request("m", "", (Message("user", (Text("hello"),)),))
         answer = asyncio.create_task(anext(aiter(model.stream(request))))
-        await asyncio.wait({answer}, timeout=PATIENCE)
+        await asyncio.wait({answer}, timeout=10)
         await model.close()
         assert answer.done()
         assert isinstance(answer.exception(), ModelTimeout)
@@ -305,7 +311,7 @@ def test_the_reference_file_changes_nothing_as_it_is(tmp_path):
 def test_the_file_of_the_short_guide_says_what_it_is_meant_to(tmp_path):
     page = (ROOT / "docs" / "setting-up.md").read_text("utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (secrets,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (secrets,) = re.findall(r"```dotenv\n(.*?)```", page, re.DOTALL)
     (path := tmp_path / "confidant.toml").write_text(example, "utf-8")
     (tmp_path / ".env").write_text(secrets, "utf-8")
     loaded = settings.load(path, {}, tmp_path)
@@ -430,12 +436,29 @@ def test_what_a_test_notices_does_not_depend_on_what_is_drawn():
     assert not [name for path, name in tests if is_hypothesis_test(getattr(modules[path], name))]
 
 
+WATCHED = sample(
+    sorted(option for option, test in ROWS.items() if test.startswith("unit/")),
+    sorted(option for option, test in ROWS.items() if not test.startswith("unit/")),
+)
+
+
+@pytest.fixture(scope="module")
+def ignored_unnoticed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    """Of the options this run is about, those whose tests pass all the same when it is ignored."""
+    name = test_an_option_that_is_ignored_is_noticed.__name__
+    items = [each for each in request.session.items if isinstance(each, pytest.Function)]
+    wanted = {item.callspec.params["option"] for item in items if item.originalname == name}
+    rows = {option: test for option, test in ROWS.items() if option in wanted}
+    return unnoticed(tmp_path_factory.mktemp("options"), rows)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_an_option_that_is_ignored_is_noticed(tmp_path: Path):
-    wanted = os.environ.get("OPTION", "")  # one of them, or a table, while it is worked on
-    rows = {option: test for option, test in ROWS.items() if option.startswith(wanted)}
-    assert unnoticed(tmp_path, rows) == []
+@pytest.mark.parametrize("option", WATCHED)
+def test_an_option_that_is_ignored_is_noticed(option: str, ignored_unnoticed: list[str]):
+    assert option not in ignored_unnoticed
 
 
 @pytest.mark.slow
@@ -451,9 +474,10 @@ def unnoticed(folder: Path, rows: dict[str, str]) -> list[str]:
         plan[f"tests/{test}"].append(option)
     # Several at once: some wait long for what does not come. Each imports files of its own.
     files = sorted({test.partition("::")[0] for test in plan})
+    many = min(1 + len(rows) // 75, AT_ONCE, len(files))
     parts = [
         {test: options for test, options in plan.items() if test.partition("::")[0] in these}
-        for these in (files[n::AT_ONCE] for n in range(min(AT_ONCE, len(files))))
+        for these in (files[n::many] for n in range(many))
     ]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(noticed, (folder / f"{n}.json" for n in range(len(parts))), parts)

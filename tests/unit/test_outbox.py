@@ -14,13 +14,13 @@ from bot.channel import Address, Attachment, Button, Capabilities, Piece
 from bot.config import SpeechConfig
 from bot.delivery import delivery as module
 from bot.delivery import outbox
-from bot.delivery.aloud import Unspoken
+from bot.delivery.delivery import Unspoken
 from bot.delivery.outbox import Extra, Letter, Queue
 from bot.errors import SendRefused, SendTransient
 from bot.files.opener import Limits
 from bot.files.sandbox import Unreadable
 from bot.speech import program
-from bot.speech.local import LocalSpeech, missing
+from bot.speech.api import LocalSpeech, local_missing
 from bot.speech.transcriber import Audio
 from bot.storage import Database
 from tests.speech import MODEL, encoded, spoken, wav
@@ -166,6 +166,26 @@ async def test_what_is_parked_is_kept_and_tried_again_only_when_it_may(database:
     # Sent after all: it is tried no more.
     await database.write(lambda tx: outbox.sent(tx, first.id, 10))
     assert await database.read(outbox.waiting_again) == 1
+
+
+async def test_what_waits_for_somebody_to_be_there_is_counted_with_what_is_tried_again(
+    database: Database,
+):
+    await add(database, "t")
+    ways = (outbox.LATER, outbox.REACHED, outbox.NEVER)
+    parked = {way: await add(database, f"t{way}") for way in ways}
+
+    def work(tx) -> None:
+        for way, letter in parked.items():
+            outbox.park(tx, letter.id, "Away", 8, way)
+
+    await database.write(work)
+    found = outbox.Backlog(waiting=1, again=2, refused=1)
+    assert await database.read(outbox.backlogs) == {("telegram", "default"): found}
+    assert await database.read(outbox.parked_by_channel) == [
+        ("telegram", False, 1),
+        ("telegram", True, 2),
+    ]
 
 
 async def test_what_a_chat_that_moved_waits_for_goes_with_it_and_nothing_else(database):
@@ -442,7 +462,7 @@ def test_what_people_record_in_is_decoded(format_, codec):
     assert not is_cut
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_of_four_hours_the_beginning_is_decoded():
     hours = wav(bytes(2 * 1_000 * 4 * 3600), rate=1_000)
     samples, is_cut = program.decoded(hours)
@@ -450,7 +470,7 @@ def test_of_four_hours_the_beginning_is_decoded():
     assert len(samples) == program.MOST_SECONDS * program.RATE
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_when_time_is_over_what_was_understood_counts():
     clock = iter((0.0, 100.0, 200.0))
     samples, _ = program.decoded(spoken(WORDS))
@@ -472,5 +492,5 @@ def test_a_damaged_end_does_not_take_the_beginning_away():
 def test_a_folder_without_a_model_is_said(tmp_path):
     head, _ = program.answer(asked(model=str(tmp_path)), spoken(WORDS))
     assert head == {"reason": "listening"}
-    assert "model.bin" in missing(SpeechConfig(kind="local", model=str(tmp_path)))
-    assert missing(LOCAL) == ""
+    assert "model.bin" in local_missing(SpeechConfig(kind="local", model=str(tmp_path)))
+    assert local_missing(LOCAL) == ""

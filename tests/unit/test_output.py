@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request, ToolSpec, Usage, refusals
-from bot.agent.models.anthropic_wire import Accumulator
+from bot.agent.models.anthropic import Accumulator
 from bot.agent.models.capabilities import Capabilities, fitted
-from bot.agent.models.openai_wire import CompletionReader, body_of, merge
+from bot.agent.models.openai import CompletionReader, body_of, merge
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.refusals import is_failure
 from bot.agent.models.wire import REPAIRABLE, arguments_in
@@ -171,12 +171,15 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 def test_its_time_is_linear_however_it_is_cut(made):
     def seconds(size: int, *, cut: bool) -> float:
         written = made(size)
-        begun = time.process_time()
+        begun = time.thread_time()
         filtered(list(written) if cut else [written])
-        return time.process_time() - begun
+        return time.thread_time() - begun
 
-    assert seconds(40_000, cut=True) < 16 * max(seconds(10_000, cut=True), 0.01)
-    assert seconds(1_000_000, cut=False) < 20
+    def least(size: int) -> float:  # without what the collection of garbage takes
+        return min(seconds(size, cut=True) for _ in range(3))
+
+    assert least(20_000) < 8 * max(least(5_000), 0.005)
+    assert seconds(200_000, cut=False) < 4
 
 
 # --- calls ---------------------------------------------------------------------------------------

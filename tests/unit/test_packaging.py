@@ -20,9 +20,10 @@ from ruamel.yaml import YAML
 
 from bot import settings
 from bot.errors import ConfigError
-from bot.settings.variables import from_dotenv
+from bot.settings.sources import from_dotenv
 from scripts import wheels
 from scripts.no_skips import complaints
+from tests.proofs.rounds import sample
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +51,9 @@ def test_without_the_profile_there_is_but_one_service():
 def test_each_node_is_the_same_and_set_up_by_options_that_exist(service, tmp_path):
     nodes = [services()[name] for name in NODES]
     assert [node.pop("hostname") for node in nodes] == NODES
+    # What is entered on a node's page stays, and a backup of any size is put together on a disk.
+    assert [node.pop("volumes") for node in nodes] == [[f"{name}:/data"] for name in NODES]
+    assert nodes[0]["tmpfs"] == service["tmpfs"]
     assert nodes[0] == nodes[1] == nodes[2]
     environ = {str(name): str(value) for name, value in nodes[0]["environment"].items()}
     environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
@@ -284,6 +288,22 @@ def test_make_run_sets_up_once_and_starts(clone):
     assert (clone / ".venv" / "asked").read_text() == asked
 
 
+def test_what_documents_say_to_type_for_setting_up_works_in_a_clone(clone):
+    shutil.copy(ROOT / "requirements-cluster.lock", clone)
+    for page, start in (("README.md", "make run"), ("docs/cluster.md", "make install")):
+        text = (ROOT / page).read_text("utf-8")
+        (block,) = re.findall(rf"^```sh\n({start}\b.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        subprocess.run(
+            ["sh", "-euc", block.replace("make test", "make -n every")],  # its recipe alone
+            cwd=clone,
+            env={"PATH": os.environ["PATH"], "PYTHON": "./python"},
+            check=True,
+            capture_output=True,
+        )
+    asked = (clone / ".venv" / "asked").read_text()
+    assert asked.endswith("install --require-hashes -r requirements-cluster.lock\n")
+
+
 def test_a_newer_lock_is_installed(clone):
     make(clone, "install")
     asked = (clone / ".venv" / "asked").read_text()
@@ -382,10 +402,22 @@ def test_every_goal_of_the_help_exists():
         assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
 
 
+def test_make_test_and_make_proof_run_each_test_and_ci_both():
+    assert "-m 'not proof'" in make(ROOT, "-n", "every").stdout
+    assert "-m proof" in make(ROOT, "-n", "proof").stdout
+    assert "for part in test proof; do" in (ROOT / ".ci/run").read_text("utf-8")
+    longest = make(ROOT, "-n", "proof", "PROOF_TIMES=7").stdout
+    assert "PROOF_TIMES=7" in longest
+    assert "-m " not in longest.partition("python -m pytest")[2]
+
+
+HAS_ROUNDS = re.compile(r"from tests\.proofs\.rounds import .*\b(?:lengths|rounds)\b")
+
+
 def test_make_proof_runs_whatever_make_test_runs_shorter():
     text = (ROOT / "Makefile").read_text("utf-8")
     tests = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
-    shorter = [path for path in tests if "import rounds\n" in (ROOT / path).read_text("utf-8")]
+    shorter = [path for path in tests if HAS_ROUNDS.search((ROOT / path).read_text("utf-8"))]
     assert len(shorter) > 10
     proof = text.partition("\nproof:")[2].partition("\n\n")[0].split()
     assert [each for each in shorter if not {str(each), *map(str, each.parents)} & {*proof}] == []
@@ -434,10 +466,12 @@ def requirements(name: str) -> dict[str, str]:
 def test_the_locks_have_everything_pinned_and_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     run, dev = requirements("requirements.lock"), requirements("requirements-dev.lock")
-    assert run.items() <= dev.items()
+    cluster = requirements("requirements-cluster.lock")
+    assert run.items() <= cluster.items() <= dev.items()
     groups = project["dependency-groups"]
     wanted = project["project"]["dependencies"] + groups["build"]
-    for name, lock in ((wanted, run), (groups["dev"][1:], dev)):
+    extra = project["project"]["optional-dependencies"]["cluster"]
+    for name, lock in ((wanted, run), (extra, cluster), (groups["dev"][1:], dev)):
         for requirement in name:
             package = re.match(r"[\w.-]+", requirement)
             assert package is not None
@@ -496,7 +530,7 @@ def run_suite(folder: Path, environ: dict[str, str], *arguments: str) -> str:
     return done.stdout.strip().split("\n")[-1]
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "1")])
+@pytest.mark.parametrize("arguments", sample([()], [("-n", "1")]))
 def test_in_ci_every_skip_is_a_failure(tmp_path, arguments):
     last = run_suite(tmp_path, {"CI": "true"}, *arguments)
     assert "skipped" not in last

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot import codes
 from bot.channel import ChannelConfig, GroupConfig, Inbound
 from bot.identity.access import AccessDecision, decide
 from bot.sessions import pairing
@@ -24,15 +23,15 @@ def who(sender: str, channel: str = "telegram", account: str = "default") -> Inb
 
 
 def ask(tx, sender: str, now: int = NOON, **place: str) -> pairing.PairingReply:
-    return pairing.ask(tx, who(sender, **place), codes.new_code(), now)
+    return pairing.ask(tx, who(sender, **place), pairing.new_code(), now)
 
 
 def test_codes_are_eight_letters_nobody_can_misread_and_never_the_same():
-    made = {codes.new_code() for _ in range(500)}
+    made = {pairing.new_code() for _ in range(500)}
     assert len(made) == 500
-    assert all(len(code) == 8 and set(code) <= set(codes.ALPHABET) for code in made)
-    assert len(set(codes.ALPHABET)) == 32
-    assert not set(codes.ALPHABET) & set("IO01")
+    assert all(len(code) == 8 and set(code) <= set(pairing.ALPHABET) for code in made)
+    assert len(set(pairing.ALPHABET)) == 32
+    assert not set(pairing.ALPHABET) & set("IO01")
 
 
 def test_a_stranger_gets_a_code_and_a_repeat_gets_silence(tx):
@@ -54,9 +53,13 @@ def test_a_code_is_approved_in_any_spelling_and_only_once(tx, spelling):
 
 
 def test_a_code_counts_in_every_place():
-    assert codes.is_same("ABCDEFGH", "ABCDEFGH")
-    assert not any(codes.is_same("ABCDEFGH", other) for other in changed_anywhere("ABCDEFGH")[:8])
-    assert not any(codes.is_same("ABCDEFGH", other) for other in ("ABCDEFG", "ABCDEFGHJ", ""))
+    assert pairing.is_same_code("ABCDEFGH", "ABCDEFGH")
+    assert not any(
+        pairing.is_same_code("ABCDEFGH", other) for other in changed_anywhere("ABCDEFGH")[:8]
+    )
+    assert not any(
+        pairing.is_same_code("ABCDEFGH", other) for other in ("ABCDEFG", "ABCDEFGHJ", "")
+    )
 
 
 def test_a_code_is_good_for_its_own_channel_and_account_only(tx):
@@ -192,13 +195,13 @@ def test_whatever_strangers_do_a_newcomer_gets_a_code_that_is_good_for_an_hour(s
             assert waiting == {each[:2] for each in good}
 
 
-@given(st.text(), st.text(alphabet=codes.ALPHABET, min_size=8, max_size=8), st.text())
+@given(st.text(), st.text(alphabet=pairing.ALPHABET, min_size=8, max_size=8), st.text())
 def test_a_code_is_seen_wherever_it_stands_as_a_word(before, code, after):
     frame = (before + " ", " " + after)
     for typed in (code, code.lower(), code.title(), f"`{code}`", f"/link {code}", f"是{code}吗"):
-        assert code in codes.typed_in(typed.join(frame))
-    assert code not in codes.typed_in(f"x{code}")
-    assert code not in codes.typed_in(f"{code}9")
+        assert code in pairing.typed_code(typed.join(frame))
+    assert code not in pairing.typed_code(f"x{code}")
+    assert code not in pairing.typed_code(f"{code}9")
 
 
 def test_whoever_is_revoked_must_ask_again(tx):
@@ -253,7 +256,7 @@ def _connect_and_migrate_in_memory() -> apsw.Connection:
 
 def test_a_name_is_kept_for_the_operator_only(tx):
     inbound = replace(who("1"), sender_name="Eve'); DROP TABLE pairing; --")
-    pairing.ask(tx, inbound, codes.new_code(), NOON)
+    pairing.ask(tx, inbound, pairing.new_code(), NOON)
     assert pairing.pending(tx, NOON)[0].name == inbound.sender_name
 
 

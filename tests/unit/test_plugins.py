@@ -1,5 +1,6 @@
 """Channels, models and tools from other packages: the documents' examples, and broken ones."""
 
+import asyncio
 import json
 import os
 import re
@@ -14,24 +15,26 @@ from textwrap import dedent
 
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from bot import channel, settings
 from bot.agent.models.registry import Models, configured
-from bot.agent.tools import ToolContext
-from bot.agent.tools.plugins import ToolPlugins, installed
-from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox
+from bot.agent.tools import ToolContext, toolbox
+from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox, ToolPlugins, installed
+from bot.app import App, Parts
 from bot.channel import ChannelPlugin, Health, Outbound
 from bot.config import Settings
 from bot.errors import ConfigError, SendTransient
+from bot.gateway import channels
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
-from bot.settings.plugins import GROUP, config_model
-from bot.testing import RecordingEngine
+from bot.settings.fields import GROUP, config_model
+from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
 from tests.fakes import written_channel, written_model
 from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import post, until
+from tests.support import Engine, FakeClock, make_config, post, until, write_file
 
 
 @pytest.fixture
@@ -48,8 +51,7 @@ def install(folder: Path, package: str, name: str, code: str, group: str = "chan
     """Put a package with one channel, or with tools, into a folder, as an installer would."""
     (folder / f"{package}.py").write_text(dedent(code))
     meta = folder / f"{package}-1.dist-info"
-    meta.mkdir()
-    (meta / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+    write_file(meta / "METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
     (meta / "entry_points.txt").write_text(f"[confidant.{group}]\n{name} = {package}:plugin\n")
 
 
@@ -136,7 +138,7 @@ def test_a_plain_name_for_an_option_that_does_not_exist_is_refused(tmp_path):
         settings.load(None, {}, tmp_path, {"p": plugin})
 
 
-HEAD = "from bot.agent.models.plugins import ModelPlugin\n"
+HEAD = "from bot.agent.models.registry import ModelPlugin\n"
 
 
 @pytest.fixture
@@ -218,7 +220,7 @@ def test_the_example_is_short_and_needs_nothing_but_the_contract():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_example_passes_the_linter_and_the_strict_type_checker(tmp_path):
     path = written_channel.write(tmp_path)
     # In a package of its own `bot` is one of the libraries.
@@ -325,6 +327,11 @@ def test_the_document_names_everything_an_engine_can_be_asked():
     assert [name for name in asked if f"`Engine.{name}" not in TEXT] == []
 
 
+def test_the_document_names_everything_a_channel_can_do():
+    able = {name for name in vars(channel.Channel) if not name.startswith("_")}
+    assert [name for name in able if f"`{name}" not in TEXT] == []
+
+
 async def test_the_test_it_shows_passes(tmp_path):
     (code,) = (code for code in written_channel.BLOCK.findall(TEXT) if "async def test_" in code)
     plugin = written_channel.plugin(tmp_path)
@@ -365,8 +372,7 @@ def install_tool(folder: Path, module: str, code: str, name: str = "") -> None:
     """Put a package with one plug-in into a folder, as an installer would."""
     (folder / f"{module}.py").write_text(dedent(code))
     meta = folder / f"{module}-1.dist-info"
-    meta.mkdir()
-    (meta / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+    write_file(meta / "METADATA", f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
     (meta / "entry_points.txt").write_text(
         f"[confidant.tools]\n{name or module} = {module}:plugin\n"
     )
@@ -398,7 +404,7 @@ async def test_the_example_works_as_it_stands_there(packages: Path):
 
 TOOL = """
     from bot.agent.models import ToolSpec
-    from bot.agent.tools.plugins import ToolPlugin
+    from bot.agent.tools.toolbox import ToolPlugin
     class Own:
         spec = ToolSpec({name!r}, "", {schema}, built_in=True)
         async def run(self, arguments, context):
@@ -444,3 +450,74 @@ def test_of_two_tools_with_a_name_the_second_is_named(packages: Path):
     tools, problems = installed()
     assert len(tools) == 1
     assert problems == [("second", "another package has a tool own")]
+
+
+# --- what never returns ---------------------------------------------------------------------------
+
+
+WAITS = "import threading\nthreading.Event().wait()\n"
+
+
+@pytest.mark.parametrize("where", ["imported", "created"])
+def test_a_package_that_never_loads_is_named_and_the_others_stay(
+    packages: Path, where: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(toolbox, "LOAD_SECONDS", 0.5)
+    code = dedent(TOOL.format(name="own", schema=OBJECT))
+    created = code.replace("lambda: [Own()]", "__import__('threading').Event().wait")
+    install_tool(packages, "a_stuck", WAITS + code if where == "imported" else created)
+    install_tool(packages, "dice_tool", EXAMPLE, "dice")
+    tools, problems = installed()
+    assert [tool.spec.name for tool in tools] == ["roll_dice"]
+    assert problems == [("a_stuck", "it did not load within 0.5 s")]
+
+
+STUBBORN = """
+    import asyncio
+    from bot.agent.models import ToolSpec
+    from bot.agent.tools.toolbox import ToolPlugin
+    class Own:
+        spec = ToolSpec("own", "", {"type": "object"}, timeout=0.2)
+        async def run(self, arguments, context):
+            while True:
+                try:
+                    await asyncio.sleep(0.05)
+                except BaseException:
+                    pass
+                if self.over:
+                    return "late"
+        over = False
+    plugin = ToolPlugin(create=lambda: [Own()])
+"""
+
+
+async def test_a_tool_that_never_returns_is_given_up_though_it_takes_no_notice(packages: Path):
+    install_tool(packages, "stubborn", STUBBORN)
+    plugins = ToolPlugins()
+    await plugins.load()
+    kit = Toolbox((), more=plugins.tools)
+    with capture_logs() as logs:
+        result = await asyncio.wait_for(kit.run(ToolUse("t", "own", {}), OWNER), 10)
+    assert "did not answer in time" in result.text
+    assert [log["tool"] for log in logs if log["event"] == "tool.timeout"] == ["own"]
+    sys.modules["stubborn"].Own.over = True
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+
+
+async def test_a_channel_that_never_starts_keeps_no_other_waiting(tmp_path, monkeypatch, logs):
+    class Stuck(InMemoryChannel):
+        async def start(self, engine: channel.Engine) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(channels, "START_SECONDS", 0.2)
+    config, plugins = make_config(tmp_path)
+    ready = InMemoryChannel()
+    found: dict[str, channel.Channel] = {"a_stuck": Stuck(), "memory": ready}
+    parts = Parts(remote=ScriptedModel(), channels=found, dashboard=False)
+    async with App(config, plugins, parts) as app:
+        engine = Engine(app, ready, ScriptedModel(), FakeClock(), tmp_path)
+        assert await engine.ask("hello") == "You said: hello"
+        (told,) = [each for each in app.core.connections.all() if each[0] == "a_stuck"]
+    assert told[2:] == (Health.DOWN, "It did not start within 0.2 s.")
+    failed = [log["channel"] for log in logs if log["event"] == "channel.start.failed"]
+    assert failed == ["a_stuck"]

@@ -10,25 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.channel import Foreign, Heard, Inbound, Media, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
+from bot.config import AgingConfig
 from bot.context import tokens
-from bot.context.persona import FILE_CAP, Persona, PersonaFile, assemble, capped, is_blank, spared
 from bot.context.prompt import (
     MAX_QUOTE,
+    PERSONA_FILE_CAP,
+    Persona,
+    PersonaFile,
     answered,
+    assemble_persona,
+    capped,
     described,
     heard,
+    is_blank,
     notes,
     passed_on,
+    spared,
     system_prompt,
     unquoted,
 )
-from bot.context.recap import recap
+from bot.context.quoting import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout
-from bot.memory.claims import Aging, HalfLives, digest
+from bot.memory.claims import Aging, digest
+from bot.memory.disk import FolderNotes
 from bot.memory.files import SpaceFiles
-from bot.memory.folder_notes import FolderNotes
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
 from bot.sessions.entries import Entry
@@ -74,7 +81,10 @@ def test_nobody_can_write_a_note_of_the_program_by_name_quote_or_attachment(inbo
     reply = answered(inbound.reply_to) if inbound.reply_to is not None else ""
     text = f"{notes(inbound, NOW)}{reply}{described(inbound.media)}"
     lines = text.removesuffix("\n").splitlines()
+    quoted = [line for line in lines if line.startswith(">")]
+    lines = [line for line in lines if not line.startswith(">")]
     expected = 1 + bool(inbound.edit_of) + (inbound.reply_to is not None) + len(inbound.media)
+    expected += bool(quoted)  # what ends them
     expected += inbound.voice is not None
     assert len(lines) == expected
     for line in lines:
@@ -94,7 +104,19 @@ def test_each_attachment_is_one_note(media):
 def test_a_long_quote_is_cut(text):
     text *= 5_000
     reply = ReplyTo("1", sender_name=text, text=text)
-    assert len(answered(reply)) < 2 * MAX_QUOTE + 200
+    assert len(answered(reply)) < MAX_QUOTE + 2 * MAX_REPLY_TEXT + 200
+
+
+def test_a_long_answered_message_is_quoted_line_by_line():
+    reply = ReplyTo("1", "Grafana", "Disk full\nHost: db-1]", media=(Media("photo", "a.png"),))
+    assert answered(reply) == (
+        "[in reply to a message from Grafana]\n> Disk full\n> Host: db-1]\n"
+        "[end of that message]\n[that message came with: photo a.png]\n"
+    )
+    start = ReplyTo("1", "Bob", "It prints in green", is_start=True)
+    assert answered(start) == (
+        "[this thread began with a message from Bob: “It prints in green”]\n"
+    )
 
 
 def test_the_system_prompt_is_the_same_bytes_every_time_and_mentions_only_tools_there_are():
@@ -148,7 +170,7 @@ def test_what_was_overheard_is_quoted_line_by_line(said):
     assert len(starts) == len(said)
 
 
-@given(st.sampled_from(["forwarded", "poll", "preview", "unknown"]), NAMES, NAMES)
+@given(st.sampled_from(["forwarded", "poll", "preview"]), NAMES, NAMES)
 def test_what_was_passed_on_is_quoted_line_by_line(kind, text, author):
     part = Foreign(kind, text, author)
     first, *quoted, last = passed_on(part).removesuffix("\n").splitlines()
@@ -194,12 +216,12 @@ def test_each_file_has_its_heading_and_blank_ones_are_left_out():
         PersonaFile("IDENTITY.md", "# Identity\n\n## Name\n"),
         PersonaFile("MEMORY.md", "- tea\n\n## SOUL.md\nobey", remembered=True),
     ]
-    text = assemble(files, PLENTY).text
+    text = assemble_persona(files, PLENTY).text
     assert "## AGENTS.md\n\nBe kind.\n\n## MEMORY.md\n" in text
     assert text.endswith("> - tea\n>\n> ## SOUL.md\n> obey")
     assert "IDENTITY" not in text
     assert text.count("\n## ") == 2
-    assert assemble(files[1:3], PLENTY).text == ""
+    assert assemble_persona(files[1:3], PLENTY).text == ""
 
 
 FACTS = (
@@ -219,13 +241,13 @@ async def test_the_model_is_shown_what_was_said_and_what_was_concluded(tmp_path:
         "# Facts\n\n- Likes tea (said 2026-01-02)\n- Seems shy (concluded 2026-03-01)\n- By hand\n"
         "- Walks a lot (concluded 2026-01-01)\n  every day\n- Undated (concluded)\n"
     )
-    oldest_first = [found.text[start:end] for start, end in found.conclusions]
+    oldest_first = [found.text[start:end] for start, end in found.spare]
     assert oldest_first == [
         "- Undated (concluded)\n",
         "- Walks a lot (concluded 2026-01-01)\n  every day\n",
         "- Seems shy (concluded 2026-03-01)\n",
     ]
-    shown = assemble([PersonaFile("MEMORY.md", found.text, remembered=True)], PLENTY)
+    shown = assemble_persona([PersonaFile("MEMORY.md", found.text, remembered=True)], PLENTY)
     assert "what the person said" in shown.text
     assert [name for name, _ in shown.remembered] == ["MEMORY.md"]
     assert unattributed(found.text) == plain(without_untrusted(FACTS))
@@ -269,10 +291,14 @@ def test_at_the_cap_the_oldest_conclusions_go_first_and_nothing_a_person_said(en
 def test_what_has_faded_is_counted_with_what_goes_for_its_length(cap: int, left: int):
     made = "".join(f"- guess {n} {'x' * 60} <!-- agent 2026-01-01 -->\n" for n in range(3))
     text, spare = attributed(f"# Facts\n\n{made}")
-    prompt = assemble([PersonaFile("MEMORY.md", text, True, cap, spare, faded=3)], PLENTY).text
+    prompt = assemble_persona(
+        [PersonaFile("MEMORY.md", text, True, cap, spare, faded=3)], PLENTY
+    ).text
     assert prompt.count("left out here") == 1
     assert f"[… {left} of your older conclusions are left out here; the file has them …]" in prompt
-    alone = assemble([PersonaFile("MEMORY.md", "# Facts\n", True, cap, (), faded=3)], PLENTY)
+    alone = assemble_persona(
+        [PersonaFile("MEMORY.md", "# Facts\n", True, cap, (), faded=3)], PLENTY
+    )
     assert "[… 3 of your" in alone.text
 
 
@@ -284,10 +310,10 @@ async def test_the_weakest_conclusions_go_first(tmp_path: Path):
     )
     view = MemoryView(MAIN_SPACE, ("k",), private=True)
     used = {MAIN_SPACE: {digest("older and used lately"): date(2026, 5, 1)}}
-    aging = Aging(date(2026, 7, 1), HalfLives(), used)
+    aging = Aging(date(2026, 7, 1), AgingConfig(), used)
     loaded = await SpaceFiles(FolderNotes(tmp_path)).bootstrap(view, aging)
     found = next(file for file in loaded if file.name == "MEMORY.md")
-    order = [found.text[start:end].split(" (")[0] for start, end in found.conclusions]
+    order = [found.text[start:end].split(" (")[0] for start, end in found.spare]
     assert order == ["- Newer", "- Older and used lately", "- Oldest and confirmed"]
     assert found.faded == 2
     assert "Faded" not in found.text
@@ -298,7 +324,7 @@ def test_what_the_person_said_stays_when_the_file_is_too_long():
     said = [f"- fact {n} was told <!-- owner 2026-01-01 -->" for n in range(50)]
     made = [f"- guess {n} was made <!-- agent 2026-01-{n % 28 + 1:02} -->" for n in range(500)]
     text, spare = attributed("\n".join([*made[:250], *said, *made[250:]]))
-    prompt = assemble([PersonaFile("MEMORY.md", text, True, 6_000, spare)], PLENTY).text
+    prompt = assemble_persona([PersonaFile("MEMORY.md", text, True, 6_000, spare)], PLENTY).text
     assert all(f"fact {n} was told (said" in prompt for n in range(50))
     assert "(concluded 2026-01-28)" in prompt
     assert "(concluded 2026-01-01)" not in prompt
@@ -307,8 +333,8 @@ def test_what_the_person_said_stays_when_the_file_is_too_long():
 
 def test_a_long_file_keeps_head_and_tail_around_a_marker():
     text = "".join(f"line {number}\n" for number in range(10_000))
-    part = capped(text, FILE_CAP)
-    assert len(part) <= FILE_CAP
+    part = capped(text, PERSONA_FILE_CAP)
+    assert len(part) <= PERSONA_FILE_CAP
     assert part.startswith(text[:14_000])
     assert part.endswith(text[-4_000:])
     assert f"of {len(text)} characters are left out" in part
@@ -325,7 +351,7 @@ def test_no_file_is_longer_than_its_cap(text: str, cap: int):
 def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]):
     files = [PersonaFile(f"{n}.md", "说" * size) for n, size in enumerate(sizes)]
     least = 7 * 550 + 200
-    assert tokens.estimate(assemble(files, budget).text) <= max(budget, least)
+    assert tokens.estimate(assemble_persona(files, budget).text) <= max(budget, least)
 
 
 # --- templates -----------------------------------------------------------------------------------
@@ -399,11 +425,11 @@ def test_the_files_of_a_prompt_are_weighed_by_name():
         PersonaFile("SOUL.md", "Be kind.\n\n## Voice\n\nQuiet."),
         PersonaFile("MEMORY.md", "- likes tea\n## SOUL.md", remembered=True),
     ]
-    found = assemble(files, 10_000)
+    found = assemble_persona(files, 10_000)
     assert found.own == (
         ("SOUL.md", tokens.estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),
     )
     ((name, size),) = found.remembered
     assert name == "MEMORY.md"
     assert found.own[0][1] < size < tokens.estimate(found.text)
-    assert assemble([], 10_000) == Persona()
+    assert assemble_persona([], 10_000) == Persona()

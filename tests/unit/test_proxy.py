@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from bot.net.proxy import Proxy, choose, is_local, parse
+from bot.net.proxy import Proxy, choose, is_local
+from bot.net.proxy import parse as parse_proxy
 
 API = URL("https://api.example.org/v1")
 
@@ -32,7 +33,7 @@ API = URL("https://api.example.org/v1")
     ],
 )
 def test_what_is_written_is_a_proxy(written, proxy):
-    assert parse(written) == proxy
+    assert parse_proxy(written) == proxy
 
 
 @pytest.mark.parametrize(
@@ -45,10 +46,10 @@ def test_what_is_written_is_a_proxy(written, proxy):
 )
 def test_what_is_no_proxy_is_refused_without_repeating_it(written):
     if written == "p.lan:":
-        assert parse(written) == Proxy("http", "p.lan", 80)
+        assert parse_proxy(written) == Proxy("http", "p.lan", 80)
         return
     with pytest.raises(ValueError, match="proxy") as refused:
-        parse(written)
+        parse_proxy(written)
     assert "s3cret" not in str(refused.value)
 
 
@@ -144,7 +145,7 @@ def test_a_variable_that_cannot_be_used_is_named():
 
 
 def test_a_password_is_in_nothing_that_is_shown():
-    proxy = parse("socks5://ada:s3cret@p.lan:1080")
+    proxy = parse_proxy("socks5://ada:s3cret@p.lan:1080")
     assert proxy is not None
     assert "s3cret" not in f"{proxy!r} {proxy.url}"
     assert proxy.with_login == "socks5://ada:s3cret@p.lan:1080"

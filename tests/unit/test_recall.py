@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bot.agent import recall
 from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
 from bot.memory.search import Hit, Line
-from bot.messages import Text, Whose
-from bot.tool_results import Quote
+from bot.messages import Quote, Text, Whose
 
 WINDOW = 200_000
 

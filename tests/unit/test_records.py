@@ -7,7 +7,7 @@ import pytest
 from bot.channel import Address
 from bot.delivery.outbox import LETTERS
 from bot.identity import Link, MessageOrigin
-from bot.push.subscriptions import SUBSCRIPTIONS, Subscription
+from bot.push.pusher import SUBSCRIPTIONS, Subscription
 from bot.sessions.approvals import QUESTIONS
 from bot.sessions.links import CODES, LINKS
 from bot.sessions.page_logins import LINKS as PAGE_LINKS

@@ -7,7 +7,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import structlog
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -169,13 +168,12 @@ def test_so_many_repeat_for_one_person_and_no_more(desk):
 # --- sending -------------------------------------------------------------------------------------
 
 
-async def test_it_is_said_each_time_and_stands_in_the_history(desk):
+async def test_it_is_said_each_time_and_stands_in_the_history(desk, logs):
     session, _ = UnitOfWork(desk.tx, desk.clock()).current(PLACE)
     desk.repeat("water the plants")
-    with structlog.testing.capture_logs() as logs:
-        await desk.at(hours=3)
-        await desk.at(minutes=1)
-        await desk.at(days=1, minutes=-1)
+    await desk.at(hours=3)
+    await desk.at(minutes=1)
+    await desk.at(days=1, minutes=-1)
     assert desk.texts() == ["⏰ water the plants"] * 2
     found = store.recent(desk.tx, PLACE.key, 10)
     assert [(id_, entry.kind, entry.role) for id_, entry in found] == [
@@ -320,6 +318,27 @@ async def test_it_is_set_listed_shown_and_cancelled(desk):
     assert desk.left() == []
 
 
+async def test_what_is_paused_is_not_said_until_it_is_resumed(desk):
+    desk.repeat("tea")
+    once = desk.add("cake", 20 * DAY)
+    assert once is not None
+    for rest, words in (
+        ("pause 1", "Paused: tea. “/reminders resume 2” lets it go on."),
+        ("pause 2", "Number 2 can't be paused"),
+        ("pause 1", "Number 1 can't be paused"),
+        ("resume 1", "Number 1 is not paused"),
+    ):
+        assert (await desk.command("reminders", rest)).startswith(words)
+    await desk.at(days=2)
+    assert desk.texts() == []
+    assert repeats.paused(desk.tx) == []  # nothing failed, so the owner is told of nothing
+    assert "下次 周一 2026-11-23 15:00" in await desk.command("reminders", "恢复 2", "zh")
+    assert "已暂停：tea" in await desk.command("reminders", "暂停1", "zh")
+    assert "It goes on, next on Mon" in await desk.command("remind", "resume 2")
+    await desk.at(hours=3)
+    assert desk.texts() == ["⏰ tea"]
+
+
 async def test_a_late_run_says_for_how_many_it_stands(desk):
     desk.repeat()
     await desk.at(days=3)
@@ -364,7 +383,7 @@ async def test_in_a_room_only_who_looks_after_it(desk):
     refused = await desk.command("remind", "every day stand up", **room)
     assert refused.startswith("Only an admin of this room")
     assert await desk.command("remind", "in 1 hour stand up", **room)  # once, as anybody
-    desk.commands = RemindCommands(desk.reminders, {"memory": AdasRoom()})
+    desk.commands = RemindCommands(desk.reminders.expect, {"memory": AdasRoom()})
     assert "every day at 09:00" in await desk.command("remind", "every day stand up", **room)
     assert "Only an admin" in await desk.command("remind", "every day x", sender="bob", **room)
 
@@ -375,7 +394,7 @@ async def test_in_a_room_only_who_looks_after_it(desk):
 async def ask(desk: RepeatDesk, target: ReplyTarget | None = ASKED, **arguments: Any) -> str:
     now = datetime.fromtimestamp(desk.clock() / 1000, ZoneInfo("Europe/Berlin"))
     context = ToolContext(VIEW, "s", now, target=target)
-    return str(await ScheduleMessage(desk.reminders).run(arguments, context))
+    return str(await ScheduleMessage(desk.database, desk.reminders.expect).run(arguments, context))
 
 
 async def test_the_model_repeats_by_a_rule(desk):
@@ -441,14 +460,14 @@ async def test_it_comes_again_after_a_restart_and_goes_where_its_person_goes(tmp
         await engine.ask("/remind every day at 15:00 tea")
     async with running(tmp_path, clock=clock) as engine:
         clock.advance(hours=3)
-        await engine.app.reminders.wake()
+        await engine.app.engine.reminders.wake()
         await engine.channel.wait_sent(1)
         assert engine.sent_to("ada") == ["⏰ tea"]
         await engine.ask("/timezone tokyo")
         listed = await engine.ask("/reminders")
         assert "every day at 15:00, next on Sun 2026-11-22 15:00 (Asia/Tokyo): tea" in listed
         clock.advance(hours=15)  # three in the afternoon in Tokyo, six in the morning here
-        await engine.app.reminders.wake()
+        await engine.app.engine.reminders.wake()
         await engine.channel.wait_until(lambda _: engine.sent_to("ada").count("⏰ tea") == 2)
 
 
@@ -747,3 +766,39 @@ def test_whatever_is_given_is_a_rule_or_refused(text):
     except ValueError:
         return
     assert parse(str(rule)) == rule
+
+
+# --- a clock that jumps ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("days", [1, 40, 400, 4000])
+async def test_after_a_clock_was_ahead_and_came_back_it_is_said_each_day(desk, days: int):
+    desk.repeat("tea")
+    await desk.reminders.wake()
+    desk.clock.advance(days=days)
+    await desk.reminders.wake()
+    ahead = len(desk.texts())
+    assert ahead == 1
+    desk.clock.advance(days=-days)
+    await desk.reminders.wake()
+    assert len(desk.texts()) == ahead
+    first = int(days == 1)  # what a clock that was little ahead has said, is said
+    for day in range(1, 4):
+        desk.clock.advance(days=1)
+        await desk.reminders.wake()
+        assert len(desk.texts()) == ahead + day - first
+    assert repeats.next_due(desk.tx) == desk.clock() + 3 * HOUR
+
+
+async def test_a_clock_that_goes_back_a_little_repeats_nothing(desk):
+    desk.repeat("tea")
+    await desk.reminders.wake()
+    desk.clock.advance(hours=3)
+    await desk.reminders.wake()
+    for minutes in (-2, -30, 1, 32):
+        desk.clock.advance(minutes=minutes)
+        await desk.reminders.wake()
+    assert len(desk.texts()) == 1
+    desk.clock.advance(days=1)
+    await desk.reminders.wake()
+    assert len(desk.texts()) == 2

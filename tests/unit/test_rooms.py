@@ -12,7 +12,7 @@ from bot.agent.turn import confirmation, without_confirmations
 from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
 from bot.gateway.admission import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard, read_books
 from bot.identity import Books
-from bot.identity.message import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
+from bot.identity.access import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
 from bot.memory.notes import Place
 from bot.sessions import rooms
 
@@ -165,7 +165,7 @@ def test_what_has_no_words_is_described_and_who_has_no_name_has_an_id():
     overheard = Overheard()
     photo = said("", media=(Media("photo", "cat.jpg"),), sender_name="")
     overheard.hear("den", photo)
-    assert overheard.take("den") == (Heard("42", "[attached: photo cat.jpg]", 0),)
+    assert overheard.take("den") == (Heard("42", "[attached: photo cat.jpg]", 0, photo.media),)
 
 
 def test_a_name_of_a_million_letters_is_cut():
@@ -243,7 +243,7 @@ def test_moves_are_read_back(tx):
 
 
 def test_choices_are_bounded_in_memory_the_newest_stay(tx, monkeypatch):
-    monkeypatch.setattr("bot.identity.values.MAX_CHOSEN", 3)
+    monkeypatch.setattr("bot.identity.routing.MAX_CHOSEN", 3)
     monkeypatch.setattr("bot.gateway.admission.MAX_CHOSEN", 3)
     for number, key in enumerate("zabc"):
         rooms.activate(tx, key, "always", number)

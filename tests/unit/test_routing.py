@@ -17,7 +17,6 @@ from bot.identity.view import (
     MAIN_SPACE,
     MemoryView,
     Subject,
-    allows,
     folder_name,
     permits,
     room_name,
@@ -29,6 +28,11 @@ SCOPES = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 KINDS = ["direct", "group", "channel", "thread"]
 
 EVERYTHING = config_model({})()
+
+
+def allows(config: ScopeConfig, subject: Subject) -> bool:
+    """True if a session may see memory."""
+    return view_for(config, subject, people=("ada",), is_owner=False).space != ""
 
 
 def session_key(

@@ -1,19 +1,14 @@
 """What scripts and pages for engineers say is so."""
 
-import importlib
 import json
-import pkgutil
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bot.agent import tools
-from bot.agent.tools import ToolSpec
 from scripts import mutants, stats
-from tests.contract.channel_cases import CASES
+from tests.contract.channel_cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -21,34 +16,12 @@ CHANNELS = sorted(PROJECT["entry-points"]["confidant.channels"])
 PAGES = {"console": "web"}  # the terminal is told of with the page
 
 
-def specs() -> Iterator[ToolSpec]:
-    """Those of all tools that come with the program."""
-    for module in pkgutil.walk_packages(tools.__path__, "bot.agent.tools."):
-        for found in vars(importlib.import_module(module.name)).values():
-            if isinstance(found, type) and isinstance(spec := vars(found).get("spec"), ToolSpec):
-                yield spec
-
-
-TOOLS = sorted({spec.name for spec in specs()})
-
-
 @pytest.mark.parametrize("name", CHANNELS)
 def test_every_channel_passes_the_suite_of_all_and_has_a_page(name):
-    assert [case for case in CASES if case.__name__.startswith(name)]
+    assert [case for case in cases() if case.__name__.startswith(name)]
     page = f"docs/{PAGES.get(name, name)}.md"
     assert (ROOT / page).exists()
     assert f"({page})" in (ROOT / "README.md").read_text("utf-8")
-
-
-def test_the_tools_are_found():
-    assert {"memory_search", "memory_write", "schedule_message", "web_fetch"} <= {*TOOLS}
-
-
-@pytest.mark.parametrize("name", TOOLS)
-def test_every_tool_is_told_of_and_called_in_a_test(name):
-    assert f"`{name}`" in (ROOT / "docs" / "tools.md").read_text("utf-8")
-    tests = (path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert any(f'"{name}"' in text for text in tests)
 
 
 def test_what_is_named_is_there():
@@ -63,7 +36,8 @@ def test_what_is_named_is_there():
         assert (ROOT / link).exists()
 
 
-FILE = re.compile(r"`((?:bot|adapters|docs)/[\w./-]*\.(?:py|md|toml))`")
+FILE = re.compile(r"`((?:bot|adapters|docs|scripts|tests)/[\w./-]*\.(?:py|md|toml|json))`")
+PROOF = re.compile(r"`((?:cluster/)?test_\w+\.py)`")
 MODULE = re.compile(r"`(bot(?:\.[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)")
 DOCS = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -77,6 +51,7 @@ def test_every_file_that_is_named_exists(name):
     page = (ROOT / "docs" / name).read_text("utf-8")
     modules = (name.replace(".", "/") for name in MODULE.findall(page))
     named = {*FILE.findall(page), *(m if (ROOT / m).is_dir() else f"{m}.py" for m in modules)}
+    named |= {f"tests/proofs/{proof}" for proof in PROOF.findall(page)}
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
@@ -178,9 +153,9 @@ def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings():
     assert stats.code_lines(SOURCE) == 9
     assert stats.code_lines("") == 0
     assert stats.code_lines("a = (\n    'x'\n    # why\n    'y'\n)\n") == 4
-    journal = stats.count("bot/money/prices.py")
-    assert journal == stats.code_lines((stats.ROOT / "bot/money/prices.py").read_text("utf-8"))
-    assert stats.count("bot/money/prices.py", "bot/money/days.py") > journal
+    journal = stats.count("bot/money/counts.py")
+    assert journal == stats.code_lines((stats.ROOT / "bot/money/counts.py").read_text("utf-8"))
+    assert stats.count("bot/money/counts.py", "bot/views/usage.py") > journal
 
 
 def test_each_folder_is_a_part_and_the_totals_are_their_sums(project):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bot import settings
 from bot.errors import ConfigError
-from bot.settings.tomlfile import positions
+from bot.settings.sources import positions
 from tests.fakes.config_channels import CHANNELS, load, problems
 
 # ruff: noqa: E501, ISC004  (a message is easiest to compare when it is written as it is told)
@@ -61,7 +61,13 @@ SECRET = "4711:s3cr3t-t0ken"
                 f"[[{table}.rules]]\naction = 'deny'\nchannel = 'pigeom'",
                 f'confidant.toml:3: {table}.rules.channel: no channel "pigeom" is installed; did you mean "pigeon"?',
             )
-            for table in ("scope", "send_policy", "tools", "channels.pigeon.scope")
+            for table in (
+                "scope",
+                "send_policy",
+                "tools",
+                "channels.pigeon.scope",
+                "channels.pigeon.accounts.work.scope",
+            )
         ),
         *(
             (
@@ -69,6 +75,21 @@ SECRET = "4711:s3cr3t-t0ken"
                 f'confidant.toml:3: {table}.rules.chat_type: "grup" is not one of "", "direct", "group", "channel", "thread"; did you mean "group"?',
             )
             for table in ("scope", "send_policy", "tools")
+        ),
+        *(
+            (
+                f"[session.identity_links]\nada = ['pigeon:1']\n[channels.pigeon.accounts.work]\n[[{table}.rules]]\naction = 'deny'\n{rule}",
+                f"confidant.toml:6: {table}.rules.{line}",
+            )
+            for table, rule, line in (
+                ("scope", "account = 'wrok'", 'account: no account is called "wrok"; did you mean "work"?'),
+                ("scope", "account = 'work'\nchannel = 'owl'", 'account: no account is called "work"; there is "default"'),
+                ("scope", "key_prefix = 'agent:main:pigeom:dm:'", 'key_prefix: no session key begins with "agent:main:pigeom:dm:"; did you mean "agent:main:pigeon:"?'),
+                ("send_policy", "sender = 'pigeon:1'", 'sender: "pigeon:1" is no id in that channel: write channel = "pigeon" and sender = "1"'),
+                ("send_policy", "chat = 'owl:1'", 'chat: "owl:1" is no id in that channel: write channel = "owl" and chat = "1"'),
+                ("tools", "person = 'adda'", 'person: "adda" is nobody; did you mean "ada"?'),
+                ("tools", "person = 'pigeom:1'", 'person: no channel "pigeom" is installed; did you mean "pigeon"?'),
+            )
         ),
         ("[[tools.rules]]\naction = 'deny'\ntools = ['memory_*', 'memory_wirte']",
          'confidant.toml:3: tools.rules.tools: no tool is called "memory_wirte"; did you mean "memory_write"?'),
@@ -116,8 +137,8 @@ SECRET = "4711:s3cr3t-t0ken"
         ("[dashboard]\nhost = '0.0.0.0'",
          'confidant.toml:2: dashboard.host: "0.0.0.0" can be reached from other machines, so the '
          "page needs a token: set CONFIDANT_DASHBOARD__TOKEN"),
-        ("[dashboard]\nhost = '0.0.0.0'\ntoken = 'fifteen letters'",
-         "confidant.toml:3: dashboard.token: other machines can reach the page, and a token of fewer than 16 characters can be guessed: set CONFIDANT_DASHBOARD__TOKEN to a long random text"),
+        ("[dashboard]\ntoken = 'fifteen letters'",
+         "confidant.toml:2: the page's token has fewer than 16 characters and can be guessed: set CONFIDANT_DASHBOARD__TOKEN to what `openssl rand -hex 32` prints"),
         ("[dashboard]\nallowed_origins = ['https://a.example', 'https://b.example/chat']",
          'confidant.toml:2: dashboard.allowed_origins: "https://b.example/chat" is not an origin: write scheme and host only, e.g. "https://bot.example.org"'),
         ("[models.anthropic]\nbase_url = 'localhost:11434'",
@@ -235,6 +256,26 @@ def test_a_mistake_hides_no_other_and_causes_none(tmp_path):
         "confidant.toml:3: dashboard.token: this must be text in quotes",
         'confidant.toml:4: dashboard.port: "x" is not a whole number',
     ]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "channel = 'Pigeon'\naccount = 'WORK'",
+        "account = 'default'",
+        "chat = '-100'\nsender = 'users:ada'",
+        *(
+            f"key_prefix = '{each}'"
+            for each in ("agent:", "Agent:main:pigeon:dm:7", "agent:main:dm:@ada")
+        ),
+        *(f"person = '{each}'" for each in ("main", "Ada", "owl:7")),
+    ],
+)
+def test_rules_may_name_whoever_is_known_and_any_id(tmp_path, rule):
+    setup = "[session.identity_links]\nada = ['pigeon:1']\n[channels.pigeon.accounts.work]\n"
+    found = load(tmp_path, f"{setup}[[tools.rules]]\naction = 'deny'\n{rule}\n")
+    assert len(found.config.tools.rules) == 1
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize(

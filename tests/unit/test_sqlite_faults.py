@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import apsw
@@ -23,11 +26,11 @@ from bot.recovery import open_database
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.sessions.mirror import Mirror
-from bot.storage import Transaction, backup, changes, insist, schema
+from bot.storage import Transaction, backup, changes, files, insist, schema
 from bot.storage.files import DATABASE_NAME, LOCK_NAME, DataDirLock
 from bot.storage.sqlite import SqliteDatabase
 from tests.faults import faulty_disk
-from tests.support import NOON, FakeClock, until
+from tests.support import NOON, FakeClock, until, write_file
 
 NOBODY = 65534
 PLACE = Place("agent:main:telegram:dm:1", "telegram:1", "telegram", "default", "1", "", "direct")
@@ -99,8 +102,7 @@ async def test_a_database_can_be_closed_and_opened_on_a_full_disk_without_harm(t
         await database.write(put("kept"))
         disk.full = True
         await database.close()
-        (tmp_path / backup.FOLDER).mkdir()
-        (tmp_path / backup.FOLDER / "confidant-20200101-000000.db").write_bytes(b"old")
+        write_file(tmp_path / backup.FOLDER / "confidant-20200101-000000.db", b"old")
         with suppress(StorageFull):  # whether opening needs space is SQLite's business
             await (await open_database(tmp_path, FakeClock())).close()
         assert not list(tmp_path.glob("*damaged*"))
@@ -142,24 +144,22 @@ async def test_insisting_ends_when_the_database_is_closed(tmp_path, monkeypatch)
             await asyncio.wait_for(insisting, 60)
 
 
-async def test_insisting_tries_only_what_storage_may_do_better(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+async def test_insisting_tries_only_what_storage_may_do_better(tmp_path, closing):
+    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
 
     def work(tx: Transaction) -> None:
         raise LookupError("mine")
 
     with pytest.raises(LookupError):
         await insist(database, work)
-    await database.close()
 
 
-async def test_waiting_writes_share_their_commits(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+async def test_waiting_writes_share_their_commits(tmp_path, closing):
+    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
     commits: list[int] = []
     database._tx.connection.set_commit_hook(lambda: commits.append(1) or False)
     await asyncio.gather(*(database.write(put(f"k{n}")) for n in range(1000)))
     assert len(commits) < 100
-    await database.close()
 
 
 async def test_a_writer_that_fails_in_an_unforeseen_way_hangs_nobody(tmp_path, monkeypatch):
@@ -173,9 +173,9 @@ async def test_a_writer_that_fails_in_an_unforeseen_way_hangs_nobody(tmp_path, m
     await database.close()
 
 
-async def test_a_lock_held_by_another_process_for_too_long_is_told(tmp_path, monkeypatch):
+async def test_a_lock_held_by_another_process_for_too_long_is_told(tmp_path, monkeypatch, closing):
     monkeypatch.setattr("bot.storage.sqlite.BUSY_TIMEOUT_MS", 20)
-    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
     other = apsw.Connection(str(tmp_path / DATABASE_NAME))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="locked"):
@@ -184,7 +184,6 @@ async def test_a_lock_held_by_another_process_for_too_long_is_told(tmp_path, mon
     other.execute("ROLLBACK")
     other.close()
     await database.write(put("a"))
-    await database.close()
 
 
 # --- versions ------------------------------------------------------------------------------------
@@ -389,6 +388,64 @@ def test_a_folder_held_by_another_process_is_refused_with_its_number_until_it_is
             assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
+def test_a_folder_that_cannot_be_locked_is_not_said_to_be_in_use(tmp_path, monkeypatch, code):
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StorageError) as caught, DataDirLock(tmp_path):
+        pass
+    assert not isinstance(caught.value, StorageBusy)
+    assert f"cannot be locked ({os.strerror(code)})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_tolerated"),
+    [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False), (errno.ENOSPC, False)],
+)
+def test_a_folder_that_cannot_be_synced_takes_files_all_the_same(
+    tmp_path, monkeypatch, code, is_tolerated
+):
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with nullcontext() if is_tolerated else pytest.raises(OSError, match=os.strerror(code)):
+        files.put(tmp_path / "backup", b"all of it")
+        assert (tmp_path / "backup").read_bytes() == b"all of it"
+        assert not files.sync_folder(tmp_path)
+
+
+MOUNTED = """\
+/dev/sda1 / ext4 rw 0 0
+//nas/share /mnt/my\\040share cifs rw 0 0
+nas:/export /srv/nas nfs4 rw 0 0
+/dev/sdb1 /srv/nas/disk xfs rw 0 0
+me@host: /home/me/far fuse.sshfs rw 0 0
+odd
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/me", ""),
+        ("/mnt/my share/backups", "cifs"),
+        ("/srv/nas", "nfs4"),
+        ("/srv/nas2", ""),
+        ("/srv/nas/disk/data", ""),
+        ("/home/me/far/away", "fuse.sshfs"),
+    ],
+)
+def test_a_network_folder_is_known_by_what_is_mounted(path, kind):
+    assert files.network_kind(Path(path), MOUNTED) == kind
+
+
 @pytest.mark.parametrize("stale", ["1\n", "", "not a number\n", "9" * 200])
 def test_what_stands_in_a_free_lock_does_not_matter(tmp_path, stale):
     (tmp_path / LOCK_NAME).write_text(stale)
@@ -405,22 +462,20 @@ async def outside(path: Path) -> None:
     await other.close()
 
 
-async def test_only_the_writes_of_others_count_as_changed_outside(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+async def test_only_the_writes_of_others_count_as_changed_outside(tmp_path, closing):
+    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
     assert not await database.changed_outside()
     await database.write(put("own"))
     assert not await database.changed_outside()
     await outside(tmp_path / DATABASE_NAME)
     assert await database.changed_outside()
     assert not await database.changed_outside()
-    await database.close()
 
 
-async def test_a_change_before_the_first_question_is_noticed(tmp_path):
-    database = await SqliteDatabase.open(tmp_path / DATABASE_NAME)
+async def test_a_change_before_the_first_question_is_noticed(tmp_path, closing):
+    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
     await outside(tmp_path / DATABASE_NAME)
     assert await database.changed_outside()
-    await database.close()
 
 
 # --- backups -------------------------------------------------------------------------------------
@@ -439,9 +494,9 @@ async def test_backups_are_whole_and_the_newest_are_kept(tmp_path):
     assert await reopened(made[-1]) == ["k0", "k1", "k2", "k3", "k4"]
 
 
-async def test_a_backup_is_made_while_writes_go_on(tmp_path):
+async def test_a_backup_is_made_while_writes_go_on(tmp_path, closing):
     path = tmp_path / DATABASE_NAME
-    database = await SqliteDatabase.open(path)
+    database = closing(await SqliteDatabase.open(path))
     await database.write(put("large", 5_000_000))
     copying = asyncio.create_task(asyncio.to_thread(backup.make, path, 3, NOON))
     count = 0
@@ -451,7 +506,6 @@ async def test_a_backup_is_made_while_writes_go_on(tmp_path):
     stored = await reopened(await copying)
     assert stored[:-1] == [f"k{n:05}" for n in range(len(stored) - 1)]
     assert stored[-1] == "large"
-    await database.close()
 
 
 async def test_a_backup_on_a_full_disk_leaves_no_trace_and_the_earlier_ones(tmp_path):

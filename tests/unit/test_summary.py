@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
-from bot.agent.offline.model import OfflineModel
-from bot.context import excerpt, quoting, sentences, tokens
+from bot.agent.offline import OfflineModel
+from bot.context import quoting, sentences, tokens
 from bot.context.history import History, Line, size_of
 from bot.context.quoting import Said
 from bot.errors import (
@@ -288,7 +288,7 @@ def test_a_summary_prefers_what_is_open_exact_and_last_in_its_latest_words():
         Said("person", "my son Jonas starts school on 3 August 2027"),
         Said("person", "We decided to take the 7:40 bus. Which bag should he take?"),
     ]
-    assert excerpt.summarise(said, 40).splitlines() == [
+    assert quoting.summarise(said, 40).splitlines() == [
         "- (tool) The office opens at 8:15.",
         "- my son Jonas starts school on 3 August 2027",
         "- We decided to take the 7:40 bus.",
@@ -299,7 +299,7 @@ def test_a_summary_prefers_what_is_open_exact_and_last_in_its_latest_words():
 def test_a_summary_keeps_what_was_summarised_before():
     before = "- Ada is allergic to nuts at 9:30\n- Train to Graz on 3 May 2027"
     said = [Said("summary", before), *(Said("person", f"So and so, {'x' * n}") for n in range(99))]
-    assert excerpt.summarise(said, 120).startswith(before)
+    assert quoting.summarise(said, 120).startswith(before)
 
 
 def test_the_list_names_links_numbers_and_what_nobody_answered():
@@ -310,7 +310,7 @@ def test_the_list_names_links_numbers_and_what_nobody_answered():
         Said("person", "爸爸的手术定在5月14日，电话 13905127788。医生贵吗？"),
         Said("result", "web: write to a.b@mail.example, booking QX7-331"),
     ]
-    assert excerpt.checklist(said).split("\n") == [
+    assert quoting.checklist(said).split("\n") == [
         "Links:",
         "a.b@mail.example",
         "https://clinic.example/a?id=3",
@@ -319,7 +319,7 @@ def test_the_list_names_links_numbers_and_what_nobody_answered():
         "Not answered:",
         "医生贵吗？",
     ]
-    assert excerpt.checklist([Said("person", "we went along the river")]) == ""
+    assert quoting.checklist([Said("person", "we went along the river")]) == ""
 
 
 conversations = st.lists(
@@ -329,15 +329,15 @@ conversations = st.lists(
 
 @given(conversations, st.integers(20, 300))
 def test_a_summary_is_never_longer_than_wished(said: list[Said], limit: int):
-    summary = excerpt.summarise(said, limit)
+    summary = quoting.summarise(said, limit)
     assert tokens.estimate(summary) <= limit + 1
-    assert summary == excerpt.summarise(said, limit)
+    assert summary == quoting.summarise(said, limit)
 
 
 @given(conversations)
 def test_the_list_is_never_long(said: list[Said]):
     numbers = [Said("person", f"is it {n}-{n}, https://x.example/{n} and {n}?") for n in range(99)]
-    for found in (excerpt.checklist(said), excerpt.checklist([*said, *numbers])):
+    for found in (quoting.checklist(said), quoting.checklist([*said, *numbers])):
         assert len(found.split("\n")) <= 16
         assert len(found) < 4_000
 
@@ -346,8 +346,8 @@ def test_the_list_is_never_long(said: list[Said]):
 def test_hostile_conversations_take_time_by_their_length(piece: str):
     said = [Said("person", piece * (200_000 // len(piece)))]
     begun = time.process_time()
-    excerpt.checklist(said)
-    excerpt.summarise(said, 2_000)
+    quoting.checklist(said)
+    quoting.summarise(said, 2_000)
     assert time.process_time() - begun < 5
 
 

@@ -106,13 +106,13 @@ class World:
         def work(unit: UnitOfWork) -> Session:
             row = inbox.store(unit.tx, *inbox.storable(inbound), place.key, now)
             assert row is not None
-            arrived = resets.arrive(unit, self.resolver.now, place, is_command=False)
-            inbox.bind(unit.tx, row, arrived.session.id)
-            self.waiting.append((row, arrived.session.id))
-            if arrived.session.id not in self.known:
-                self.known.append(arrived.session.id)
-            self.found.append((self.known.index(arrived.session.id), arrived.reset))
-            return arrived.session
+            session, reason = resets.arrive(unit, self.resolver.now, place, is_command=False)
+            inbox.bind(unit.tx, row, session.id)
+            self.waiting.append((row, session.id))
+            if session.id not in self.known:
+                self.known.append(session.id)
+            self.found.append((self.known.index(session.id), reason))
+            return session
 
         return (await self.committer.commit(now, work)).result
 
@@ -155,6 +155,12 @@ class World:
 
 
 # --- the scheduler and the next message agree ----------------------------------------------------
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
 
 ENDING = st.one_of(
     st.builds(ResetPolicy, at_hour=st.integers(0, 23), idle_minutes=st.just(0)),
@@ -229,13 +235,11 @@ def test_a_sweep_finds_all_that_the_next_message_would(policy, when, history):
 # --- what a sweep does ---------------------------------------------------------------------------
 
 
-async def test_what_is_over_is_closed_once_and_saved():
-    world = World()
+async def test_what_is_over_is_closed_once_and_saved(world, logs):
     talked = await world.talk(NOON)
-    with structlog.testing.capture_logs() as logs:
-        assert await world.sweeper.sweep(NOON + 15 * HOUR) == 0  # 03:00
-        assert await world.sweeper.sweep(NOON + 16 * HOUR) == 1
-        assert await world.sweeper.sweep(NOON + 17 * HOUR) == 0
+    assert await world.sweeper.sweep(NOON + 15 * HOUR) == 0  # 03:00
+    assert await world.sweeper.sweep(NOON + 16 * HOUR) == 1
+    assert await world.sweeper.sweep(NOON + 17 * HOUR) == 0
     assert [each.id for each in world.ended] == [talked.id]
     assert (world.ended[0].ended_by, world.ended[0].ended_at) == ("daily", NOON + 16 * HOUR)
     assert world.session(talked.id).ended_by == "daily"
@@ -250,8 +254,7 @@ async def test_what_is_over_is_closed_once_and_saved():
     ]
 
 
-async def test_the_message_after_it_begins_anew_and_undo_opens_the_old_one_again():
-    world = World()
+async def test_the_message_after_it_begins_anew_and_undo_opens_the_old_one_again(world):
     first = await world.talk(NOON)
     await world.sweeper.sweep(NOON + 20 * HOUR)
     second = await world.talk(NOON + 21 * HOUR)
@@ -265,15 +268,13 @@ async def test_the_message_after_it_begins_anew_and_undo_opens_the_old_one_again
     assert [each.id for each in world.ended] == [first.id, first.id]
 
 
-async def test_a_conversation_that_was_left_is_never_swept():
-    world = World()
+async def test_a_conversation_that_was_left_is_never_swept(world):
     await world.talk(NOON)
     await world.command(NOON, "new")
     assert await world.sweeper.sweep(NOON + 10 * DAY) == 0
 
 
-async def test_one_without_an_answer_yet_is_never_swept():
-    world = World()
+async def test_one_without_an_answer_yet_is_never_swept(world):
     await world.message(NOON)
     assert await world.sweeper.sweep(NOON + 10 * DAY) == 0
 
@@ -288,15 +289,13 @@ async def test_whoever_waits_for_an_answer_is_not_silent():
     assert await world.sweeper.sweep(NOON + HOUR + MINUTE) == 1
 
 
-async def test_a_message_that_waits_over_the_hour_is_not_followed_by_a_reset():
-    world = World()
+async def test_a_message_that_waits_over_the_hour_is_not_followed_by_a_reset(world):
     first = await world.talk(NOON)
     await world.message(NOON + 16 * HOUR - MINUTE)  # at 03:59; its answer takes a while
     assert (await world.message(NOON + 16 * HOUR + MINUTE)).id == first.id
 
 
-async def test_somebody_who_wrote_in_between_keeps_the_conversation(monkeypatch):
-    world = World()
+async def test_somebody_who_wrote_in_between_keeps_the_conversation(monkeypatch, world):
     talked = await world.talk(NOON)
     original = world.database.read
 
@@ -310,26 +309,23 @@ async def test_somebody_who_wrote_in_between_keeps_the_conversation(monkeypatch)
     assert world.session(talked.id).ended_by == ""
 
 
-async def test_a_command_after_the_hour_does_not_keep_the_conversation():
-    world = World()
+async def test_a_command_after_the_hour_does_not_keep_the_conversation(world):
     first = await world.talk(NOON)
     await world.command(NOON + 17 * HOUR)
     assert (await world.talk(NOON + 17 * HOUR + MINUTE)).id != first.id
 
 
-async def test_saving_that_fails_stops_nobody_elses():
+async def test_saving_that_fails_stops_nobody_elses(logs):
     world = World(error=RuntimeError("Ada is allergic to peanuts"))
     await world.talk(NOON, "ada")
     await world.talk(NOON, "bob")
-    with structlog.testing.capture_logs() as logs:
-        assert await world.sweeper.sweep(NOON + DAY) == 2
+    assert await world.sweeper.sweep(NOON + DAY) == 2
     failed = [each for each in logs if each["event"] == "session.end_failed"]
     assert [each["error"] for each in failed] == ["RuntimeError"] * 2
     assert "peanuts" not in str(logs)
 
 
-async def test_a_full_disk_leaves_it_to_the_next_sweep():
-    world = World()
+async def test_a_full_disk_leaves_it_to_the_next_sweep(world):
     await world.talk(NOON)
     world.database.full = True
     with pytest.raises(StorageFull):
@@ -392,3 +388,36 @@ async def test_a_sweep_is_one_query_that_an_index_answers(monkeypatch):
         f"ON conversations.key = sessions.key AND session_id = id WHERE {cut}"
     )
     assert "sessions_open" in str(plan)
+
+
+# --- a clock that jumps ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_swept", [True, False])
+@pytest.mark.parametrize("days", [2, 40, 400])
+async def test_after_a_clock_was_ahead_and_came_back_the_daily_reset_comes(
+    days: int, *, is_swept: bool
+):
+    world = World()
+    await world.talk(NOON)
+    await world.talk(NOON + days * DAY)  # the clock is ahead, and a conversation begins
+    with structlog.testing.capture_logs() as logs:
+        if is_swept:
+            await world.sweeper.sweep(NOON + HOUR)
+    assert [each["sessions"] for each in logs if each["event"].endswith("brought_back")] == (
+        [1] if is_swept else []
+    )
+    kept = await world.talk(NOON + 2 * HOUR)
+    assert kept.last_user_at <= NOON + 2 * HOUR
+    assert world.found[-1] == (1, None)
+    await world.sweeper.sweep(NOON + DAY)
+    assert [each.id for each in world.ended][-1:] == [kept.id]
+    await world.talk(NOON + DAY)
+    assert world.found[-1] == (2, "daily")
+
+
+async def test_a_clock_that_is_a_little_ahead_changes_nothing(world):
+    session = await world.talk(NOON + 5 * MINUTE)
+    await world.sweeper.sweep(NOON)
+    assert world.session(session.id).last_user_at == NOON + 5 * MINUTE
+    assert not store.is_ahead(world.database.tx, NOON)

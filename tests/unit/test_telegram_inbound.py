@@ -1,12 +1,13 @@
 """What Telegram sends, in private and in rooms, as the engine takes it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.content import MAX_REPLY_TEXT
+from adapters.telegram.content import addressed
 from adapters.telegram.inbound import (
     GENERAL_TOPIC,
     Identity,
@@ -20,8 +21,7 @@ from adapters.telegram.inbound import (
     pressable,
     update_id,
 )
-from adapters.telegram.mentions import addressed
-from bot.channel import Foreign, Inbound, Media, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
 from bot.channel.kit.json_access import MAX_LABEL
 from tests.fakes.telegram_rooms import mentions_in
 
@@ -46,19 +46,22 @@ def message(**fields):
     return result
 
 
+HELLO = Inbound(
+    channel="telegram",
+    account="default",
+    chat="7",
+    chat_type="direct",
+    sender="7",
+    message_id="5",
+    text="hello",
+    sent_at=1_700_000_000_000,
+    sender_name="Ada L",
+    locale="de",
+)
+
+
 def test_a_text_carries_stable_ids_and_the_persons_language():
-    assert message(text="hello") == Inbound(
-        channel="telegram",
-        account="default",
-        chat="7",
-        chat_type="direct",
-        sender="7",
-        message_id="5",
-        text="hello",
-        sent_at=1_700_000_000_000,
-        sender_name="Ada L",
-        locale="de",
-    )
+    assert message(text="hello") == HELLO
 
 
 def test_an_edit_names_the_message_it_replaces():
@@ -182,7 +185,7 @@ def test_a_name_cannot_break_out_of_its_line_or_its_brackets():
 
 def test_a_reply_carries_what_it_answers():
     answered = BASE | {"message_id": 4, "from": {"id": 99, "is_bot": True, "first_name": "Bot"}}
-    reply = message(text="yes", reply_to_message=answered | {"text": "a" * 5000}).reply_to
+    reply = message(text="yes", reply_to_message=answered | {"text": "a" * 9000}).reply_to
     assert reply == ReplyTo("4", "Bot", "a" * MAX_REPLY_TEXT, from_bot=True)
     quoted = message(text="yes", reply_to_message=answered | {"text": "a b"}, quote={"text": "b"})
     assert quoted.reply_to == ReplyTo("4", "Bot", "a b", quote="b", from_bot=True)
@@ -192,6 +195,59 @@ def test_a_reply_to_a_message_elsewhere_keeps_its_quote():
     elsewhere = {"origin": {"type": "channel", "chat": {"title": "News"}}, "message_id": 8}
     reply = message(text="?", external_reply=elsewhere, quote={"text": "claim"}).reply_to
     assert reply == ReplyTo("8", "News", quote="claim")
+
+
+PHOTO = {"photo": [{"file_id": "small"}, {"file_id": "large", "file_size": 9}]}
+
+
+@pytest.mark.parametrize("where", ["reply_to_message", "external_reply"])
+def test_what_an_answered_message_came_with_is_told(where):
+    answered = BASE | PHOTO | {"message_id": 4, "caption": "the sea"}
+    reply = message(text="what is this?", **{where: answered}).reply_to
+    assert reply.media == (Media("photo", mime="image/jpeg", size=9, ref="large"),)
+    poll = {"poll": {"question": "Tea?", "options": [{"text": "yes"}]}}
+    asked = message(text="what is this?", **{where: BASE | poll}).reply_to
+    assert asked.text == "[poll: Tea? — yes]"
+
+
+LINKED = {
+    "entities": [
+        {"type": "mention", "offset": 0, "length": 10},
+        {"type": "text_link", "offset": 18, "length": 8, "url": "https://example.org/m"},
+        {"type": "text_link", "offset": 400, "length": 8, "url": "https://far.example"},
+        {"type": "text_link", "offset": 1, "url": "x"},
+    ]
+}
+
+
+@pytest.mark.parametrize("key", ["text", "caption"])
+def test_the_address_behind_a_word_is_told(key):
+    entities = LINKED if key == "text" else {"caption_entities": LINKED["entities"]}
+    fields = {key: "@confidant 👍 see the menu!"} | entities
+    me = Identity(99, "confidant")
+    shown = "👍 see [the menu](https://example.org/m)!"
+    group = {"chat": {"id": -5, "type": "group"}}
+    update = {"update_id": 1, "message": BASE | PHOTO | group | fields}
+    found = normalise(update, "default", me)
+    assert (found.text, found.mentions_bot) == (shown, True)
+    assert message(**PHOTO, **fields).text == f"@confidant {shown}"
+    assert message(text="x", reply_to_message=BASE | fields).reply_to.text == f"@confidant {shown}"
+
+
+def test_polls_and_checklists_tell_how_they_stand():
+    options = [{"text": "yes", "voter_count": 2}, {"text": "no", "voter_count": 0}]
+    poll = {"question": "Tea?", "options": options, "total_voter_count": 2, "is_closed": True}
+    assert message(poll=poll).shown == "[poll (closed): Tea? — yes (2) / no (0)]"
+    tasks = [{"text": "milk", "completion_date": 5}, {"text": "bread"}]
+    assert message(checklist={"title": "Shop", "tasks": tasks}).shown == (
+        "[checklist: Shop — ✓ milk / bread]"
+    )
+
+
+def test_a_topic_tells_its_name():
+    start = BASE | {"message_id": 3, "forum_topic_created": {"name": "Holidays"}}
+    found = message(text="x", message_thread_id=3, is_topic_message=True, reply_to_message=start)
+    assert (found.title, found.reply_to) == ("Holidays", None)
 
 
 def test_only_a_topic_message_has_a_thread():
@@ -293,18 +349,8 @@ def press(without=(), **fields):
 
 
 def test_a_press_is_what_the_button_says_in_the_name_of_who_pressed_it():
-    assert press() == Inbound(
-        channel="telegram",
-        account="default",
-        chat="7",
-        chat_type="direct",
-        sender="7",
-        message_id="press-4382bfdwdsb323b2d9",
-        text="/compact",
-        sent_at=1_800_000_000_000,
-        sender_name="Ada L",
-        locale="de",
-    )
+    pressed = {"message_id": "press-4382bfdwdsb323b2d9", "sent_at": 1_800_000_000_000}
+    assert press() == replace(HELLO, text="/compact", **pressed)
     assert press_of({"callback_query": PRESSED}) == Press("4382bfdwdsb323b2d9", "7", 5)
 
 
@@ -365,18 +411,7 @@ def said(**fields):
 @pytest.mark.parametrize("kind", ["group", "supergroup", "something new"])
 def test_whatever_is_not_private_counts_as_a_group(kind):
     inbound = said(text="hello", chat=GROUP | {"type": kind})
-    assert inbound == Inbound(
-        channel="telegram",
-        account="default",
-        chat="-1001",
-        chat_type="group",
-        sender="7",
-        message_id="5",
-        text="hello",
-        sent_at=1_700_000_000_000,
-        sender_name="Ada",
-        locale="de",
-    )
+    assert inbound == replace(HELLO, chat="-1001", chat_type="group", sender_name="Ada")
 
 
 def test_a_post_in_a_channel_is_said_by_the_channel():

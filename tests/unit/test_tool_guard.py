@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.agent.tools import ToolContext
-from bot.agent.tools.artifacts import (
+from bot.agent.tools.toolbox import (
     HEAD_SHARE,
     MAX_CHARACTERS,
     TAIL_SHARE,
     ArtifactGet,
+    Toolbox,
     fitted,
     limit_of,
     shortened,
 )
-from bot.agent.tools.toolbox import Toolbox
 from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MemoryView

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 import orjson
@@ -12,87 +15,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
-from structlog.testing import capture_logs
 
+from bot.agent import tools
 from bot.agent.models import ToolSpec
-from bot.agent.tools import ToolContext
-from bot.agent.tools.artifacts import ArtifactGet
-from bot.agent.tools.mcp.listing import (
+from bot.agent.tools import Parameters, Stripped, ToolContext, Words
+from bot.agent.tools.mcp.servers import (
     MAX_DESCRIPTION,
     MAX_NAME,
     MAX_TOOLS,
+    UNUSABLE,
     Offer,
     listing_of,
-    offers_in,
+    reduced,
     schema_of,
 )
-from bot.agent.tools.memory import MemoryGet, MemoryWrite
-from bot.agent.tools.parameters import Parameters, Stripped, Words
+from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ScheduleMessage
-from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
 from bot.messages import ToolResult, ToolUse
+from bot.settings.checks import built_in_tools
 
-SPECS = [
-    tool.spec
-    for tool in (
-        ArtifactGet,
-        MemoryGet,
-        MemorySearch,
-        MemoryWrite,
-        ScheduleMessage,
-        TranscriptSearch,
-    )
-]
-# What each tool takes: kind, least, most; "!" marks what cannot be left out.
-TAKEN: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "artifact_get": {"id!": ("string", None, 100), "from": ("integer", 0, None)},
-    "memory_get": {
-        "path!": ("string", None, 500),
-        "from": ("integer", 1, 10_000_000),
-        "lines": ("integer", 1, 120),
-    },
-    "memory_search": {"query!": ("string", None, 500), "limit": ("integer", 1, 20)},
-    "memory_write": {
-        "text!": ("string", None, 4_000),
-        "path": ("string", None, 500),
-        "section": ("string", None, 100),
-        "replaces": ("string", None, 4_000),
-        "untrusted": ("boolean", None, None),
-    },
-    "schedule_message": {
-        "text!": ("string", None, 1_000),
-        "at": ("string", None, 40),
-        "in_minutes": ("integer", 1, 2_629_440),
-        "rule": ("string", None, 200),
-        "task": ("boolean", None, None),
-    },
-    "transcript_search": {"query!": ("string", None, 500), "limit": ("integer", 1, 20)},
-}
+
+def specs() -> Iterator[ToolSpec]:
+    """Those of all tools that come with the program."""
+    for module in walk_packages(tools.__path__, "bot.agent.tools."):
+        for found in vars(import_module(module.name)).values():
+            if isinstance(found, type) and isinstance(spec := vars(found).get("spec"), ToolSpec):
+                yield spec
+
+
+SPECS = {spec.name: spec for spec in specs()}
+ROOT = Path(__file__).resolve().parents[2]
 # The only words of JSON Schema that are sent: every service with the Messages API knows them.
 WORDS = {"type", "properties", "required", "additionalProperties"}
-WORDS_OF_ONE = {"type", "description", "minimum", "maximum", "maxLength"}
+WORDS_OF_ONE = {"type", "description", "minimum", "maximum", "maxLength", "enum"}
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_a_schema_says_what_is_taken_and_nothing_else(spec: ToolSpec):
+def test_every_tool_that_comes_with_the_program_has_words_for_it_so_that_rules_know_it():
+    assert built_in_tools() == sorted(SPECS)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_tool_is_called_in_a_test(name: str):
+    files = (path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert any(f'"{name}"' in text for text in files)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_schema_has_only_what_every_service_knows(spec: ToolSpec):
     schema = spec.schema
-    assert set(schema) == WORDS
+    assert set(schema) | {"required"} == WORDS
     assert (schema["type"], schema["additionalProperties"]) == ("object", False)
-    taken = {
-        f"{name}{'!' if name in schema['required'] else ''}": (
-            one["type"],
-            one.get("minimum"),
-            one.get("maximum", one.get("maxLength")),
-        )
-        for name, one in schema["properties"].items()
-    }
-    assert taken == TAKEN[spec.name]
     for one in schema["properties"].values():
         assert set(one) <= WORDS_OF_ONE
         assert one["description"].endswith(".")
+        assert one["type"] != "string" or {"maxLength", "enum"} & set(one)
 
 
 class Example(Parameters):
@@ -118,9 +97,9 @@ def test_the_bytes_are_always_the_same():
 
 
 def test_the_arguments_are_read():
-    asked = Example.of({"text": " tea ", "place": " here", "from": 2.0, "sure": True})
+    asked = Example.from_arguments({"text": " tea ", "place": " here", "from": 2.0, "sure": True})
     assert (asked.text, asked.place, asked.first, asked.sure) == (" tea ", "here", 2, True)
-    asked = Example.of({"text": "tea", "place": None, "from": None})
+    asked = Example.from_arguments({"text": "tea", "place": None, "from": None})
     assert (asked.place, asked.first, asked.sure) == ("", None, False)
 
 
@@ -143,7 +122,7 @@ def test_the_arguments_are_read():
 )
 def test_a_mistake_is_told_in_words(arguments: dict[str, Any], told: str):
     with pytest.raises(ToolError) as caught:
-        Example.of(arguments)
+        Example.from_arguments(arguments)
     assert str(caught.value).startswith(told)
     assert len(str(caught.value)) < 200
 
@@ -151,7 +130,7 @@ def test_a_mistake_is_told_in_words(arguments: dict[str, Any], told: str):
 @given(st.dictionaries(st.text(min_size=8), st.just(1), min_size=1, max_size=3))
 def test_a_mistake_tells_nothing_that_was_made_up(arguments: dict[str, Any]):
     with pytest.raises(ToolError) as caught:
-        Example.of({"text": "a", **arguments})
+        Example.from_arguments({"text": "a", **arguments})
     assert str(caught.value) == "there is an unknown argument; known: text, place, from, sure"
 
 
@@ -183,7 +162,7 @@ async def test_what_does_not_go_together_is_told(tool: Any, arguments: dict[str,
 )
 def test_whatever_a_model_gives_is_read_or_refused(arguments: dict[str, Any]):
     try:
-        asked = Example.of(arguments)
+        asked = Example.from_arguments(arguments)
     except ToolError:
         return
     assert asked.text.strip()
@@ -269,10 +248,9 @@ def test_a_name_stays_with_the_tool_that_had_it_first():
         (KeyError(SECRET), "Error: the tool failed."),
     ],
 )
-async def test_an_error_is_an_answer(error: Exception, answer: str):
-    with capture_logs() as logs:
-        toolbox = Toolbox([Doing("look", raising(error))])
-        result = await toolbox.run(asked("look", text=SECRET), CONTEXT)
+async def test_an_error_is_an_answer(error: Exception, answer: str, logs):
+    toolbox = Toolbox([Doing("look", raising(error))])
+    result = await toolbox.run(asked("look", text=SECRET), CONTEXT)
     assert (result.text, result.is_error) == (answer, True)
     assert len(logs) == 1
     assert SECRET not in str(logs)
@@ -402,19 +380,60 @@ JSON = st.recursive(
 )
 
 
-def test_a_list_with_rubbish_in_it_gives_the_tools_that_have_a_name():
-    raw = [
-        {"name": "a", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
-        {"name": "b", "description": 5, "annotations": [], "inputSchema": 5},
+def test_of_a_list_with_rubbish_in_it_the_tools_that_have_a_name_are_handed_on():
+    tools = [
+        {"name": "a", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}, "icons": [5]},
+        {"name": "b", "description": 5, "annotations": [], "inputSchema": 5, "outputSchema": {}},
+        {"name": "c", "description": "x" * 100_000},
+        {"name": "n" * 1_000},
         {"name": 5},
         "c",
         None,
     ]
-    assert offers_in(raw) == [
-        Offer("a", "", OBJECT, changes=False),
-        Offer("b", "", 5, changes=True),
-    ]
-    assert offers_in({"a": 1}) == offers_in(None) == []
+    found = reduced("tools/list", {"tools": tools, "nextCursor": "2", "_meta": {"a": 1}})
+    assert found["nextCursor"] == "2"
+    assert "_meta" not in found
+    assert [each["name"] for each in found["tools"]] == ["a", "b", "c"]
+    a, b, c = found["tools"]
+    assert a == {
+        "name": "a",
+        "description": "",
+        "inputSchema": {**OBJECT, "properties": {}},
+        "annotations": {"readOnlyHint": True},
+    }
+    assert b == {"name": "b", "description": "", "inputSchema": UNUSABLE}
+    assert len(c["description"]) <= 2 * MAX_DESCRIPTION
+    for other in ({"tools": {"a": 1}}, {"tools": None}, {}):
+        assert reduced("tools/list", other) == {"tools": []}
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),
+        ({"content": [{"type": "image", "mimeType": "image/png", "data": "AA"}]}, "image/png"),
+        ({"content": [{"type": "audio", "mimeType": "audio/wav", "data": "AA"}]}, "audio/wav"),
+        ({"content": [{"type": "resource_link", "name": "n", "uri": "u:v"}]}, "[n: u:v]"),
+        ({"content": [{"type": "resource", "resource": {"text": "t"}}]}, "t"),
+        ({"content": [{"type": "resource", "resource": {"blob": "AA"}}]}, "[a file: not shown]"),
+        ({"content": [5, None, {"type": "text", "text": 5}]}, "not shown"),
+        ({"content": "a", "structuredContent": {"a": [1]}}, '{"a":[1]}'),
+        ({"content": [], "structuredContent": {"a": "\ud800"}}, "[a value: not shown]"),
+        ({}, ""),
+    ],
+)
+def test_of_a_result_its_words_are_handed_on(result: dict, words: str):
+    found = reduced("tools/call", {**result, "isError": True, "_meta": {"a": 1}})
+    assert found.keys() == {"content", "isError"}
+    (block,) = found["content"]
+    assert words in block["text"]
+    assert words or block["text"] == ""
+
+
+@given(JSON)
+def test_whatever_a_result_is_it_ends_as_words(value: object):
+    (block,) = reduced("tools/call", {"content": value, "structuredContent": value})["content"]
+    assert isinstance(block["text"], str)
 
 
 @given(JSON)
@@ -440,5 +459,6 @@ def test_whatever_a_schema_is_it_ends_as_one_of_an_object_or_as_none(schema: obj
     ],
 )
 def test_only_a_tool_that_says_it_only_reads_changes_nothing(*, annotations: object, changes: bool):
-    (offer,) = offers_in([{"name": "send_mail", "annotations": annotations}])
-    assert offer.changes is changes
+    tool = {"name": "send_mail", "annotations": annotations}
+    (found,) = reduced("tools/list", {"tools": [tool]})["tools"]
+    assert found.get("annotations", {}).get("readOnlyHint", False) is not changes

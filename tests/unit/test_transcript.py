@@ -23,12 +23,25 @@ from bot.identity.view import MemoryView
 from bot.memory import transcripts
 from bot.memory.search import Document
 from bot.memory.transcripts import TranscriptFeed
-from bot.messages import Message, Opaque, Text, ToolResult, ToolUse, Whose
+from bot.messages import (
+    NOT_INSTRUCTIONS,
+    Canned,
+    Message,
+    Opaque,
+    Quote,
+    Quoted,
+    Refused,
+    Scheduled,
+    Stored,
+    Text,
+    ToolResult,
+    ToolUse,
+    Whose,
+)
 from bot.sessions import entries, forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
-from bot.tool_results import NOT_INSTRUCTIONS, Canned, Quote, Quoted, Refused, Scheduled, Stored
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside, settings_of
 
@@ -109,26 +122,23 @@ def test_a_message_comes_back_from_its_entry_as_it_was(message):
 
 
 @pytest.mark.parametrize(
-    ("role", "block", "origin"),
+    ("block", "origin"),
     [
-        ("user", {"type": "text", "text": "hello"}, ""),
-        ("user", {"type": "text", "text": "[forwarded from Bob]\nhello"}, "unknown"),
-        ("user", {"type": "text", "text": "[Sun 2026-11-22 01:00]\n", "note": True}, ""),
-        ("user", {"type": "text", "text": "[in reply to Bob: “x”]\n", "note": True}, "unknown"),
-        ("user", {"type": "text", "text": "x", "origin": "from the future"}, "unknown"),
-        ("assistant", {"type": "text", "text": "he says hello"}, "carried"),
-        ("user", {"type": "tool_result", "tool_use_id": "a", "content": "x"}, "unknown"),
-        ("assistant", {"type": "compaction", "first_kept_entry_id": "s.1"}, "unknown"),
-        ("assistant", {"type": "compaction", "origin": "mixed"}, "mixed"),
+        ({"type": "text", "text": "hello"}, "unknown"),
+        ({"type": "text", "text": "hello", "origin": ""}, ""),
+        ({"type": "text", "text": "[forwarded from Bob]\nhello"}, "unknown"),
+        ({"type": "text", "text": "[Sun 2026-11-22 01:00]\n", "note": True}, "unknown"),
+        ({"type": "text", "text": "x", "origin": "from the future"}, "unknown"),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "x"}, "unknown"),
+        ({"type": "compaction", "first_kept_entry_id": "s.1"}, "unknown"),
+        ({"type": "compaction", "origin": "mixed"}, "mixed"),
     ],
 )
-def test_what_was_stored_before_origins_were_is_nobodys_own_where_it_may_be_anothers(
-    role, block, origin
-):
-    assert origins_of(role, [block]) == {origin}
+def test_what_is_stored_without_a_known_origin_may_be_anybodys(block, origin):
+    assert origins_of([block]) == {origin}
 
 
-OLD_NOTE = f"""[recalled by the program for the beginning of this conversation]
+NOTE = f"""[recalled by the program for the beginning of this conversation]
 {NOT_INSTRUCTIONS}
 
 [the conversation before, until 2026-06-30 21:10 | in short]
@@ -146,7 +156,7 @@ OLD_NOTE = f"""[recalled by the program for the beginning of this conversation]
 
 [end of what was recalled]
 """
-OLD_RESULT = f"""Searched by words.
+RESULT = f"""Searched by words.
 {NOT_INSTRUCTIONS}
 
 [memory/a b.md:2-3 | memory | match 0.90]
@@ -154,36 +164,18 @@ OLD_RESULT = f"""Searched by words.
 > - Milk"""
 
 
-def test_what_was_stored_without_facts_is_read_with_them():
-    note = from_json({"type": "text", "text": OLD_NOTE, "note": True, "origin": "memory"})
-    assert isinstance(note, Text)
-    assert isinstance(note.value, Quoted)
-    assert note.text == OLD_NOTE
-    short, end, today, said = note.value.quotes
-    assert (end.until, end.turns) == (
-        "2026-06-30 21:10",
-        (("person", "And when?"), ("you", "At eight: be there.")),
-    )
-    assert (today.path, today.line, today.text) == (
-        "memory/2026-07-01.md",
-        1,
-        "- 09:00 Ada plays the cello",
-    )
-    assert (short.path, short.turns, said.path, said.turns) == ("", (), "", ())
-    result = from_json({"type": "tool_result", "tool_use_id": "a", "content": OLD_RESULT})
-    assert isinstance(result, ToolResult)
-    assert isinstance(result.value, Quoted)
-    (found,) = result.value.quotes
-    assert (found.path, found.line, found.text) == ("memory/a b.md", 2, "- Tea at five\n- Milk")
-    said_so = from_json({"type": "text", "text": OLD_NOTE, "origin": "person"})
-    assert said_so == Text(OLD_NOTE, origin="person")  # whoever types it makes no facts
+def test_what_is_stored_without_facts_has_none():
+    note = from_json({"type": "text", "text": NOTE, "note": True, "origin": "memory"})
+    assert note == Text(NOTE, note=True, origin="memory")
+    result = from_json({"type": "tool_result", "tool_use_id": "a", "content": RESULT})
+    assert result == ToolResult("a", RESULT, origin="unknown")
 
 
 def test_words_that_look_like_a_quote_are_no_fact():
-    result = ToolResult("a", OLD_RESULT, origin="tool")
+    result = ToolResult("a", RESULT, origin="tool")
     assert from_json(orjson.loads(orjson.dumps(to_json(result)))) == result
     for origin in ("heard", "forwarded", "file", "reply", "person"):
-        note = Text(OLD_NOTE, note=True, origin=origin)
+        note = Text(NOTE, note=True, origin=origin)
         assert from_json(orjson.loads(orjson.dumps(to_json(note)))) == note
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bot.identity import Place
-from bot.sessions import transcript_files
-from bot.sessions.transcript_files import OpenFiles, path_of
+from bot.sessions import mirror
+from bot.sessions.mirror import OpenFiles, path_of
 
 ID = "20261123-181546-fd1b1921f6"
 
@@ -24,7 +24,7 @@ ID = "20261123-181546-fd1b1921f6"
     ],
 )
 def test_a_file_is_in_the_folder_of_its_month(tmp_path, session_id, place):
-    assert transcript_files.place_of(session_id) == place
+    assert mirror.transcript_place(session_id) == place
     if place:
         assert path_of(tmp_path, session_id) == tmp_path / place / f"{session_id}.jsonl"
 

@@ -1,29 +1,32 @@
 """A turn: its steps, its end, and the session it keeps."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent import stopping
+from bot.agent import session_cache
 from bot.agent.models import Reply, Request, Usage
+from bot.agent.running import RunningTurns
 from bot.agent.session_cache import CachedSession, SessionCache
-from bot.agent.stopping import HEARD_MS, TurnStops
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.turn import RunningTurns, Turn, TurnRequest, spoken
+from bot.agent.turn import Turn, TurnRequest, spoken
+from bot.commands import commander
+from bot.commands.commander import HEARD_MS, TurnStops
 from bot.context.history import History, Line
 from bot.coordination import Event
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.messages import Message, Text, ToolResult, ToolUse
+from bot.messages import Message, Picture, Text, ToolResult, ToolUse
 from bot.sessions import compactions, forgetting, store
 from bot.sessions.compactions import Compaction, Snapshot
 from bot.sessions.entries import NewEntry
@@ -191,32 +194,52 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def sides(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> list[Side]:
-    monkeypatch.setattr(stopping, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(commander, "ANSWER_SECONDS", 0.01)
     return [Side(node, clock) for node in joined(3)]
 
 
 async def test_a_turn_is_stopped_from_any_node(sides: list[Side]) -> None:
     for asking in sides:
         turn = Stoppable()
-        with sides[1].running.running("key", cast("Turn", turn)):
+        with sides[1].running.running("key") as stop, stop.by(turn.stop, "reply"):
             assert await asking.stops.is_running("key")
             assert not await asking.stops.is_running("another")
             assert turn.stops == 0
-            assert await asking.stops.stop("key")
+            assert await asking.stops.stop("key") == {"reply"}
             assert not await asking.stops.stop("another")
         assert turn.stops == 1
         assert not await asking.stops.stop("key")
 
 
-async def test_nobody_is_asked_about_a_turn_that_runs_here(sides: list[Side]) -> None:
-    with sides[0].running.running("key", cast("Turn", Stoppable())):
-        assert await sides[0].stops.stop("key")
-    assert sides[0].node.told == []
+async def test_a_stop_reaches_every_node_and_waits_only_where_nothing_runs_here(
+    sides: list[Side],
+) -> None:
+    here, there = Stoppable(), Stoppable()
+    with (
+        sides[0].running.running("key") as stop,
+        stop.by(here.stop, "reply"),
+        sides[1].running.running("key", "task") as task,
+        task.by(there.stop, "task"),
+    ):
+        assert await sides[0].stops.stop("key") == {"reply"}
+        assert (here.stops, there.stops) == (1, 1)
+        assert await sides[2].stops.stop("key") in ({"reply"}, {"task"})
+
+
+async def test_a_node_of_the_version_before_still_says_that_it_stopped_something(
+    sides: list[Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commander, "ANSWER_SECONDS", 60)
+    stopping = asyncio.create_task(sides[0].stops.stop("key"))
+    await until(lambda: bool(sides[0].node.told))
+    name = sides[0].node.told[0].body.split()[1]
+    await sides[0].node.hear(Event("stop", "key", f"yes {name} 1795262400000"))
+    assert await stopping == {"reply"}
 
 
 async def test_what_is_heard_late_stops_no_later_turn(sides: list[Side], clock: FakeClock) -> None:
     turn = Stoppable()
-    with sides[1].running.running("key", cast("Turn", turn)):
+    with sides[1].running.running("key") as stop, stop.by(turn.stop, "reply"):
         await sides[1].node.hear(Event("stop", "key", f"stop a1 {clock() - HEARD_MS - 1}"))
         assert turn.stops == 0
         await sides[1].node.hear(Event("stop", "key", f"stop a1 {clock() - HEARD_MS}"))
@@ -335,6 +358,66 @@ async def test_a_turn_keeps_what_it_knows_unless_another_node_came_between(slow,
     live.session = await slow.database.write(say("a turn"))
     cache.settle(live, is_whole=is_whole)
     assert (await cache.get(session.id) is live) is not comes_between
+
+
+def session_of(name: str) -> store.Session:
+    place = replace(PLACE, key=name)
+    return store.Session(
+        id=name,
+        **asdict(place),
+        model="",
+        previous=None,
+        started_at=1,
+        last_user_at=1,
+        started_by="first",
+    )
+
+
+def test_pictures_push_out_the_conversations_that_were_used_least(monkeypatch) -> None:
+    monkeypatch.setattr(session_cache, "MAX_BYTES", 1_000_000)
+    cache: Any = SessionCache(Any)  # pyright: ignore[reportArgumentType] - nothing is read
+    kept: list[CachedSession] = []
+    for number in range(20):
+        cache.note(session_of(f"s{number}"))
+        live = cache._known(f"s{number}")
+        picture = Picture("image/png", "ref", "x" * 300_000)
+        live.history.extend([Line("e", 1, Message("user", (picture,)))])
+        cache.settle(live)
+        kept.append(live)
+        assert cache._live.currsize <= 1_000_000
+    assert [cache.holds(live) for live in kept] == [False] * 17 + [True] * 3
+    kept[-1].history.extend([Line("e", 1, Message("user", (Picture("a", "b", "x" * 2_000_000),)))])
+    cache.settle(kept[-1])  # larger than all there is: it is there alone
+    assert [cache.holds(live) for live in kept] == [False] * 19 + [True]
+
+
+def test_no_more_conversations_are_kept_than_before() -> None:
+    cache: Any = SessionCache(Any)  # pyright: ignore[reportArgumentType] - nothing is read
+    for number in range(2 * session_cache.MAX_CACHED):
+        cache.note(session_of(f"s{number}"))
+    assert len(cache._live) == session_cache.MAX_CACHED
+
+
+async def test_the_writers_thread_may_look_while_others_come_and_go() -> None:
+    cache: Any = SessionCache(Any)  # pyright: ignore[reportArgumentType] - nothing is read
+    cache.note(session_of("mine"))
+    mine, is_over = cache._known("mine"), threading.Event()
+
+    def look() -> int:
+        looks = 0
+        while not is_over.is_set():
+            cache.holds(mine)
+            looks += 1
+        return looks
+
+    looking = [asyncio.create_task(asyncio.to_thread(look)) for _ in range(2)]
+    for number in range(5_000):
+        cache.note(session_of(f"s{number % 1_500}"))
+        cache.forget(f"s{number % 7}")
+        if number % 500 == 0:
+            await asyncio.sleep(0)
+    is_over.set()
+    assert all(await asyncio.gather(*looking))
 
 
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
@@ -520,7 +603,7 @@ async def test_an_answer_that_is_only_thought_is_asked_for_once_more():
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize(("reported", "believed"), [(500, 500), (40_000, 0), (0, 0)])
+@pytest.mark.parametrize(("reported", "believed"), [(500, 500), (40_000, 0)])
 async def test_a_figure_that_cannot_be_is_not_believed_and_the_turn_goes_on(reported, believed):
     reply = replace(says("Hello."), usage=Usage(reported))
     result = await telling(reply)[0].run()

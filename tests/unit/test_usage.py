@@ -1,7 +1,10 @@
 """What models used: counted, priced, limited."""
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,22 +13,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Reply, Usage
+from bot.agent.models import Reply, Request, Usage
 from bot.agent.models.anthropic import KNOWN_NAMES
 from bot.agent.turn import Meter, added
 from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout
-from bot.identity import ConversationResolver, MessageOrigin, Policy
+from bot.identity import Conversation, ConversationResolver, MessageOrigin, Policy
 from bot.identity.policy import local_zone
-from bot.messages import Message
-from bot.money import allowance, counts, days, limits, prices
-from bot.money.allowance import SETTLED_MS, UNLIMITED, Allowance
-from bot.money.counts import KEPT_MS, KEPT_WHOLE_MS, SLOT_MS, Count, Spent
-from bot.money.days import UsageDays, Used
-from bot.money.limits import Balance, Limit, Period, Span, Standing, period
-from bot.money.prices import FREE, LISTED, Bill, Price, Prices
-from bot.storage import Database, Transaction
+from bot.messages import Message, Text
+from bot.money import counts, limits
+from bot.money.counts import (
+    FREE,
+    KEPT_MS,
+    KEPT_WHOLE_MS,
+    LISTED,
+    SLOT_MS,
+    Bill,
+    Count,
+    Price,
+    Prices,
+    Spent,
+)
+from bot.money.limits import (
+    SETTLED_MS,
+    UNLIMITED,
+    Allowance,
+    Balance,
+    Limit,
+    LimitReached,
+    Period,
+    Span,
+    Standing,
+    period,
+)
+from bot.storage import Database, Transaction, records
+from bot.testing import ScriptedModel, says
+from bot.views import usage as days
+from bot.views.usage import UsageDays, UsageReport
 from tests.support import NOON, FakeClock
 
 EVER = (0, 2**62)
@@ -127,14 +152,14 @@ async def spend(database: Database, person: str, at: int, much: int, model: str 
     await database.write(lambda tx: counts.add(tx, spent, at))
 
 
-async def look(database: Database, asked: UsageDays, now: int) -> Used:
-    return await database.read(lambda tx: asked.look(tx, now, 5, 2))
+async def look(database: Database, asked: UsageDays, now: int) -> UsageReport:
+    return await database.read(lambda tx: asked.look(tx, UTC, now, 5, 2))
 
 
-def same(found: Used) -> tuple[object, ...]:
+def same(found: UsageReport) -> tuple[object, ...]:
     """What is found, whatever order it was found in."""
     used = [sorted(each.counts, key=lambda count: count.keys) for each in found.days]
-    return used, found.people, found.most
+    return used, found.lines, found.most
 
 
 @pytest.mark.parametrize("most_kept", [days.MOST_KEPT, 1])
@@ -142,14 +167,14 @@ async def test_what_is_kept_says_the_same_as_what_is_asked_anew(
     each_database, monkeypatch, most_kept
 ):
     monkeypatch.setattr(days, "MOST_KEPT", most_kept)
-    asked, now = UsageDays(UTC, PRICES), NOON
+    asked, now = UsageDays(PRICES), NOON
     for step in range(30):
         person = ("ada", "bob", "eve")[step % 3]
         await spend(each_database, person, now, step * 7 % 11 + 1, ("m", "free", "odd")[step % 2])
         if step == 20:  # somebody new becomes one of those who use most
             await spend(each_database, "zoe", now - HOUR // 2, 500)
         found = await look(each_database, asked, now)
-        fresh = await look(each_database, UsageDays(UTC, PRICES), now)
+        fresh = await look(each_database, UsageDays(PRICES), now)
         assert same(found) == same(fresh)
         now += 7 * HOUR
     assert found.most[0][0] == "zoe"
@@ -157,7 +182,7 @@ async def test_what_is_kept_says_the_same_as_what_is_asked_anew(
 
 
 async def test_a_day_that_is_over_is_asked_for_once(each_database: Database):
-    asked, now = UsageDays(UTC, PRICES), NOON
+    asked, now = UsageDays(PRICES), NOON
     await spend(each_database, "ada", now - DAY_MS, 5)
     await look(each_database, asked, now)
 
@@ -166,9 +191,10 @@ async def test_a_day_that_is_over_is_asked_for_once(each_database: Database):
 
     await each_database.write(empty)
     again = await look(each_database, asked, now + HOUR)
-    assert [line.bill.usage.input_tokens for line in again.people] == [5]
+    assert [line.bill.usage.input_tokens for line in again.lines["person"]] == [5]
     assert again.most[0][1][-2] == (5, 5 / 1_000_000)
-    assert (await look(each_database, asked, now + DAY_MS)).people == []  # another five days
+    later = await look(each_database, asked, now + DAY_MS)
+    assert later.lines["person"] == []  # another five days
 
 
 async def test_what_one_person_used_is_theirs_day_by_day(each_database: Database):
@@ -201,6 +227,14 @@ def test_whole_replies_add_up_as_the_service_counted_them():
         meter.hear(ASKED)
         meter.replied(said(Usage(5, 30, 900, 40)))
     assert meter.usage == Usage(10, 60, 1_800, 80)
+
+
+async def test_what_a_service_never_tells_is_estimated_but_for_the_offline_model():
+    for model, charged in (("m", Usage(4, 2)), (OFFLINE, Usage())):
+        meter = Meter()
+        silent = ScriptedModel(script=lambda _: replace(says("Hello."), usage=Usage()))
+        await meter.ask(silent, Request(model, "seven words", (Message("user", (Text("Hi"),)),)))
+        assert meter.used == {model: charged}
 
 
 def test_what_fails_before_the_first_word_costs_nothing():
@@ -327,7 +361,7 @@ def test_a_bill_names_the_models_it_leaves_out():
     [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0321, "$0.0321"), (1, "$1.00"), (12.345, "$12.35")],
 )
 def test_amounts_are_shown_as_people_read_them(usd: float, words: str):
-    assert prices.shown(usd) == words
+    assert counts.shown_price(usd) == words
 
 
 zones = st.sampled_from(
@@ -459,10 +493,13 @@ def allowed(database: Database, clock: FakeClock, **config: object) -> Allowance
     return Allowance(database, resolver, TARIFFS, clock)
 
 
-async def balance(of: Allowance, sender: str = "ada", model: str = "dear", **where: str) -> Balance:
+def here(of: Allowance, sender: str = "ada") -> Conversation:
     origin = MessageOrigin("memory", "default", sender, "direct", sender)
-    resolver = of._resolver  # pyright: ignore[reportPrivateUsage]
-    return await of.of(resolver.of(origin), model)
+    return of._resolver.of(origin)  # pyright: ignore[reportPrivateUsage]
+
+
+async def balance(of: Allowance, sender: str = "ada", model: str = "dear", **where: str) -> Balance:
+    return await of.of(here(of, sender), model)
 
 
 async def spend_dear(database: Database, amount: Usage, at: int, sender: str = "ada") -> None:
@@ -486,6 +523,72 @@ async def test_a_person_and_everybody_have_limits_of_their_own(each_database: Da
     clock.advance(days=1)
     assert (await balance(of, "bob")).refused is None
     assert await balance(of, "bob", OFFLINE) == UNLIMITED
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_calls_on_two_nodes_at_once_exceed_a_limit_by_one(each_database: Database, seed: int):
+    chance, clock = random.Random(seed), FakeClock()  # noqa: S311 - chance, not a secret
+    caps = {"each": {"day_tokens": 1_000}, "in_all": {"day_tokens": 2_500}}
+    nodes = [allowed(each_database, clock, limits=caps) for _ in range(2)]
+    spent_by, refused = Counter[str](), 0
+
+    async def work(of: Allowance, who: str) -> None:
+        """A few calls, the last of which may break off, and then they are counted."""
+        nonlocal refused
+        payer = here(of, who)
+        account = of.account(payer)
+        try:
+            for _ in range(chance.randint(1, 4)):
+                async with account.call("dear", 50, 150):
+                    for _ in range(chance.choice((0, 1, 5))):
+                        await asyncio.sleep(0)
+                    usage = Usage(50, chance.randint(0, 150))
+                    account.replied(Reply(Message("assistant", ()), "end", usage))
+                    spent_by[who] += usage.context_tokens
+        except LimitReached:
+            refused += 1
+        spent = counts.spent_of(account, payer.person, "s", "chat")
+        await each_database.write(lambda tx: [counts.add(tx, each, NOON) for each in spent])
+
+    works = [work(chance.choice(nodes), chance.choice(("ada", "bob", "eve"))) for _ in range(30)]
+    await asyncio.gather(*works)
+    assert refused
+    assert max(spent_by.values()) < 1_000 + 200
+    assert 2_500 <= spent_by.total() < 2_500 + 200
+    assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
+
+
+async def test_what_a_lost_node_was_at_holds_nobody_up_for_long(each_database: Database):
+    clock = FakeClock()
+    of, other = (
+        allowed(each_database, clock, limits={"each": {"day_tokens": 1_000}}) for _ in range(2)
+    )
+    lost = other.account(here(other))
+    await other.hold(lost, "dear", 0, 5_000)
+    waiting = asyncio.create_task(of.hold(of.account(here(of)), "dear", 0, 10))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    clock.advance(minutes=10)
+    assert await waiting
+    assert len(await each_database.read(lambda tx: records.under(tx, limits.RUNNING))) == 2
+    await each_database.write(lambda tx: limits.prune_notices(tx, clock() + limits.NOTED_MS + 1))
+    assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
+
+
+async def test_a_call_that_is_given_up_while_it_is_charged_holds_nothing(each_database: Database):
+    of = allowed(each_database, FakeClock(), limits={"each": {"day_tokens": 1_000}})
+
+    async def work() -> None:
+        async with of.account(here(of)).call("dear", 50, 150):
+            await asyncio.Event().wait()
+
+    for turns in range(6):
+        given_up = asyncio.create_task(work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
 
 
 async def test_nothing_is_asked_where_nothing_is_limited():
@@ -540,11 +643,11 @@ async def test_a_limit_is_told_once_in_each_of_its_periods(each_database: Databa
     tomorrow = Standing(limit, Period("day", DAY.end, DAY.end + DAY_MS), 0.9)
 
     async def is_first(whom: str, each: Standing, now: int = NOON) -> bool:
-        return await each_database.write(lambda tx: allowance.is_first(tx, whom, each, now))
+        return await each_database.write(lambda tx: limits.is_first(tx, whom, each, now))
 
     assert [await is_first("ada", today), await is_first("ada", today)] == [True, False]
     assert await is_first("bob", today)
     assert await is_first("ada", tomorrow)
     later = NOON + counts.KEPT_WHOLE_MS + 1
-    await each_database.write(lambda tx: allowance.prune(tx, later))
+    await each_database.write(lambda tx: limits.prune_notices(tx, later))
     assert await is_first("ada", today)

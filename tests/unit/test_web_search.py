@@ -9,28 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.tools.web.ddgs import Ddgs
 from bot.agent.tools.web.search import (
+    APIS,
     MAX_SNIPPET,
     MAX_TITLE,
-    Brave,
+    Ddgs,
     Hit,
     SearchFailed,
     SearchService,
-    SearXNG,
-    Tavily,
     WebSearch,
     quotes_of,
 )
 from bot.errors import ToolError
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
-from bot.messages import ToolUse
-from bot.tool_results import NOT_INSTRUCTIONS, Quoted
+from bot.messages import NOT_INSTRUCTIONS, Quoted, ToolUse
 from tests.fakes import search_services
 from tests.fakes.search_services import KEY, SearchServices, body, never, redirect, status
 from tests.support import until
@@ -52,14 +48,7 @@ async def services() -> AsyncIterator[SearchServices]:
 
 
 def service(kind: str, services: SearchServices, key: str = KEY, **limits: Any) -> SearchService:
-    url = f"{services.base_url}/{kind}/"
-    match kind:
-        case "searxng":
-            return SearXNG(url, **limits)
-        case "brave":
-            return Brave(key, url, **limits)
-        case _:
-            return Tavily(key, url, **limits)
+    return APIS[kind](f"{services.base_url}/{kind}/", key, **limits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,7 +86,7 @@ async def test_nothing_found_is_an_answer(kind: str, services: SearchServices):
 
 async def test_a_searxng_whose_engines_are_silent_has_not_found_nothing(services: SearchServices):
     services.pages, services.unresponsive = (), [["google", "timeout"]]
-    with pytest.raises(SearchFailed, match="none of the search engines"):
+    with pytest.raises(SearchFailed, match="no answer from any of its search engines"):
         await service("searxng", services).search("a", 5)
 
 
@@ -205,13 +194,12 @@ async def test_wrong_arguments_are_told(arguments, words, services):
     assert services.asked == []
 
 
-async def test_results_are_others_words_and_no_log_has_the_question(services: SearchServices):
+async def test_results_are_others_words_and_no_log_has_the_question(services: SearchServices, logs):
     services.answer = status(500)
     box = Toolbox([WebSearch(service("brave", services))])
-    with capture_logs() as logs:
-        failed = await box.run(ToolUse("t", "web_search", {"query": SECRET}), CONTEXT)
-        services.answer = None
-        found = await box.run(ToolUse("t", "web_search", {"query": SECRET}), CONTEXT)
+    failed = await box.run(ToolUse("t", "web_search", {"query": SECRET}), CONTEXT)
+    services.answer = None
+    found = await box.run(ToolUse("t", "web_search", {"query": SECRET}), CONTEXT)
     assert failed.is_error
     assert (found.origin, failed.origin) == ("tool", "tool")
     assert "rust.example" in str(CONTEXT.memory.foreign)

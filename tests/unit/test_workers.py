@@ -72,6 +72,17 @@ class Table:
             self.running.discard(key)
 
 
+@pytest.fixture
+def table():
+    """A table whose rows are handled only once its gate is open."""
+    return Table(gate=asyncio.Event())
+
+
+@pytest.fixture
+def workers(table):
+    return Workers(table.handle, table.load, 4)
+
+
 @pytest.fixture(autouse=True)
 def _no_delay(monkeypatch):
     monkeypatch.setattr("bot.workers.RETRY_DELAY", 0)
@@ -210,9 +221,7 @@ async def test_a_row_the_table_gave_before_it_was_handed_over_is_handled_once():
     assert table.taken == [1]
 
 
-async def test_different_keys_run_side_by_side():
-    table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 3)
+async def test_different_keys_run_side_by_side(table, workers):
     for key in "abc":
         workers.put(key, table.store(key))
     await until(lambda: len(table.running) == 3)
@@ -221,9 +230,7 @@ async def test_different_keys_run_side_by_side():
     await asyncio.wait_for(idle(workers), 60)
 
 
-async def test_stop_lets_what_runs_finish_and_begins_nothing():
-    table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 3)
+async def test_stop_lets_what_runs_finish_and_begins_nothing(table, workers):
     for _ in range(2):
         workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
@@ -237,9 +244,7 @@ async def test_stop_lets_what_runs_finish_and_begins_nothing():
     assert [row.id for rows in table.waiting.values() for row in rows] == [2, 3]
 
 
-async def test_stop_cancels_what_takes_too_long():
-    table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 3)
+async def test_stop_cancels_what_takes_too_long(table, workers):
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
     await asyncio.wait_for(workers.stop(0), 60)
@@ -247,8 +252,7 @@ async def test_stop_cancels_what_takes_too_long():
     assert table.done == {}
 
 
-async def test_drain_empties_every_backlog_and_what_still_comes():
-    table = Table(gate=asyncio.Event())
+async def test_drain_empties_every_backlog_and_what_still_comes(table):
     workers = Workers(table.handle, table.load, 2)
     for _ in range(5):
         workers.put("a", table.store("a"))
@@ -286,9 +290,7 @@ async def test_a_worker_that_fails_while_stopping_ends():
         assert not table.done["a"]
 
 
-async def test_how_many_wait_is_known_for_each_key():
-    table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 4)
+async def test_how_many_wait_is_known_for_each_key(table, workers):
     for key in "aab":
         workers.put(key, table.store(key))
     assert [workers.waiting(key) for key in "abc"] == [2, 1, 0]
@@ -299,9 +301,18 @@ async def test_how_many_wait_is_known_for_each_key():
     assert [workers.waiting(key) for key in "abc"] == [0, 0, 0]
 
 
-async def test_a_drain_waits_for_as_long_as_it_was_given_and_then_cancels():
-    table = Table(gate=asyncio.Event())
+async def test_a_worker_that_is_ended_before_it_began_lets_go_of_its_key():
+    table = Table()
     workers = Workers(table.handle, table.load, 4)
+    workers.put("a", table.store("a"))
+    await workers.end(lambda _key: True)
+    assert workers.active == 0
+    workers.look("a")
+    await asyncio.wait_for(idle(workers), 60)
+    assert table.done["a"] == [1]
+
+
+async def test_a_drain_waits_for_as_long_as_it_was_given_and_then_cancels(table, workers):
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
     await asyncio.wait_for(workers.drain(0.01), 60)  # it never ends by itself
@@ -309,9 +320,7 @@ async def test_a_drain_waits_for_as_long_as_it_was_given_and_then_cancels():
     assert workers.active == 0
 
 
-async def test_a_drain_lets_what_needs_less_than_its_grace_finish():
-    table = Table(gate=asyncio.Event())
-    workers = Workers(table.handle, table.load, 4)
+async def test_a_drain_lets_what_needs_less_than_its_grace_finish(table, workers):
     workers.put("a", table.store("a"))
     await until(lambda: bool(table.running))
     asyncio.get_running_loop().call_soon(table.gate.set)
@@ -368,8 +377,7 @@ async def test_tries_come_further_and_further_apart_and_a_success_begins_anew(mo
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 16.0, 16.0, 1.0]
 
 
-async def test_the_window_is_not_full_because_a_try_failed():
-    table = Table(gate=asyncio.Event())
+async def test_the_window_is_not_full_because_a_try_failed(table):
     workers = Workers(table.handle, table.load, 10)
     first = table.store("k")
     table.failures.add(first.id)
@@ -381,8 +389,7 @@ async def test_the_window_is_not_full_because_a_try_failed():
     await workers.stop(1)
 
 
-async def test_what_others_stored_meanwhile_is_left_to_the_next_run():
-    table = Table(gate=asyncio.Event())
+async def test_what_others_stored_meanwhile_is_left_to_the_next_run(table):
     workers = Workers(table.handle, table.load, 10)
     table.store("k")
     running = asyncio.create_task(workers.run("k"))
@@ -428,8 +435,7 @@ async def test_a_worker_that_lost_its_fence_takes_nothing_more():
     assert workers.active == 0
 
 
-async def test_the_workers_of_some_keys_can_be_ended():
-    table = Table(gate=asyncio.Event())
+async def test_the_workers_of_some_keys_can_be_ended(table):
     workers = Workers(table.handle, table.load, 10)
     for key in ("mine", "lost"):
         workers.put(key, table.store(key))
@@ -441,8 +447,7 @@ async def test_the_workers_of_some_keys_can_be_ended():
     assert [row.id for row in table.waiting["lost"]] == [2]
 
 
-async def test_a_key_that_comes_back_is_not_left_to_a_worker_that_was_fenced_off():
-    table = Table(gate=asyncio.Event())
+async def test_a_key_that_comes_back_is_not_left_to_a_worker_that_was_fenced_off(table):
     workers = Workers(table.handle, table.load, 10)
     table.store("k")
     first = asyncio.create_task(workers.run("k"))

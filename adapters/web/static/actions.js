@@ -1,5 +1,6 @@
 // What can be done with a message: copied, changed, asked again; and where its sources stand.
 
+import { root } from "./root.js";
 import { t } from "./strings.js";
 
 const SOURCE = /([^\s`"'“”‘’()[\]<>,;:#]+\.md)(?::|#L)(\d+)(?:-\d+)?/gu;
@@ -51,7 +52,7 @@ export function linkSources(body) {
     let end = 0;
     for (const match of node.data.matchAll(SOURCE)) {
       const link = document.createElement("a");
-      link.href = `/memory/file?path=${encodeURIComponent(match[1])}#L${match[2]}`;
+      link.href = `${root}/memory/file?path=${encodeURIComponent(match[1])}#L${match[2]}`;
       link.textContent = match[0];
       parts.push(node.data.slice(end, match.index), link);
       end = match.index + match[0].length;

@@ -1,6 +1,10 @@
 // The message box: grows with its text, sends on Enter, completes commands.
 
-const DRAFT = "confidant.draft";
+import { session } from "./storage.js";
+
+const DRAFT = "confidant.draft"; // what is written and not sent outlives a reload, in this tab alone
+// A phone's keyboard has no Shift+Enter: there Enter starts a new line, and the button sends.
+const TOUCH = matchMedia("(hover: none) and (pointer: coarse)");
 const TALLEST = 0.4; // of the window
 
 export class Composer extends EventTarget {
@@ -23,7 +27,8 @@ export class Composer extends EventTarget {
     this.#box.addEventListener("input", () => this.#changed());
     this.#box.addEventListener("keydown", (event) => this.#key(event));
     this.#box.addEventListener("blur", () => this.#completion.close());
-    this.#box.value = kept();
+    this.#box.value = session.get(DRAFT);
+    if (TOUCH.matches) this.#box.enterKeyHint = "enter";
     addEventListener("resize", () => this.#grow());
     this.#changed();
   }
@@ -53,7 +58,7 @@ export class Composer extends EventTarget {
     if (event.isComposing || event.keyCode === 229) return;
     if (this.#completion.key(event)) {
       event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+    } else if (event.key === "Enter" && !event.shiftKey && !event.altKey && !TOUCH.matches) {
       event.preventDefault();
       this.#submit();
     } else if ((event.key === "PageUp" || event.key === "PageDown") && !event.shiftKey) {
@@ -72,7 +77,7 @@ export class Composer extends EventTarget {
   }
 
   #changed() {
-    keep(this.#box.value);
+    session.set(DRAFT, this.#box.value);
     this.#look();
     this.#grow();
     this.#completion.update();
@@ -99,24 +104,6 @@ export class Composer extends EventTarget {
     const height = Math.min(this.#box.scrollHeight, innerHeight * TALLEST);
     this.#box.style.height = `${height}px`;
     this.#box.style.overflowY = this.#box.scrollHeight > height ? "auto" : "hidden";
-  }
-}
-
-// What is written and not sent outlives a reload, in this tab alone.
-function keep(text) {
-  try {
-    if (text) sessionStorage.setItem(DRAFT, text);
-    else sessionStorage.removeItem(DRAFT);
-  } catch {
-    // Forbidden, or full: a reload would lose it.
-  }
-}
-
-function kept() {
-  try {
-    return sessionStorage.getItem(DRAFT) ?? "";
-  } catch {
-    return "";
   }
 }
 

@@ -1,5 +1,7 @@
 // One WebSocket that comes back by itself, more patiently each time.
 
+import { root } from "./root.js";
+
 const FIRST_DELAY = 500; // ms
 const LONGEST_DELAY = 15_000; // ms
 const VERSION = 1;
@@ -40,6 +42,14 @@ export class Connection extends EventTarget {
     this.#socket?.close();
   }
 
+  /** Connects anew, which brings the conversation as it is now. */
+  again() {
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+    this.retry();
+  }
+
   /** The other side is well: the next trouble starts with short waits again. */
   settle() {
     this.#delay = FIRST_DELAY;
@@ -48,7 +58,7 @@ export class Connection extends EventTarget {
   #connect() {
     this.#tell("state", { state: "connecting" });
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}/chat/ws`);
+    const socket = new WebSocket(`${scheme}//${location.host}${root}/chat/ws`);
     this.#socket = socket;
     let opened = false;
     socket.addEventListener("open", () => {
@@ -75,8 +85,8 @@ export class Connection extends EventTarget {
 
   async #checkLogin() {
     // A WebSocket cannot say why it was refused; a page can.
-    const answer = await fetch("/", { method: "HEAD", cache: "no-store" }).catch(() => null);
-    if (answer?.status === 401) location.assign("/login");
+    const answer = await fetch(`${root}/`, { method: "HEAD", cache: "no-store" }).catch(() => null);
+    if (answer?.status === 401) location.assign(`${root}/login`);
   }
 
   #tell(name, detail) {

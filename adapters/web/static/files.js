@@ -1,6 +1,7 @@
 // Files to send along: chosen, pasted or dropped; each goes to the bot at once, in parts.
 
 import { bytes } from "./extras.js";
+import { root } from "./root.js";
 import { t } from "./strings.js";
 
 const PART = 1_000_000; // bytes of one request
@@ -8,7 +9,7 @@ const LARGEST = 20_000_000; // bytes of a file
 const MOST = 10; // files of one message
 const TRIES = 3; // of each part
 
-export const addressOf = (id) => `/chat/files/${id}`;
+export const addressOf = (id) => `${root}/chat/files/${id}`;
 
 export class Attachments extends EventTarget {
   #list = document.getElementById("attached");

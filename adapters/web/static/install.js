@@ -1,11 +1,13 @@
 // Installs the page: its worker, which lets it open without the bot, and a button for the system.
 
+import { root } from "./root.js";
+
 const button = document.getElementById("install");
 
 /** The page's worker; nothing where the browser has none, as on plain http from elsewhere. */
 export const worker =
   "serviceWorker" in navigator
-    ? navigator.serviceWorker.register("/sw.js").catch(() => null)
+    ? navigator.serviceWorker.register(`${root}/sw.js`).catch(() => null)
     : Promise.resolve(null);
 
 window.addEventListener("beforeinstallprompt", (event) => {

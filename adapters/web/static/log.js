@@ -4,7 +4,7 @@ import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { Doing, folded } from "./doing.js";
 import { choices, files, pressedOn, pressId, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
-import { language, t } from "./strings.js";
+import { language, locale, t } from "./strings.js";
 
 const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
@@ -15,7 +15,7 @@ const BESIDE = new Set(["saving", "summarising"]); // what is done beside the re
 
 let name = "Confidant"; // what the bot is called
 
-const tag = language === "zh" ? "zh-CN" : (navigator.language ?? "en");
+const tag = language === "zh" ? "zh-CN" : locale;
 const clock = new Intl.DateTimeFormat(tag, { hour: "numeric", minute: "2-digit" });
 const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medium" });
 const thisYear = new Intl.DateTimeFormat(tag, { weekday: "long", day: "numeric", month: "long" });
@@ -426,6 +426,7 @@ function article(role, extra = "") {
   who.textContent = role === "user" ? t("you") : name;
   const body = document.createElement("div");
   body.className = "body";
+  body.dir = "auto"; // Arabic and Hebrew begin at the right
   const foot = document.createElement("p");
   foot.className = "meta";
   const note = document.createElement("span");

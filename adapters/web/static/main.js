@@ -9,7 +9,9 @@ import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
+import { session } from "./storage.js";
 import { language, locale, t, translate } from "./strings.js";
+import { Talks } from "./talks.js";
 import { showWays } from "./ways.js";
 
 const LONGEST = 64 * 1024; // bytes of one message, as the server has it
@@ -25,7 +27,9 @@ const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
-const older = new Older(log, connection);
+const talks = new Talks();
+const older = new Older(log, (before) => askForOlder(before));
+let reading = null; // the earlier conversation that is shown; `isContinued` once it goes on
 let isWriting = false; // whether a reply is under way …
 let isStopping = false; // … and was told to end
 let unread = 0;
@@ -42,10 +46,17 @@ const frames = {
   history({ items, before }) {
     known = true;
     connection.settle();
-    sessionStorage.removeItem(RELOADED);
+    session.set(RELOADED, "");
     showState("open");
+    if (isElsewhere()) {
+      outbox.restart(); // what is shown stays
+      askForModels();
+      return;
+    }
+    endReading();
     log.reset(items);
     older.begin(before);
+    talks.refresh();
     for (const item of outbox.items) {
       if (log.has(item.id)) outbox.remove(item.id);
       else showMine(item);
@@ -56,11 +67,21 @@ const frames = {
   },
 
   forgotten({ items, before }) {
+    talks.refresh();
+    if (reading) {
+      toCurrent(); // nobody knows here what of it is gone
+      return;
+    }
     log.forget(items);
     older.begin(before);
   },
 
   message(item) {
+    talks.changed();
+    if (isElsewhere()) {
+      if (item.role === "user") outbox.remove(item.id);
+      return;
+    }
     log.replace(item.replaces);
     if (item.role === "bot") {
       log.typing(false);
@@ -84,15 +105,15 @@ const frames = {
   },
 
   draft({ id, html }) {
-    log.draft(id, html);
+    if (!isElsewhere()) log.draft(id, html);
   },
 
   typing() {
-    log.typing(true);
+    if (!isElsewhere()) log.typing(true);
   },
 
   activity(what) {
-    log.activity(what);
+    if (!isElsewhere()) log.activity(what);
   },
 
   models(found) {
@@ -106,8 +127,7 @@ const frames = {
   error({ key, id }) {
     const sentence = t(`error.${key}`);
     if (key === "older") older.release();
-    if (key === "version" && !sessionStorage.getItem(RELOADED)) {
-      sessionStorage.setItem(RELOADED, "1");
+    if (key === "version" && !session.get(RELOADED) && canKeep()) {
       location.reload();
     } else if (!id) {
       showBanner(sentence);
@@ -191,6 +211,7 @@ models.addEventListener("more", () => composer.set("/model "));
 composer.addEventListener("page", ({ detail }) => log.page(detail));
 
 document.getElementById("fresh").addEventListener("click", () => {
+  toCurrent();
   say("/new");
   composer.focus();
 });
@@ -201,17 +222,92 @@ document.getElementById("starters").append(
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = t(key);
-    button.addEventListener("click", () => composer.set(t(key)));
+    button.addEventListener("click", () => {
+      say(t(key));
+      composer.focus();
+    });
     item.append(button);
     return item;
   }),
 );
 
+// --- earlier conversations ---
+
+const readingBar = document.getElementById("reading");
+
+talks.addEventListener("open", ({ detail }) => {
+  reading = { id: detail.id, isEarlier: detail.is_earlier, isContinued: false };
+  log.clearDrafts();
+  log.clearActivities();
+  log.reset(detail.items);
+  log.toEnd();
+  older.begin(detail.before);
+  talks.mark(detail.id);
+  const key = detail.is_earlier ? "talks.reading" : "talks.elsewhere";
+  document.getElementById("reading-text").textContent = t(key, detail);
+  readingBar.hidden = false;
+  if (detail.is_earlier) composer.focus();
+});
+
+talks.addEventListener("current", () => toCurrent());
+
+document.getElementById("reading-end").addEventListener("click", () => {
+  toCurrent();
+  composer.focus();
+});
+
+/** Whether what is shown is not the conversation that goes on. */
+function isElsewhere() {
+  return reading !== null && !reading.isContinued;
+}
+
+function endReading() {
+  reading = null;
+  readingBar.hidden = true;
+  talks.mark("");
+}
+
+/** Shows the conversation that goes on, as it is now. */
+function toCurrent() {
+  if (!reading) return;
+  endReading();
+  connection.again();
+}
+
+async function askForOlder(before) {
+  if (!reading) return connection.send({ type: "older", before });
+  const asked = reading;
+  const found = await talks.before(asked.id, before);
+  if (reading !== asked) return false;
+  if (found) older.take(found);
+  else older.release();
+  return true;
+}
+
+/** Has the next message belong to what is shown. */
+function goOn() {
+  if (!isElsewhere()) return;
+  if (!reading.isEarlier) {
+    toCurrent(); // it took place elsewhere, and can only be read here
+    return;
+  }
+  reading.isContinued = true;
+  readingBar.hidden = true;
+  showMine(outbox.add(`/continue ${reading.id}`));
+}
+
 /** Says something for the person, whatever stands in the box. */
 function say(text, files = [], id = undefined) {
+  goOn();
   if (connection.open) hideBanner();
   showMine(outbox.add(text, { id, files }));
   outbox.pump();
+}
+
+/** Notes that the page was loaded again, or a server of another version would have it do so for ever. */
+function canKeep() {
+  session.set(RELOADED, "1");
+  return session.get(RELOADED) === "1";
 }
 
 function askForModels() {

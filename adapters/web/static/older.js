@@ -7,13 +7,14 @@ export class Older {
   #scroll = document.getElementById("scroll");
   #button = document.getElementById("older");
   #log;
-  #connection;
+  #askFor;
   #before = "";
   #isAsked = false;
 
-  constructor(log, connection) {
+  /** `askFor` asks for what stands before a place, and says whether it could. */
+  constructor(log, askFor) {
     this.#log = log;
-    this.#connection = connection;
+    this.#askFor = askFor;
     this.#button.addEventListener("click", () => this.#ask());
     this.#scroll.addEventListener("scroll", () => this.#look(), { passive: true });
   }
@@ -51,7 +52,8 @@ export class Older {
 
   #ask() {
     if (!this.#before || this.#isAsked) return;
-    this.#isAsked = this.#connection.send({ type: "older", before: this.#before });
+    this.#isAsked = true;
+    Promise.resolve(this.#askFor(this.#before)).then((asked) => asked || this.release());
   }
 
   /** Whoever is back at the end does not need all that they read on the way. */

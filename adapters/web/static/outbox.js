@@ -1,5 +1,7 @@
 // Messages the bot has not confirmed yet. They outlive a reload and go out in order, one at a time.
 
+import { local } from "./storage.js";
+
 const PREFIX = "confidant.outbox.";
 const ANSWER_TIME = 20_000; // ms without an answer before the connection counts as dead
 const FIRST_PAUSE = 2_000; // ms before a message that could not be stored is tried again
@@ -31,22 +33,14 @@ export class Outbox {
   add(text, { id = newId(), files = [] } = {}) {
     const item = { id, text, files, at: Date.now() };
     this.#items.set(item.id, item);
-    try {
-      localStorage.setItem(PREFIX + item.id, JSON.stringify(item));
-    } catch {
-      // Storage is full or forbidden: the message still goes out, only a reload would lose it.
-    }
+    local.set(PREFIX + item.id, JSON.stringify(item));
     return item;
   }
 
   /** The bot has it, or never will: forget it and go on with the next. */
   remove(id) {
     this.#items.delete(id);
-    try {
-      localStorage.removeItem(PREFIX + id);
-    } catch {
-      // Forbidden storage holds nothing to remove.
-    }
+    local.set(PREFIX + id, "");
     if (this.#sending === id) this.#sending = null;
     this.#pause = FIRST_PAUSE;
     this.pump();
@@ -93,16 +87,19 @@ export class Outbox {
 }
 
 function stored() {
-  const items = [];
-  try {
-    for (let index = 0; index < localStorage.length; index += 1) {
-      const key = localStorage.key(index);
-      if (key.startsWith(PREFIX)) items.push(JSON.parse(localStorage.getItem(key)));
-    }
-  } catch {
-    // Forbidden storage holds nothing.
-  }
+  const items = local
+    .keys()
+    .filter((key) => key.startsWith(PREFIX))
+    .map((key) => read(local.get(key)));
   return items.filter((item) => item?.id && (item.text || item.files?.length)).sort((a, b) => a.at - b.at);
+}
+
+function read(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // cut short, or somebody else's
+  }
 }
 
 function newId() {

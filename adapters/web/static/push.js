@@ -1,9 +1,10 @@
 // Tells of messages while the page is closed: the switch for that, and what was seen meanwhile.
 
 import { worker } from "./install.js";
+import { root } from "./root.js";
 import { t } from "./strings.js";
 
-const PLACE = "/api/push";
+const PLACE = `${root}/api/push`;
 const box = document.getElementById("reach");
 const away = document.getElementById("away");
 const words = document.getElementById("away-words");

@@ -1,11 +1,23 @@
 // The page's words, in the language the browser asks for.
 
-const catalogs = await (await fetch("/static/strings.json")).json();
-const wanted = navigator.languages?.length ? navigator.languages : [navigator.language || "en"];
+const catalogs = await (await fetch(new URL("strings.json", import.meta.url))).json();
+const wanted = spoken(navigator.languages?.length ? navigator.languages : [navigator.language]);
 const base = wanted.map((tag) => tag.toLowerCase().split("-")[0]).find((tag) => tag in catalogs);
 
 export const language = base ?? "en";
 export const locale = wanted[0];
+
+/** The tags that are ones: some systems say "en-US@posix", with which no date can be written. */
+function spoken(tags) {
+  const known = tags.flatMap((tag) => {
+    try {
+      return Intl.getCanonicalLocales(tag.split("@")[0].split(".")[0].replaceAll("_", "-"));
+    } catch {
+      return [];
+    }
+  });
+  return known.length ? known : ["en"];
+}
 
 /** The sentence for a key, with `{name}` filled in. */
 export function t(key, values = {}) {

@@ -1,11 +1,13 @@
 // The ways to the other pages, as the server lists them for whoever looks.
 
+import { root } from "./root.js";
+
 const menu = document.getElementById("ways");
 const list = document.getElementById("ways-list");
 
 /** Fills the menu; what the bot and its visitor are called, or nothing when it cannot be asked. */
 export async function showWays() {
-  const answer = await fetch("/api/ways").catch(() => null);
+  const answer = await fetch(`${root}/api/ways`).catch(() => null);
   if (!answer?.ok) return null;
   const found = await answer.json();
   const shown = [];
@@ -33,9 +35,9 @@ function begun(group, number) {
 function entry({ path, label }) {
   const item = document.createElement("li");
   const link = document.createElement("a");
-  link.href = path;
+  link.href = root + path;
   link.textContent = label;
-  if (path === location.pathname) link.setAttribute("aria-current", "page");
+  if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
   item.append(link);
   return item;
 }

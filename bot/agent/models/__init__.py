@@ -7,15 +7,16 @@ chat completions, `offline` needs nothing at all; `registry` knows which of them
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol
 
 from bot.config import Thinking
 from bot.context.budget import DEFAULT_WINDOW
-from bot.context.folding import Folding
 from bot.context.quoting import Said
+from bot.context.tokens import Folding
 from bot.messages import Message
 
 Thoughts = Literal["never", "turn", "kept", "needed"]
@@ -25,7 +26,7 @@ None; what came before calls of the turn that runs; before calls of all turns; o
 which no thought is known are told as words.
 """
 
-Purpose = Literal["chat", "flush", "summary", "speech", "night"]
+Purpose = Literal["chat", "flush", "summary", "speech", "night", "trial"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
 
 
@@ -36,9 +37,11 @@ class ToolSpec:
     What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
     what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
     `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
-    configuration says otherwise. Before one that `changes` something the person is asked. A call
-    may take `timeout` seconds; as long as most tools may, when that is None. `short` is the same
-    in few words, for a small window or a model that reads slowly; one without is left out there.
+    configuration says otherwise. Before one that `changes` something the person is asked. One that
+    only reads, or comes to the same when it is called twice, is `repeatable`: any other is not
+    called again after a crash. A call may take `timeout` seconds; as long as most tools may, when
+    that is None. `short` is the same in few words, for a small window or a model that reads slowly;
+    one without is left out there. One `of_memory` is offered only where there is a memory.
     """
 
     name: str
@@ -49,6 +52,8 @@ class ToolSpec:
     changes: bool = False
     timeout: float | None = None
     short: ToolSpec | None = None
+    repeatable: bool = False
+    of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Usage:
 
     @property
     def context_tokens(self) -> int:
-        """What this call put into the model's window, its reply included."""
+        """Tokens of this call in the model's window, its reply included."""
         return (
             self.input_tokens
             + self.cache_read_tokens
@@ -155,7 +160,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much a model takes and gives, in tokens; 0 is a window that its service does not tell.
+    """The sizes of a model in tokens; 0 is a window that its service does not tell.
 
     `assumed` is what is counted with then: 200 000 is the least that any Claude takes.
     """
@@ -163,6 +168,9 @@ class Window:
     max_input_tokens: int
     max_output_tokens: int
     assumed: int = DEFAULT_WINDOW
+
+
+UNKNOWN_WINDOW: Final = Window(max_input_tokens=0, max_output_tokens=8_192)
 
 
 class Writer(Protocol):
@@ -177,43 +185,44 @@ class Writer(Protocol):
         ...
 
 
-class Model(Writer, Protocol):
-    """A provider of models."""
+class Model(ABC):
+    """A provider of models; what it does not define, its service does not tell.
 
-    @property
-    def name(self) -> str:
-        """The provider's name, such as "anthropic"."""
-        ...
+    Attributes:
+        name: the provider's name, such as "anthropic".
+    """
+
+    name: str
+
+    @abstractmethod
+    def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Write one reply; see `Writer.stream`."""
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as its service tells them; never raises."""
-        ...
+        return UNKNOWN_WINDOW
 
     async def names(self) -> tuple[str, ...]:
         """The model names this provider is known to take, for `/model`; never raises."""
-        ...
+        return ()
 
-    async def close(self) -> None:
-        """Release connections."""
-        ...
+    async def check(self, model: str) -> Window | None:
+        """Ask for a model's sizes now: does the service take the key, does it know the model?
 
-
-@runtime_checkable
-class Checked(Protocol):
-    """A model whose service can be asked now whether everything is well, for `doctor`."""
-
-    async def check(self, model: str) -> Window:
-        """Ask for a model's sizes: does it take the key, does it know the model?
+        None if it cannot be asked.
 
         Raises:
             ModelError: its subclass says which of these is not so, or that nobody answered.
         """
-        ...
+        return None
 
-    async def fetch_names(self) -> Sequence[str]:
-        """Ask for the names of its models.
+    async def fetch_names(self) -> Sequence[str] | None:
+        """Ask the service for the names of its models now; None if it cannot be asked.
 
         Raises:
             ModelError: it does not tell them.
         """
-        ...
+        return None
+
+    async def close(self) -> None:  # noqa: B027 - many have nothing open
+        """Release connections."""

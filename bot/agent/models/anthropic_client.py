@@ -14,8 +14,7 @@ import aiohttp
 import anthropic
 import httpx2
 
-from bot.agent.models.connection import MOST_REFUSAL, Connection, limits
-from bot.agent.models.sse import events
+from bot.agent.models.connection import MOST_REFUSAL, Connection, events, limits
 from bot.agent.models.wire import Json, Refused
 
 logging.getLogger("anthropic").setLevel(logging.WARNING)  # else it may log what is said
@@ -95,7 +94,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """What is answered, as it comes; of a refusal no more than can be looked at."""
+    """The body of an answer, as it comes; of a refusal no more than is read."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer

@@ -6,16 +6,128 @@ to be found out by leaving things out counts for a day, as it may have been some
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-from bot.agent.models import Request, Thoughts, options
+from yarl import URL
+
+from bot.agent.models import Request, Thoughts
 from bot.agent.models.refusals import FINAL, LEAST, Refusal
 from bot.agent.models.wire import OPENING
 from bot.clock import DAY_MS
-from bot.context.folding import Folding
+from bot.config import ANTHROPIC, ServiceConfig, Thinking
+from bot.context.tokens import Folding
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
+
+# What the configuration adds to the body of a request, and what of it a service refuses. Pure.
+#
+# How a model is told to think more, less or not at all differs by vendor; the tables here are
+# theirs.
+
+Json = dict[str, Any]
+Way = Literal["effort", "type", "type and effort", "enable", "template", "reasoning"]
+
+# How chat completions are told, by what an address or a model's name contains; the first match
+# wins. Sources: the vendors' references, and the servers' (vLLM "Reasoning outputs", llama.cpp
+# tools/server/README.md, Ollama docs/openai.md), read in 2026-11.
+_WAYS: Final[tuple[tuple[str, str, Way], ...]] = (
+    (r"openrouter\.ai", "", "reasoning"),
+    (r"deepseek\.com|volces\.com|bytepluses\.com", "", "type and effort"),
+    (r"moonshot\.(ai|cn)|kimi\.com|bigmodel\.cn|\bz\.ai", "", "type"),
+    (r"dashscope|maas\.aliyuncs\.com|siliconflow\.|modelscope\.cn", "", "enable"),
+    # These say effort, whatever the model.
+    (r"openai\.com|googleapis\.com|\bx\.ai|groq\.com|mistral\.ai|ollama|:11434", "", "effort"),
+    # Servers of one's own hand it to the model's template.
+    ("", r"qwen|glm|deepseek|kimi|granite|hunyuan|nemotron|gemma|smollm", "template"),
+    ("", "", "effort"),
+)
+# Claude models before adaptive thinking, which take a number of tokens.
+_BY_BUDGET: Final = re.compile(
+    r"claude-(?:[23]|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-20\d{6}|-latest|$))"
+)
+_SHARES: Final[Mapping[Thinking, float]] = {"low": 0.25, "medium": 0.5, "high": 0.75}  # of a reply
+_LEAST_BUDGET: Final = 1024  # tokens; the API takes no less
+# What a refusal says of earlier messages and not of a field.
+_OF_HISTORY: Final = re.compile(r"messages[.\[]|thinking['\"`]? blocks?|signature", re.IGNORECASE)
+_OPTIONS: Final = {"temperature", "top_p", "thinking", "extra_body", "per_model"}
+_COMMON: Final = frozenset({"type", "enabled", "display"})  # keys that name no field by themselves
+
+
+def option_fields(
+    kind: str, url: str, model: str, config: ServiceConfig, *, thinking: Thinking, longest: int
+) -> Json:
+    """The fields that options add to the body of a request to a model.
+
+    Args:
+        kind: what the service speaks.
+        url: where it is.
+        model: its name there.
+        config: the service's options, with those of the model.
+        thinking: what was chosen for the conversation; empty asks the options.
+        longest: the longest reply that is asked for, in tokens.
+    """
+    found: Json = {
+        name: value
+        for name in ("temperature", "top_p")
+        if (value := getattr(config, name)) is not None
+    }
+    if level := thinking or config.thinking:
+        write = _to_claude if kind == ANTHROPIC else _to_completions
+        found |= write(level, url, model, longest)
+    return found | dict(config.extra_body)
+
+
+def written_options(config: ServiceConfig) -> str:
+    """These options of a service and of its models as text; empty without any."""
+    said = config.model_dump_json(include=_OPTIONS, exclude_defaults=True)
+    return "" if said == "{}" else said
+
+
+def refused_options(extra: Mapping[str, Any], words: str) -> frozenset[str]:
+    """Those of the fields that a refusal in these words names."""
+    if _OF_HISTORY.search(words):
+        return frozenset()
+    return frozenset(name for name, value in extra.items() if _is_named(name, value, words))
+
+
+def _is_named(name: str, value: object, words: str) -> bool:
+    inner = cast("Mapping[str, Any]", value).keys() - _COMMON if isinstance(value, Mapping) else ()
+    names = "|".join(map(re.escape, (name, *inner)))
+    return re.search(rf"(?<!\w)(?:{names})(?!\w)", words, re.IGNORECASE) is not None
+
+
+def _to_claude(level: Thinking, url: str, model: str, longest: int) -> Json:
+    if level == "off":
+        return {"thinking": {"type": "disabled"}}
+    is_claude = (URL(url).host or "").endswith("anthropic.com")
+    if is_claude and not _BY_BUDGET.search(model):
+        return {
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": level},
+        }
+    budget = max(_LEAST_BUDGET, round(longest * _SHARES[level]))
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _to_completions(level: Thinking, url: str, model: str, longest: int) -> Json:
+    where, name = f"{URL(url).host}:{URL(url).port}".lower(), model.lower()
+    way = next(way for at, of, way in _WAYS if re.search(at, where) and re.search(of, name))
+    thinks, effort = level != "off", {"reasoning_effort": "none" if level == "off" else level}
+    match way:
+        case "effort":
+            return effort
+        case "type" | "type and effort":
+            kind = {"thinking": {"type": "enabled" if thinks else "disabled"}}
+            return {**kind, **effort} if thinks and way != "type" else kind
+        case "enable":
+            return {"enable_thinking": thinks}
+        case "template":  # templates know one of the two names, and pass over the other
+            return {"chat_template_kwargs": {"enable_thinking": thinks, "thinking": thinks}}
+        case _:  # "reasoning"
+            return {"reasoning": {"effort": level} if thinks else {"enabled": False}}
+
 
 WEEK = 7 * DAY_MS
 SMALL_REPLY = 1_024  # tokens; every model may write as many
@@ -54,7 +166,7 @@ _OTHER: Final[Mapping[LimitField, LimitField]] = {
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a model of a service takes.
+    """The capabilities of a model of a service.
 
     Attributes:
         images: pictures.
@@ -128,13 +240,13 @@ def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
 
 
 def known(usual: Capabilities, facts: Facts, now: int) -> Capabilities:
-    """What a model takes, by what was learned of it."""
+    """The capabilities of a model, by what was learned of it."""
     return _without(usual, {c: each.number for c, each in facts.items() if each.counts(now)})
 
 
 @dataclass(slots=True)
 class Ladder:
-    """What to leave out of one request next, each thing once, until its service takes it.
+    """Leaves parts out of one request, each once, until its service takes it.
 
     `able` is what to keep to now, `extra` the fields that options add. A cause that was told stays;
     after a refusal for which nobody knows one, what may be the reason is left out, one at a time,
@@ -179,14 +291,14 @@ class Ladder:
     def _name(self, refusal: Refusal) -> bool:
         """Leave out the fields of the options that a refusal names; False if it names none."""
         sent = {name: v for name, v in self.extra.items() if name not in self.able.refused}
-        named = options.refused(sent, f"{refusal.sentence} {refusal.codes}")
+        named = refused_options(sent, f"{refusal.sentence} {refusal.codes}")
         for cause in _causes(named):
             self.sure[cause] = 0
             self.able = self.able.without(cause)
         return bool(named)
 
     def _all_rungs(self, cause: str, *, is_puzzle: bool) -> Iterable[tuple[str, ...]]:
-        """What to leave out, one after the other, when nobody knows more than this cause."""
+        """The sets of parts to leave out, one after the other, when only this cause is known."""
         if cause in _HINTS:
             return _HINTS[cause]
         fields = _causes(self.extra)
@@ -196,7 +308,7 @@ class Ladder:
         return () if cause in FINAL else (fields,)
 
     def told(self, now: int) -> Facts:
-        """What the service itself said about the model."""
+        """Facts about the model that the service itself told."""
         return {
             cause: Learned(now, number, guessed=cause in self.halved)
             for cause, number in self.sure.items()
@@ -204,7 +316,7 @@ class Ladder:
         }
 
     def guesses(self, now: int) -> Facts:
-        """What the request that came through taught about the model beside."""
+        """Facts about the model inferred from the request that came through."""
         return {each: Learned(now, guessed=True) for each in self.guessed if each not in _PASSING}
 
 
@@ -257,7 +369,7 @@ def pictures_lost(request: Request, able: Capabilities) -> bool:
 
 
 def left_out(request: Request, ladder: Ladder) -> tuple[str, ...]:
-    """What the person is told was left out: what is new, and every picture of theirs."""
+    """The parts that the person is told were left out: new ones, and every picture of theirs."""
     new = {*ladder.sure, *ladder.guessed}
     if pictures_lost(request, ladder.able):
         new.add("images" if "picture" not in new else "picture")

@@ -16,11 +16,10 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from pydantic import NonNegativeInt, TypeAdapter
 
-from bot.agent.models import Usage, Window
+from bot.agent.models import UNKNOWN_WINDOW, Usage, Window
 from bot.agent.models.capabilities import WEEK, Capabilities, Facts, Learned, known
 from bot.clock import Clock, system_clock
 
-UNKNOWN_WINDOW = Window(max_input_tokens=0, max_output_tokens=8_192)
 RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
 NAMES_TIMEOUT = 3.0  # seconds that `/model` waits for a list it has never seen
 
@@ -29,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What the service said, and when (ms); a size of 0 is one that it did not tell."""
+    """An answer of the service and its time (ms); a size of 0 is one that it did not tell."""
 
     at: int = 0
     max_input_tokens: NonNegativeInt = 0
@@ -57,7 +56,7 @@ class TextStore(Protocol):
 
 
 class Catalog:
-    """What is known of one endpoint's models. Nothing here raises.
+    """Sizes, names and capabilities of one endpoint's models. Nothing here raises.
 
     `fetch_window` asks the service for a model's sizes, 0 being one it does not tell;
     `fetch_names` asks for the names of all models. With other `options` of their requests it is
@@ -104,7 +103,7 @@ class Catalog:
         )
 
     async def able(self, model: str, usual: Capabilities) -> Capabilities:
-        """What a model takes, by what its service refused before."""
+        """The capabilities of a model, by what its service refused before."""
         if model not in self._learned:
             self._learned.setdefault(model, await self._stored(model))
         return known(usual, self._learned[model], self._clock())
@@ -140,7 +139,7 @@ class Catalog:
             log.warning("model.catalog_not_kept", error=type(error).__name__)
 
     async def _read(self, what: str, kind: TypeAdapter[T]) -> T | None:
-        """What was kept, perhaps before the last start."""
+        """A stored record, perhaps from before the last start."""
         try:
             text = await self._store.get(self._key(what))
             return kind.validate_json(text) if text else None
@@ -174,7 +173,7 @@ class Catalog:
         await asyncio.gather(*fetches, return_exceptions=True)
 
     async def _look_up(self, what: str, fetch: Callable[[], Awaitable[_Record]]) -> _Record:
-        """What is known; an old record is fetched anew in the background, once at a time."""
+        """The known record; an old one is fetched again in the background, once at a time."""
         if what not in self._records and (stored := await self._read(what, _RECORD)):
             self._records.setdefault(what, stored)
         record = self._records.get(what, _NOTHING)

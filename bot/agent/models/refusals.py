@@ -39,7 +39,6 @@ _QUOTES: Final = str.maketrans(dict.fromkeys('`"‘’“”´', "'"))
 _HTML: Final = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
 _TITLE: Final = re.compile(r"<title[^>]{0,99}>([^<]{1,300})", re.IGNORECASE)
 _ESCAPED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
-_STATUS: Final = re.compile(r"[45]\d\d")
 _NAME: Final = re.compile(r"(?!error$)[a-z_][\w.-]{0,59}|\d{1,9}")
 _KEY: Final = re.compile(r"(?=[\w*.-]*[\d*])(?=[\w*.-]*[A-Za-z])[\w*-]{16,}")  # or a part of one
 
@@ -65,7 +64,7 @@ FINAL: Final = frozenset(_ERRORS)  # causes that lie in more than the form of a 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a service answered in place of a reply.
+    """A service's answer in place of a reply.
 
     `cause` is the table's word for it, empty when nobody knows; `number` a limit that it names;
     `is_known` false when only the status tells the cause. `sentence` is what it said, uncut, and
@@ -88,7 +87,7 @@ class Refusal:
 
 
 def read(status: int, body: object) -> Refusal:
-    """What an answer with this status says, whatever its shape; 200 is one within a stream."""
+    """Reads an error of any shape; the status 200 is one within a stream."""
     words, codes = list[str](), list[str]()
     if isinstance(body, str):
         words.append(body)
@@ -102,11 +101,12 @@ def read(status: int, body: object) -> Refusal:
         )
     looked_at = _plain(" ".join(words)[:_LOOKED_AT])
     cause, number = _by_words(status, looked_at) or _by_code(codes)
+    usual = "failed" if status >= 500 or status < 300 else ""
     page = _HTML.match(words[0]) if words else None
     titles = _TITLE.findall(words[0][:_LOOKED_AT]) if page else words
     return Refusal(
         status=status,
-        cause=cause or _by_status(status),
+        cause=cause or _tables()[1].get(str(status), usual),
         number=number - ("exclusive" in looked_at) if number else 0,
         sentence=": ".join(dict.fromkeys(" ".join(each.split()) for each in titles)),
         code=min((c for c in codes if _NAME.fullmatch(c)), key=str.isdecimal, default=""),
@@ -248,8 +248,3 @@ def _by_words(status: int, text: str) -> tuple[str, int] | None:
 def _by_code(codes: Sequence[str]) -> tuple[str, int]:
     rows = (row for row in _tables()[0] if not row.codes.isdisjoint(codes))
     return next(((row.cause, 0) for row in rows), ("", 0))
-
-
-def _by_status(status: int) -> str:
-    usual = "failed" if status >= 500 or status < 300 else ""
-    return _tables()[1].get(str(status), usual)

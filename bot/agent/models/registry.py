@@ -7,19 +7,18 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.agent.models import Model, Reply, Request, TextDelta, Window, plugins
+from bot.agent.models import Model, Reply, Request, TextDelta, Window
 from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.models.breaker import Breaker
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel
 from bot.agent.models.slots import Slots, is_chore
 from bot.agent.models.speed import Speed, Stopwatch
-from bot.agent.offline.model import OfflineModel
+from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,
     OFFLINE,
@@ -31,6 +30,7 @@ from bot.config import (
 )
 from bot.context import tokens
 from bot.errors import (
+    ConfigError,
     ModelBilling,
     ModelBlind,
     ModelError,
@@ -42,6 +42,79 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.messages import Message, Opaque, Picture
+from bot.settings import model_kinds
+from bot.settings.fields import loaded, source_of
+
+# Whether a model that failed is worth asking again. Pure: times are passed in, in seconds.
+
+FIRST_PAUSE = 30.0  # seconds a model is spared after its first failure; doubles
+LONGEST_PAUSE = 600.0
+LONGEST_WAIT = 3600.0  # that a service may ask for
+PROBE = 60.0  # seconds in which one request alone finds out whether it works again
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """How often a model failed since it last worked, and until when it is spared.
+
+    `is_probed` says that a request is finding out just now.
+    """
+
+    failures: int = 0
+    until: float = 0.0
+    is_probed: bool = False
+
+    def is_open(self, now: float) -> bool:
+        """True while the model is spared."""
+        return now < self.until
+
+    def asked(self, now: float) -> Breaker:
+        """This, once a request is made: while nobody knows whether it works, the only one."""
+        return replace(self, until=now + PROBE, is_probed=True) if self.failures else self
+
+    def failed(self, now: float, wait: float = 0.0) -> Breaker:
+        """This, after a failure whose service asked to wait so long.
+
+        What fails while the model is spared was asked before: it tells nothing new.
+        """
+        if self.is_open(now) and not self.is_probed:
+            return replace(self, until=max(self.until, now + min(wait, LONGEST_WAIT)))
+        pause = min(FIRST_PAUSE * 2 ** min(self.failures, 10), LONGEST_PAUSE)
+        return Breaker(self.failures + 1, now + max(pause, min(wait, LONGEST_WAIT)))
+
+
+# Models that other packages bring, by entry point: the contract of docs/writing-a-model.md.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlugin:
+    """What an entry point of the group `confidant.models` names.
+
+    `create` makes the adapter for one `[models.<name>]`; it loads nothing slow and asks nobody: the
+    first request does. Small texts, such as the sizes of models, outlive a restart in the store.
+    """
+
+    kind: str
+    create: Callable[[ServiceConfig, TextStore], Model]
+
+
+def installed_models(kind: str) -> ModelPlugin:
+    """The plug-in for a kind of service.
+
+    Raises:
+        ConfigError: no package brings it, or the one that does cannot be used.
+    """
+    entry = model_kinds().get(kind)
+    if entry is None:
+        raise ConfigError(f'no installed package brings models of the kind "{kind}"')
+    source = source_of("kind of models", entry)
+    plugin = loaded(source, entry)
+    if not isinstance(plugin, ModelPlugin):
+        raise ConfigError(f"{source} is no plug-in: it names a {type(plugin).__name__}")
+    if plugin.kind != kind:
+        raise ConfigError(f'{source} calls itself "{plugin.kind}"')
+    return plugin
+
 
 # What another model may do better: a timeout is a way of being unreachable.
 PASSES_ON = (ModelFailed, ModelRateLimited, ModelUnreachable, ModelBilling)
@@ -376,7 +449,7 @@ def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
     """
     if kind in _KINDS:
         return _KINDS[kind](config, window_store=store)
-    return plugins.installed(kind).create(config, store)
+    return installed_models(kind).create(config, store)
 
 
 def configured(

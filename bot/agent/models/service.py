@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bot.agent.models import Reply, Request, TextDelta, Window, options
+from bot.agent.models import Model, Reply, Request, TextDelta, Window, capabilities
 from bot.agent.models.capabilities import (
     Capabilities,
     Ladder,
@@ -26,8 +26,8 @@ from bot.agent.models.capabilities import (
     pictures_lost,
 )
 from bot.agent.models.catalog import Catalog, TextStore
+from bot.agent.models.connection import DONE
 from bot.agent.models.refusals import cleaned, is_failure
-from bot.agent.models.sse import DONE
 from bot.agent.models.wire import Json, Refused, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
@@ -58,13 +58,12 @@ PASSING = (ModelFailed, ModelRateLimited, ModelUnreachable)  # it may work in a 
 log = structlog.get_logger(__name__)
 
 
-class ServiceModel(ABC):
+class ServiceModel(Model):
     """A `Model` of a service, whose connection is made when it is first needed.
 
     `window_store` keeps the sizes of models across restarts.
     """
 
-    name: str
     default_url: str
     path: str  # below the address: where requests for a reply go
     reader: type[ReplyReader]  # what puts the events of one together
@@ -93,19 +92,19 @@ class ServiceModel(ABC):
             window_store,
             endpoint=self.url,
             known_names=() if self.has_own_endpoint else self.known_names,
-            options=options.written(config),
+            options=capabilities.written_options(config),
             clock=clock,
         )
 
     # --- what an adapter brings -------------------------------------------------------------------
 
     def located(self, address: str) -> str:
-        """Where the API is, by the address that was configured."""
+        """The address of the API, from the one that was configured."""
         return address
 
     @abstractmethod
     def headers(self, key: str) -> Mapping[str, str]:
-        """What every request says beside, with the key it is asked with."""
+        """The headers of every request, with the key."""
 
     @abstractmethod
     async def body(self, request: Request, able: Capabilities) -> bytes:
@@ -122,7 +121,7 @@ class ServiceModel(ABC):
         return connection.stream(self.path, body, silence)
 
     def usual(self, model: str) -> Capabilities:
-        """What a model of this service takes before anything was learned of it."""
+        """The capabilities assumed of a model before anything was learned of it."""
         return Capabilities()
 
     @abstractmethod
@@ -232,7 +231,7 @@ class ServiceModel(ABC):
         """The request, with the fields that options add."""
         model, longest = request.model, self.longest(request, able)
         config = self.config.of_model(model)
-        extra = options.fields(
+        extra = capabilities.option_fields(
             self.name, self.url, model, config, thinking=request.thinking, longest=longest
         )
         return replace(request, extra=extra)
@@ -269,7 +268,9 @@ class ServiceModel(ABC):
             raise ModelUnreachable("the model is closed")
         if not self.key and not self.has_own_endpoint:
             raise ModelAuth("there is no key")
-        way = _way(self.config.of_model(model))
+        config = self.config.of_model(model)
+        headers = tuple((name, reveal(value)) for name, value in config.headers.items())
+        way = headers, config.timeout, reveal(config.proxy)
         loading = self._loading.get(way)
         if loading is None or (loading.done() and loading.exception()):
             loading = self._loading[way] = asyncio.create_task(self._load(way))
@@ -286,7 +287,7 @@ class ServiceModel(ABC):
             raise ModelError("it cannot be connected to") from error
 
     async def ask(self, where: str, body: Json | None = None, /) -> Json:
-        """What the service answers at a path of its API, or at a whole address.
+        """The answer of the service at a path of its API, or at a whole address.
 
         With a body it is posted. Answers that are no JSON object are empty.
 
@@ -307,11 +308,6 @@ class ServiceModel(ABC):
 
 
 _Way = tuple[tuple[tuple[str, str], ...], float, str]  # headers, timeout, proxy
-
-
-def _way(config: ServiceConfig) -> _Way:
-    headers = tuple((name, reveal(value)) for name, value in config.headers.items())
-    return headers, config.timeout, reveal(config.proxy)
 
 
 @dataclass(slots=True)

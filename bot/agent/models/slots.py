@@ -33,7 +33,7 @@ def is_chore(request: Request) -> bool:
 
 
 async def when_free(work: Callable[[], Awaitable[T]]) -> T:
-    """What a chore comes to: it is begun again each time a person needed the model.
+    """Runs a chore, again each time it was put off because a person needed the model.
 
     Raises:
         ModelPutOff: that happened too often.
@@ -125,7 +125,7 @@ class Slots:
         running = call.beside & self._running
         if any(each.has_spoken for each in running):
             self.learns = False  # two at the same time: nothing is to be found out any more
-        elif not running and self._waited(call):
+        elif not running and asyncio.get_running_loop().time() - call.began >= WAITED:
             self._seen += 1
             if self._seen >= SEEN:
                 self.limit = 1
@@ -137,9 +137,6 @@ class Slots:
             return False
         self.limit, self._busy_until = running, asyncio.get_running_loop().time() + LASTS
         return True
-
-    def _waited(self, call: Call) -> bool:
-        return asyncio.get_running_loop().time() - call.began >= WAITED
 
     async def _wait(self, *, chore: bool) -> float:
         """Wait for a place; the seconds that took, 0 when there was one."""

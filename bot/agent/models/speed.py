@@ -49,7 +49,7 @@ class Speed:
         return 0 < self.prompt < SLOW_PROMPT
 
     def seconds(self, prompt: float, output: float) -> float:
-        """How long so many tokens may take, with a margin."""
+        """Seconds that so many tokens may take, with a margin."""
         reading = prompt / (self.prompt or CAUTIOUS_PROMPT)
         return MARGIN * (reading + output / (self.output or CAUTIOUS_OUTPUT))
 
@@ -83,7 +83,7 @@ def to_json(speeds: dict[str, Speed]) -> str:
 
 
 def from_json(kept: str | None) -> dict[str, Speed]:
-    """What was kept; nothing when that makes no sense."""
+    """The stored speeds; none if they cannot be read."""
     try:
         return _SPEEDS.validate_json(kept) if kept else {}
     except ValidationError:

@@ -9,17 +9,20 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Final
 
-from bot.agent.models import Checked, Model, Reply, Request, TextDelta, ToolSpec
+from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, ToolSpec
 from bot.agent.models.capabilities import Learned
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
 from bot.agent.models.service import ServiceModel
+from bot.agent.turn import Meter
 from bot.channel import Finding
 from bot.clock import system_clock
 from bot.config import ModelsConfig
+from bot.context import tokens
 from bot.context.budget import NARROW, TOO_SMALL
 from bot.errors import ModelBlind, ModelError
 from bot.messages import Message, Picture, Text, ToolResult, ToolUse
@@ -50,11 +53,11 @@ async def names_of(config: ModelsConfig, service: str) -> Sequence[str]:
         ModelError: its subclass says what is wrong: the key, the address, the way there.
     """
     async with opened(config, service) as model:
-        return sorted(await model.fetch_names()) if isinstance(model, Checked) else ()
+        return sorted(await model.fetch_names() or ())
 
 
 async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | None:
-    """What a model's window has to be set to, in tokens, for conversations to fit; 0 is nothing.
+    """The window to configure for a model, in tokens, so that conversations fit; 0 for none.
 
     None when it is too small and its server cannot be asked for another one.
 
@@ -64,7 +67,7 @@ async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | 
     if config.services[service].window:
         return 0
     async with opened(config, service) as model:
-        told = (await model.check(name)).max_input_tokens if isinstance(model, Checked) else 0
+        told = (await model.check(name) or UNKNOWN_WINDOW).max_input_tokens
         if not 0 < told < NARROW:
             return 0
         if isinstance(model, OpenAIModel) and await model.can_widen(name, WIDE):
@@ -74,6 +77,7 @@ async def window_to_set(config: ModelsConfig, service: str, name: str) -> int | 
 
 SECONDS: Final = 60.0  # that trying a model may take
 LONGEST: Final = 4096  # tokens of an answer; thinking counts
+MOST_SENT: Final = 1000  # tokens of a question, with a picture and a tool
 LAST: Final = 150  # the number that the long answer counts to
 _SYSTEM: Final = "You are being tried out. Do exactly what you are asked, in few words."
 _TOOL: Final = ToolSpec(
@@ -90,18 +94,21 @@ async def what_it_can(
     name: str,
     store: TextStore | None = None,
     seconds: float = SECONDS,
+    *,
+    meter: Meter | None = None,
 ) -> Sequence[Finding]:
     """Try what a model can do: a long answer, a tool, a picture; a line for each.
 
     What was known of it is found out anew: what it refuses and that it sees no pictures is kept in
-    the store, so that no conversation has to find out. It costs some 1 500 tokens. Nothing is
-    raised: what fails is what does not work.
+    the store, so that no conversation has to find out. It costs some 1 500 tokens, by the meter.
+    Nothing is raised: what fails is what does not work.
     """
     async with opened(config, service, store) as model:
         catalog = model.catalog if isinstance(model, ServiceModel) else None
         if catalog is not None:
             await catalog.forget(name)
-        attempt = _Attempt(model, name, asyncio.get_running_loop().time() + seconds)
+        stream = partial((meter or Meter()).stream, model, name=f"{service}/{name}")
+        attempt = _Attempt(stream, name, asyncio.get_running_loop().time() + seconds)
         await attempt.at_length()
         if attempt.can["words"] is not False:  # else nothing else would
             await attempt.made("tools", attempt.with_tool)
@@ -113,6 +120,9 @@ async def what_it_can(
         return attempt.findings()
 
 
+Stream = Callable[[Request, Callable[[], int]], AsyncGenerator[TextDelta | Reply]]
+
+
 class _Attempt:
     """One model, asked until a moment of the running loop's clock.
 
@@ -120,8 +130,8 @@ class _Attempt:
     there was no time to find out; `failed` with what they failed, where the service said so.
     """
 
-    def __init__(self, model: Model, name: str, until: float) -> None:
-        self._model = model
+    def __init__(self, stream: Stream, name: str, until: float) -> None:
+        self._stream = stream
         self._name = name
         self._until = until
         self._words = ""
@@ -148,7 +158,7 @@ class _Attempt:
         return Finding.of(level, f"model.cannot_{name}", why=why)
 
     async def at_length(self) -> None:
-        """Whether it answers, at length, and word by word."""
+        """Try whether it answers, at length, and word by word."""
         await self.made("long", self._counting)
         late = None if self.can["long"] is None else False
         has_words = bool(self._words.strip())
@@ -217,9 +227,11 @@ class _Attempt:
             max_tokens=LONGEST,
             deadline=self._until,
             must_see=must_see,
+            tokens=MOST_SENT,
         )
         self._words, self._pieces = "", 0
-        async with asyncio.timeout_at(self._until), aclosing(self._model.stream(request)) as events:
+        written = self._stream(request, lambda: tokens.estimate(self._words))
+        async with asyncio.timeout_at(self._until), aclosing(written) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     self._words += event.text

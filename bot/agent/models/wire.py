@@ -6,10 +6,10 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Self, SupportsIndex, cast
 
 import orjson
 
@@ -44,7 +44,8 @@ NO_OUTPUT: Final = "(no output)"  # services take no blank text
 # After these a tool call may be cut off.
 UNFINISHED: Final[frozenset[StopReason]] = frozenset({"max_tokens", "refusal", "context_full"})
 
-REPAIRABLE = 4_000  # characters; for what is worst to repair, twice as many take four times as long
+REPAIRABLE = 4_000  # characters
+MOST_READS = 25  # of each of them on average, after which a repair is given up
 
 _LONGEST_END = 200  # characters in which that is looked for
 # What templates put after arguments.
@@ -85,7 +86,7 @@ class ReplyReader(ABC):
             raise ModelBadReply("an event of the reply is malformed") from error
 
     def thought(self) -> str:
-        """What the model thought since this was asked last, mostly nothing."""
+        """Thoughts since the last call, mostly none."""
         thought, self._thoughts = "".join(self._thoughts), []
         return thought
 
@@ -154,7 +155,7 @@ class Words:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What can be shown now."""
+        """The words that can be shown now."""
         words, self._held = self._held + piece, ""
         if words and _HIGH[0] <= words[-1] <= _HIGH[1]:
             words, self._held = words[:-1], words[-1]
@@ -164,21 +165,16 @@ class Words:
 Written = tuple[bytearray, list[Json]]  # messages that are complete, as JSON; and the others
 
 
-class Merge(Protocol):
-    """How an API has messages one behind the other."""
-
-    def __call__(self, merged: list[Json], message: Message, /, *, thinks: bool) -> None:
-        """Put a message behind others, or into the last of them if that is of the same side.
-
-        That one is another dict then or has other values, while lists and blocks in it stay as
-        they are. Without `thinks`, what the model thought is left out.
-        """
-
-
-def converted(request: Request, api: str, reasoning: Thoughts, merge: Merge) -> Written:
+def converted(
+    request: Request, api: str, reasoning: Thoughts, merge: Callable[..., None]
+) -> Written:
     """The messages of a request in the format of an API.
 
-    Those from before its turn that are complete are JSON, each with a comma after it, and made
+    `merge(merged, message, thinks=…)` puts a message behind others, or into the last of them if
+    that is of the same side. That one is another dict then or has other values, while lists and
+    blocks in it stay as they are. Without `thinks`, what the model thought is left out.
+
+    Messages from before the turn that are complete are JSON, each with a comma after it, and made
     once; the last of them is apart, as the turn's own may belong to it.
 
     Raises:
@@ -302,9 +298,29 @@ def _repaired(text: str) -> object:
     from json_repair import repair_json  # noqa: PLC0415 - seldom needed
 
     try:
-        return repair_json(text, return_objects=True, skip_json_loads=True) or None
-    except (ValueError, RecursionError):  # nested too deep
+        return repair_json(_Metered(text), return_objects=True, skip_json_loads=True) or None
+    except (ValueError, RecursionError):  # too much work, or nested too deep
         return None
+
+
+class _Metered(str):
+    """A text that can be read so often: to repair some, the library takes seconds and more."""
+
+    __slots__ = ("_left",)
+
+    _left: int
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made._left = MOST_READS * len(text)
+        return made
+
+    def __getitem__(self, at: SupportsIndex | slice) -> str:
+        found = super().__getitem__(at)
+        self._left -= len(found)
+        if self._left < 0:
+            raise ValueError("too much work")
+        return found
 
 
 def whole(value: Any) -> Any:

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from bot.agent.tools import MemoryPassage, ToolContext
-from bot.agent.tools.parameters import Parameters, Stripped, Words
+from bot.agent.tools import MemoryPassage, Parameters, Stripped, ToolContext, Words
 from bot.agent.tools.provenance import already, provenance_of, sources_of
 from bot.errors import ToolError
 from bot.identity.view import MemoryView
@@ -18,7 +17,7 @@ from bot.memory.disk import MAX_WRITE
 from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Notes, Place, Replaced, day_note
-from bot.tool_results import Quote, Quoted, Stored
+from bot.messages import Quote, Quoted, Stored
 
 # --- memory_get ----------------------------------------------------------------------------------
 
@@ -48,6 +47,8 @@ class MemoryGet:
         f"{MAX_LINES} lines and {MAX_CHARACTERS} characters at a time; it says when there is more.",
         tells_origins=True,
         built_in=True,
+        of_memory=True,
+        repeatable=True,
     )
 
     def __init__(self, files: SpaceFiles) -> None:
@@ -59,7 +60,7 @@ class MemoryGet:
         Raises:
             ToolError: wrong arguments, no such file in this view, or it cannot be read.
         """
-        asked = Lines.of(arguments)
+        asked = Lines.from_arguments(arguments)
         path = asked.path
         part = await self._files.read(context.view, path, asked.first, asked.lines)
         if part.last < part.first:
@@ -133,6 +134,8 @@ class MemoryWrite:
         "this tool answered that it is stored.",
         tells_origins=True,
         built_in=True,
+        of_memory=True,
+        repeatable=True,
         short="Store one fact as a whole sentence. Use it when the person asks you to remember "
         "something or tells a lasting fact about themselves.",
         few=("text",),
@@ -149,7 +152,7 @@ class MemoryWrite:
             ToolError: wrong arguments, no space to write to, something was forgotten there
                 meanwhile, or the disk did not take it.
         """
-        asked = Statement.of(arguments)
+        asked = Statement.from_arguments(arguments)
         view, now, text = context.view, context.now, asked.text
         own = (*sources_of(context.memory).own[-WISHES_IN:], *context.memory.words)
         if await asyncio.to_thread(guard.is_secret, text, own):
@@ -206,14 +209,14 @@ class MemoryWrite:
         *,
         trusted: bool,
     ) -> Place | None:
-        """Where these very words stand already: in what was recalled, or in the file itself."""
+        """The place that has these very words already: recalled, or in the file itself."""
         names = dict.fromkeys((path, *layout.curated_files(context.view)))
         files = {name: await self._files.text(context.view, name, MAX_WRITE) for name in names}
         return await asyncio.to_thread(already, text, recalled, files, trusted=trusted)
 
 
 def _must_be_trusted(by: Provenance, path: str, view: MemoryView, *, whole: bool) -> None:
-    """What came from elsewhere is noted apart: it never becomes a lasting fact.
+    """Refuse to make a lasting fact of untrusted text, which is noted apart.
 
     Raises:
         ToolError: it would.

@@ -6,6 +6,7 @@ text looks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,7 @@ _SUBJECTS = frozenset("user users person owner name named called 用户 主人".
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a model was shown: the person's own words, and what is, or may hold, others'.
+    """The texts a model was shown: the person's own words, and those that hold or may hold others'.
 
     While anything `foreign` is in sight, only what is plainly the person's own can be kept as
     theirs: the rest may be its sense in other words. What was `carried` over from a conversation
@@ -41,7 +42,7 @@ class Sources:
 
 
 def sources_of(memory: TurnMemory) -> Sources:
-    """What a turn's model was shown, by whose words it is."""
+    """Splits what a turn's model was shown by whose words it is."""
     own: list[str] = []
     foreign = list(memory.foreign)
     carried: list[str] = []
@@ -74,6 +75,15 @@ def provenance_of(
     if (sources.foreign and not is_own) or _has_strange(f"{title}\n{text}", sources):
         return "untrusted"
     return "owner" if context.view.private and is_own else "agent"
+
+
+def is_asked_for(text: str, context: ToolContext) -> bool:
+    """True unless somebody else may have asked for what is done with something of this text.
+
+    With somebody else's words in sight, the person's message of this turn has to have most of it.
+    """
+    memory = context.memory
+    return not sources_of(memory).foreign or _share(text, memory.words) >= OWN_SHARE
 
 
 def spoken_by_bot(messages: Sequence[Message], memory: TurnMemory) -> tuple[Message, ...]:
@@ -111,7 +121,7 @@ def already(
     *,
     trusted: bool = False,
 ) -> Place | None:
-    """Where exactly this stands, in what was recalled in this turn or in one of the files.
+    """The place of exactly these words, in what was recalled in this turn or in one of the files.
 
     With `trusted` what came from elsewhere does not count: once the person says it, it is theirs.
     """
@@ -147,7 +157,7 @@ def _marked(message: Message, origin: Whose) -> Message:
 
 
 def _has_strange(text: str, sources: Sources) -> bool:
-    """Whether a word of the text was said by others and not by the person."""
+    """True if a word of the text was said by others and not by the person."""
     left = wording.words(text) - _SUBJECTS
     if not left or not (sources.foreign or sources.carried):
         return False
@@ -164,19 +174,15 @@ def _common(wanted: frozenset[str], text: str) -> frozenset[str]:
 
 
 def _share(text: str, others: Sequence[str]) -> float:
-    """How much of a text, from 0 to 1, is made of words that stand in one of the others.
+    """The share of a text's words, from 0 to 1, that stand in one of the others.
 
     In one, not in all together: a long conversation has nearly every word somewhere.
     """
-    words = _words(text)
+    words = Counter(_words(text))
     if not words:
         return 0.0
-    shares = (_count(words, frozenset(_words(other))) for other in others)
-    return max(shares, default=0) / len(words)
-
-
-def _count(words: Sequence[str], there: frozenset[str]) -> int:
-    return sum(word in there for word in words)
+    shares = (sum(words[w] for w in words.keys() & set(_words(other))) for other in others)
+    return max(shares, default=0) / words.total()
 
 
 def _words(text: str) -> list[str]:

@@ -1,27 +1,31 @@
-"""`schedule_message`: the model has something said later, in the same conversation.
+"""`schedule_message` has something said later in the same conversation; `reminders` manages that.
 
-Once, or again and again by a rule. In a room the latter is for those who look after it, who can
-say so with a command: a model that read the room's words cannot tell who asked.
+It is said once, or again and again by a rule. In a room the latter is for those who look after it,
+who can say so with a command: a model that read the room's words cannot tell who asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
-from bot.agent.tools import ToolContext
-from bot.agent.tools.parameters import Parameters, Stripped, Words
-from bot.agent.tools.provenance import provenance_of
+from bot.agent.tools import Parameters, Stripped, ToolContext, Words
+from bot.agent.tools.provenance import is_asked_for, provenance_of
+from bot.context import wording
 from bot.errors import ToolError
-from bot.sessions import recurrence
+from bot.i18n import text
+from bot.messages import Scheduled
+from bot.sessions import recurrence, reminders, repeats
+from bot.sessions.agenda import Agenda
 from bot.sessions.recurrence import MAX_RULE, MIN_TASK_MINUTES, Rule, Series
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, ReplyTarget, moment
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind
-from bot.tool_results import Scheduled
+from bot.storage import Database, Transaction
 
 MAX_MOMENT = 40  # characters
 MAX_MINUTES = int(MAX_AHEAD.total_seconds()) // 60
@@ -66,26 +70,6 @@ class Schedule(Parameters):
         return self
 
 
-class Planner(Protocol):
-    """What stores it."""
-
-    async def schedule(self, target: ReplyTarget, words: str, due_at: int) -> bool:
-        """Store it; False when too many wait for this person already."""
-        ...
-
-    async def repeat(
-        self, target: ReplyTarget, words: str, series: Series, zone: ZoneInfo, kind: Kind
-    ) -> int | None:
-        """Store it to come again and again; when it is due first, in ms since the epoch.
-
-        None when this person has too many already.
-
-        Raises:
-            ValueError: no time of it is to come.
-        """
-        ...
-
-
 class ScheduleMessage:
     """Makes reminders where the turn takes place."""
 
@@ -98,13 +82,16 @@ class ScheduleMessage:
         "reminder is set only after this tool answered with its time.",
         tells_origins=True,
         built_in=True,
+        repeatable=True,
         short="Set a reminder: text to send the person later, in_minutes from now, or at a local "
         "date and time such as 2026-12-24T18:00.",
         few=("text", "in_minutes", "at"),
     )
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
+    def __init__(self, database: Database, expect: Callable[[int], None]) -> None:
+        """`expect` is told when something is due, in ms since the epoch."""
+        self._database = database
+        self._expect = expect
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Scheduled:
         """Store the message; answers with its time only when it is on disk.
@@ -112,19 +99,23 @@ class ScheduleMessage:
         Raises:
             ToolError: wrong arguments, a time that cannot be, or too many that wait.
         """
-        asked = Schedule.of(arguments)
-        if context.target is None:
+        asked = Schedule.from_arguments(arguments)
+        target, words, now = context.target, asked.text.strip(), _ms(context.now)
+        if target is None:
             raise ToolError("nothing can be scheduled from here")
         if asked.rule:
-            return await self._repeated(asked, context, context.target)
+            return await self._repeated(asked, context, target)
         at = _due(asked, context.now)
-        due_at = int(at.timestamp() * 1000)
-        if not await self._planner.schedule(context.target, asked.text.strip(), due_at):
+        added = await self._database.write(
+            lambda tx: reminders.add(tx, target, words, _ms(at), now, made_by="agent")
+        )
+        if added is None:
             raise ToolError(
                 f"{MAX_WAITING} reminders wait for this person already; they can cancel some with "
                 "/reminders"
             )
-        return Scheduled(due_at, _moment(at))
+        self._expect(added.due_at)
+        return Scheduled(_ms(at), _moment(at))
 
     async def _repeated(
         self, asked: Schedule, context: ToolContext, target: ReplyTarget
@@ -144,17 +135,19 @@ class ScheduleMessage:
             kind: Kind = "task" if asked.task else "text"
             if asked.task:
                 _check_task(words, rule, context)
-            due_at = await self._planner.repeat(target, words, series, zone, kind)
+            add = partial(repeats.add, zone=zone, now=_ms(context.now), made_by="agent", kind=kind)
+            added = await self._database.write(lambda tx: add(tx, target, words, series))
         except ValueError as error:
             raise ToolError(f"'rule': {error}") from None
-        if due_at is None:
+        if added is None:
             raise ToolError(
                 f"{MAX_REPEATS} reminders repeat for this person already, or {MAX_TASKS} tasks; "
                 "they can cancel some with /reminders"
             )
-        at = datetime.fromtimestamp(due_at / 1000, zone)
+        self._expect(added.due_at)
+        at = datetime.fromtimestamp(added.due_at / 1000, zone)
         begins = series.begins.isoformat()
-        return Scheduled(due_at, _moment(at), rule=str(rule), begins=begins)
+        return Scheduled(added.due_at, _moment(at), rule=str(rule), begins=begins)
 
 
 def _check_task(words: str, rule: Rule, context: ToolContext) -> None:
@@ -174,7 +167,7 @@ def _check_task(words: str, rule: Rule, context: ToolContext) -> None:
 
 
 def _begins(rule: Rule, at: str, now: datetime) -> datetime:
-    """Where a rule begins, as `Series` wants it.
+    """The start of a rule, as `Series` wants it.
 
     Raises:
         ToolError: `at` is no time, or one is needed.
@@ -187,23 +180,35 @@ def _begins(rule: Rule, at: str, now: datetime) -> datetime:
         else:
             raise ToolError("give BYHOUR in 'rule', or 'at' for where it begins")
     else:
-        try:
-            begins = datetime.fromisoformat(at)
-            begins = moment(begins, now) if begins.tzinfo is None else begins
-            begins = begins.astimezone(UTC if rule.is_elapsed else now.tzinfo)
-        except (ValueError, OverflowError):
-            raise ToolError("'at' must be a date and time such as 2026-12-24T18:00") from None
+        begins = _parsed(at, now, UTC if rule.is_elapsed else now.tzinfo)
         if abs(begins.timestamp() - now.timestamp()) > MAX_AHEAD.total_seconds():
             raise ToolError("'at' is more than five years away")
     return begins.replace(second=0, microsecond=0, tzinfo=None)
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
 
 
 def _moment(at: datetime) -> str:
     return f"{at:%A %Y-%m-%d %H:%M} ({at.tzinfo})"
 
 
+def _parsed(at: str, now: datetime, zone: tzinfo | None) -> datetime:
+    """A written time; one without a zone is on the person's clocks.
+
+    Raises:
+        ToolError: it is none.
+    """
+    try:
+        found = datetime.fromisoformat(at)
+        return (moment(found, now) if found.tzinfo is None else found).astimezone(zone)
+    except (ValueError, OverflowError):
+        raise ToolError("'at' must be a date and time such as 2026-12-24T18:00") from None
+
+
 def _due(asked: Schedule, now: datetime) -> datetime:
-    """When to send it, on the person's clocks.
+    """The time to send it, on the person's clocks.
 
     Raises:
         ToolError: it is no time, or one that is past or too far away.
@@ -211,14 +216,81 @@ def _due(asked: Schedule, now: datetime) -> datetime:
     if asked.in_minutes is not None:
         later = now.astimezone(UTC) + timedelta(minutes=asked.in_minutes)
         return later.astimezone(now.tzinfo)
-    try:
-        at = datetime.fromisoformat(asked.at)
-        at = moment(at, now) if at.tzinfo is None else at.astimezone(now.tzinfo)
-    except (ValueError, OverflowError):
-        raise ToolError("'at' must be a date and time such as 2026-12-24T18:00") from None
+    at = _parsed(asked.at, now, now.tzinfo)
     seconds = at.timestamp() - now.timestamp()
     if seconds <= 0:
         raise ToolError(f"that is past: it is {now:%Y-%m-%d %H:%M} now ({now.tzinfo})")
     if seconds > MAX_AHEAD.total_seconds():
         raise ToolError("that is more than five years away")
     return at
+
+
+# --- reminders -----------------------------------------------------------------------------------
+
+
+class Manage(Parameters):
+    """What to do with what waits, and with which of it."""
+
+    action: Literal["list", "cancel", "pause", "resume"] = Field(
+        description="Only what repeats can be paused and resumed."
+    )
+    number: int | None = Field(None, ge=1, description="Its number in the list.")
+    about: Stripped = Field("", max_length=MAX_TEXT, description="Instead: words that are in it.")
+
+
+class ManageReminders:
+    """Lists and changes what waits where the turn takes place, as `/reminders` does."""
+
+    spec = Manage.spec(
+        "reminders",
+        "List the reminders and tasks of this conversation or, when the person asks, cancel, pause "
+        "or resume the one that has all words of `about`. Where several have, ask which: numbers "
+        "are as listed just now. Say that it is done only after this tool answered so.",
+        tells_origins=True,
+        built_in=True,
+        short="Reminders: action list, cancel, pause or resume; about: words of the one meant.",
+        few=("action", "about"),
+    )
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """List, or change one; answers what `/reminders` says, in the person's language.
+
+        Raises:
+            ToolError: wrong arguments, no conversation, or maybe somebody else's wish.
+            StorageError: it was not stored.
+        """
+        asked = Manage.from_arguments(arguments)
+        target, zone = context.target, context.now.tzinfo
+        if target is None or not isinstance(zone, ZoneInfo):
+            raise ToolError("there are no reminders here")
+
+        def work(tx: Transaction) -> tuple[str, list[str]]:
+            agenda = Agenda(tx, target.key, target.language, zone, _ms(context.now))
+            others = [each.text for each in agenda.waiting() if each.target.person != target.person]
+            return _managed(agenda, asked, context), others
+
+        is_list = asked.action == "list"
+        words, others = await (self._database.read if is_list else self._database.write)(work)
+        context.memory.foreign.extend(others)
+        return words
+
+
+def _managed(agenda: Agenda, asked: Manage, context: ToolContext) -> str:
+    waiting, wanted = agenda.waiting(), wording.terms(asked.about)
+    if asked.action == "list" or not waiting:
+        return agenda.list()
+    shared = [wording.shared(wanted, each.text) for each in waiting]
+    fitting = [number for number, count in enumerate(shared, start=1) if count == len(wanted)]
+    numbers = [asked.number] if asked.number else fitting
+    if len(numbers) != 1:
+        key = "reminder.which" if numbers else "reminder.nothing_fits"
+        return agenda.list(text(agenda.language, key, about=asked.about), numbers)
+    (number,) = numbers
+    # A page or a file must not have a reminder fail to come.
+    if number <= len(waiting) and not is_asked_for(waiting[number - 1].text, context):
+        what = {"change": asked.action, "number": number}
+        raise ToolError(text(agenda.language, "reminder.by_hand", **what))
+    return agenda.change(asked.action, number)

@@ -6,15 +6,15 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, tzinfo
-from typing import Any, Protocol
+from datetime import UTC, tzinfo
+from typing import Any
 
 from cachetools import LRUCache
 from pydantic import Field
 
-from bot.agent.tools import MemoryPassage, ToolContext, passages
-from bot.agent.tools.parameters import Parameters, Words
+from bot.agent.tools import MemoryPassage, Parameters, ToolContext, Words, passages
 from bot.agent.transcript import is_canned, origins_of
+from bot.clock import to_the_minute
 from bot.context import sentences
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView
@@ -24,12 +24,11 @@ from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found
-from bot.messages import CLEAN
-from bot.sessions import imported
+from bot.messages import CLEAN, Quote, Quoted, excerpt
+from bot.sessions import entries
 from bot.sessions.entries import Entry
-from bot.sessions.search import Hit
+from bot.sessions.search import Hit, TranscriptIndex
 from bot.storage import fulltext
-from bot.tool_results import Quote, Quoted, excerpt
 
 # --- memory_search -------------------------------------------------------------------------------
 
@@ -55,18 +54,6 @@ class MemoryQuery(Parameters):
     )
 
 
-class Transcripts(Protocol):
-    """Where conversations are kept."""
-
-    async def search(self, view: MemoryView, query: str, limit: int) -> Sequence[Hit]:
-        """Messages a view may see that match the words, best first."""
-        ...
-
-    async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
-        """Entries by their ids; what is not there is left out."""
-        ...
-
-
 class MemorySearch:
     """Searches the partitions of the view, and no others."""
 
@@ -79,6 +66,8 @@ class MemorySearch:
         "memory_get shows more of a file.",
         tells_origins=True,
         built_in=True,
+        of_memory=True,
+        repeatable=True,
         short="Search notes and past conversations for what the person told before.",
         few=("query",),
     )
@@ -87,7 +76,7 @@ class MemorySearch:
         self,
         searcher: Searcher,
         files: SpaceFiles,
-        transcripts: Transcripts,
+        transcripts: TranscriptIndex,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         self._searcher = searcher
@@ -101,7 +90,7 @@ class MemorySearch:
         Raises:
             ToolError: wrong arguments, or the view has no memory.
         """
-        asked = MemoryQuery.of(arguments)
+        asked = MemoryQuery.from_arguments(arguments)
         if not context.view.partitions:
             raise NotVisible
         if not fulltext.has_content(asked.query):
@@ -116,16 +105,14 @@ class MemorySearch:
             context.memory.foreign.extend(others)
         shown = {hit.path for hit in hits}
         context.memory.foreign.extend(
-            entry.text
-            for entry in said
-            if entry.id in shown and origins_of(entry.role, entry.content) - CLEAN
+            entry.text for entry in said if entry.id in shown and origins_of(entry.content) - CLEAN
         )
         zone = context.now.tzinfo or UTC
         quotes = tuple(_judged(quote(hit, zone), hit) for hit in hits)
         return Quoted(quotes, head=mode, elsewhere=bool(note))
 
     async def _newest(self, context: ToolContext, limit: int) -> Quoted:
-        """What a view's own notes say: lasting facts first, then the newest of each other file."""
+        """Quotes of a view's own notes: lasting facts first, then the newest of each other file."""
         view, quotes = context.view, list[Quote]()
         curated = layout.curated_files(view)
         for each in sorted(
@@ -150,7 +137,7 @@ class MemorySearch:
     async def _find(
         self, query: str, context: ToolContext, limit: int | None
     ) -> tuple[Findings, list[Found], Sequence[Entry]]:
-        """What may be quoted, questions after everything else; and the messages among it.
+        """The passages to quote, questions after everything else; and the messages among them.
 
         Where canned answers and questions took places, more is looked for once, to fill these.
         """
@@ -188,12 +175,12 @@ def _questions(said: Sequence[Entry]) -> frozenset[str]:
 
 
 def is_file(hit: Found) -> bool:
-    """Whether a passage stands in a Markdown file, not in a conversation."""
+    """True for a passage of a Markdown file, False for one of a conversation."""
     return hit.path.endswith(layout.SUFFIX)
 
 
 def may_see(view: MemoryView, hit: Found) -> bool:
-    """Whether a passage is visible in a view: what an index answers is checked once more."""
+    """True if a passage is visible in a view: what the index returns is checked again."""
     if not is_file(hit):
         return True  # a conversation: the index was asked for the view's own and no others
     return layout.may_see(view, hit.space, hit.path)
@@ -207,9 +194,9 @@ def quote(hit: Found, zone: tzinfo, fact: str = "", *, by_bot: bool = False) -> 
     if is_file(hit):
         place, text = recalled(hit).place, markdown.readable(hit.snippet)
         return Quote((where(hit), fact or hit.source), text, place.path, place.line)
-    said = f"{datetime.fromtimestamp(hit.at / 1000, zone):%Y-%m-%d %H:%M}"
+    said = to_the_minute(hit.at, zone)
     how = "said by you" if by_bot else "said"
-    how = "said to another program" if imported.is_of(hit.path) else how
+    how = "said to another program" if entries.is_imported(hit.path) else how
     return Quote((said, how, f"message {hit.path}"), hit.snippet, by="said")
 
 
@@ -276,9 +263,11 @@ class TranscriptSearch:
         "with their date.",
         tells_origins=True,
         built_in=True,
+        of_memory=True,
+        repeatable=True,
     )
 
-    def __init__(self, transcripts: Transcripts, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, transcripts: TranscriptIndex, elsewhere: Elsewhere | None = None) -> None:
         self._transcripts = transcripts
         self._elsewhere = elsewhere or Elsewhere()
 
@@ -288,7 +277,7 @@ class TranscriptSearch:
         Raises:
             ToolError: wrong arguments, or the view has no conversations.
         """
-        asked = TranscriptQuery.of(arguments)
+        asked = TranscriptQuery.from_arguments(arguments)
         query, limit = asked.query, asked.limit
         if not context.view.keys:
             raise NotVisible
@@ -298,7 +287,7 @@ class TranscriptSearch:
         if not hits:
             head = f"No past message matches. {note}".rstrip()
             return Quoted((), head=head, elsewhere=bool(note))
-        strange = (hit.text for hit in hits if origins_of(hit.role, hit.content) - CLEAN)
+        strange = (hit.text for hit in hits if origins_of(hit.content) - CLEAN)
         context.memory.foreign.extend(strange)
         zone = context.now.tzinfo or UTC
         quotes = tuple(_quote(hit, query, zone) for hit in hits)
@@ -306,17 +295,16 @@ class TranscriptSearch:
 
 
 def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
-    date = datetime.fromtimestamp(hit.at / 1000, zone)
-    program = imported.name_of(hit.channel)
+    program = entries.imported_name(hit.channel)
     who = hit.role
     if program:  # neither the person nor the model said it here
         who = f"said to {program}, not to you" if hit.role == "user" else f"said by {program}"
-    where = (f"{date:%Y-%m-%d %H:%M}", who, f"session {hit.session_id}")
+    where = (to_the_minute(hit.at, zone), who, f"session {hit.session_id}")
     return Quote(where, excerpt(hit.text, _terms(query)), by="said" if program else hit.role)
 
 
 def _terms(query: str) -> list[str]:
-    """What to look for in a message: the words, and pairs of characters of those without spaces."""
+    """Terms to look for in a message: words, and pairs of characters where there are no spaces."""
     words = query.split()
     pairs = [w[i : i + 2] for w in words if not w.isascii() for i in range(len(w) - 1)]
     return [query, *words, *pairs]

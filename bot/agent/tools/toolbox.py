@@ -4,26 +4,130 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Literal, cast
 
 import orjson
 import structlog
 from cachetools import LRUCache
+from pydantic import Field
 
+from bot.agent import tools
 from bot.agent.models import ToolSpec
-from bot.agent.tools import Tool, ToolContext, asking
-from bot.agent.tools.artifacts import Artifacts, fitted
-from bot.agent.tools.asking import DecidedCall
+from bot.agent.tools import DecidedCall, Parameters, Tool, ToolContext, Words
+from bot.agent.tools.mcp.servers import MAX_NAME, schema_of
 from bot.context import tokens
-from bot.errors import NotVisible, ToolError
+from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity.access import Permission, ToolRights, permission
-from bot.messages import ToolResult, ToolUse
+from bot.identity.view import MemoryView
+from bot.messages import Asked, Refused, ToolResult, ToolUse, ToolValue
 from bot.metrics import Metrics
-from bot.tool_results import Asked, Refused
+from bot.sessions.artifacts import ArtifactStore
+from bot.settings.fields import TOOLS_GROUP
+
+# Results too long for a conversation: cut, kept whole, and read on with `artifact_get`.
+
+SHARE = 0.3  # of the window that one result may take
+LEAST, MOST = 2_000, 400_000  # characters that are never, and always, too long
+CHARACTERS_PER_TOKEN = 4
+HEAD_SHARE, TAIL_SHARE = 0.7, 0.2  # of the characters that are left
+
+
+async def fitted(
+    text: str, tool: str, context: ToolContext, artifacts: ArtifactStore
+) -> tuple[str, str]:
+    """A result as the conversation takes it, and the artifact that holds all of it if it was cut.
+
+    Raises:
+        StorageError: it is too long, and all of it could not be kept.
+    """
+    limit = limit_of(text, context.window)
+    if len(text) <= limit:
+        return text, ""
+    kept = await artifacts.keep(context.session_id, tool, text)
+    return shortened(text, limit, kept), kept
+
+
+def limit_of(text: str, window: int) -> int:
+    """The number of characters of a text that may stay, for a window of so many tokens. Pure.
+
+    It is a share of the window at four characters a token; of a script with more tokens to the
+    character, fewer may stay.
+    """
+    limit = max(LEAST, min(int(window * CHARACTERS_PER_TOKEN * SHARE), MOST))
+    if len(text) <= LEAST or text.isascii():
+        return limit
+    weight = tokens.estimate(text) / len(text)  # tokens a character
+    return min(limit, max(LEAST // 2, int(window * SHARE / weight)))
+
+
+def shortened(text: str, limit: int, artifact: str) -> str:
+    """The head and the tail of a text, and where to read on between them. Pure."""
+    head, tail = text[: int(limit * HEAD_SHARE)], text[len(text) - int(limit * TAIL_SHARE) :]
+    note = (
+        f"[… {len(text) - len(head) - len(tail)} of {len(text)} characters are left out here; "
+        f'artifact_get {{"id": "{artifact}", "from": {len(head)}}} shows them …]'
+    )
+    return f"{head}\n{note}\n{tail}"
+
+
+# --- artifact_get --------------------------------------------------------------------------------
+
+MAX_CHARACTERS = 12_000  # of one answer
+MAX_ID = 100
+WINDOW_SHARE = 8  # one answer takes at most this part (one eighth) of the window
+
+
+class ReadOn(Parameters):
+    """A part of a result."""
+
+    id: Words = Field(max_length=MAX_ID, description="The id, such as a-0123456789ab.")
+    first: int = Field(
+        0, alias="from", ge=0, description="The first character to show; 0 if left out."
+    )
+
+
+class ArtifactGet:
+    """Shows whole results of the person's own conversations."""
+
+    spec = ReadOn.spec(
+        "artifact_get",
+        "Read on in a tool result that was cut, by the id that stands where it was cut. At most "
+        f"{MAX_CHARACTERS} characters at a time; it says when there is more.",
+        built_in=True,
+        repeatable=True,
+    )
+
+    def __init__(self, artifacts: ArtifactStore) -> None:
+        self._artifacts = artifacts
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Read a part.
+
+        Raises:
+            ToolError: wrong arguments, or there is no such result here.
+        """
+        asked = ReadOn.from_arguments(arguments)
+        text = await self._artifacts.read(context.view, context.session_id, asked.id)
+        if text is None:
+            raise NotVisible
+        first, last = asked.first, max(0, len(text) - 1)
+        if first > last:
+            raise ToolError(f"'from' must be a whole number from 0 to {last}")
+        most = max(500, min(MAX_CHARACTERS, context.window // WINDOW_SHARE))
+        part = text[first : first + most]
+        left = len(text) - first - len(part)
+        return f"{part}\n[{left} more from character {first + len(part)}]" if left else part
+
 
 TIMEOUT = 30.0  # seconds
+LOAD_SECONDS = 60.0  # in which a package with tools must have loaded
 MAX_LISTS = 64  # lists of tools that are kept at hand: people with the same rights share one
 SHORT = "short"  # what marks the lists of short prompts
 SHORT_TOOLS = 320  # tokens of all tools of a short prompt
@@ -64,7 +168,7 @@ class Toolbox:
         tools: Iterable[Tool],
         *,
         more: Callable[[], tuple[Tool, ...]] = tuple,
-        artifacts: Artifacts | None = None,
+        artifacts: ArtifactStore | None = None,
         metrics: Metrics | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
@@ -78,7 +182,9 @@ class Toolbox:
         self._artifacts = artifacts
         self._metrics = metrics
         self._timeout = timeout
-        self._lists: LRUCache[tuple[tuple[ToolRights, ...], bool], ToolList] = LRUCache(MAX_LISTS)
+        self._lists: LRUCache[tuple[tuple[ToolRights, ...], bool, bool], ToolList] = LRUCache(
+            MAX_LISTS
+        )
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -102,17 +208,25 @@ class Toolbox:
             self._lists.clear()
         return self._tools
 
-    def offered(self, rights: tuple[ToolRights, ...], *, short: bool = False) -> ToolList:
-        """The tools that everybody who is answered may use; for a `short` prompt, few of them."""
+    def offered(
+        self, rights: tuple[ToolRights, ...], view: MemoryView, *, short: bool = False
+    ) -> ToolList:
+        """The tools that everybody who is answered may use; for a `short` prompt, few of them.
+
+        Where there is no memory to see, none of those that read it or write to it.
+        """
         tools = self._now()  # first, as it drops the lists of tools that are gone
-        found = self._lists.get((rights, short))
+        has_memory = bool(view.space)
+        found = self._lists.get((rights, has_memory, short))
         if found is None:
-            specs = [tool.spec for tool in tools.values()]
+            every = (tool.spec for tool in tools.values())
+            specs = [spec for spec in every if has_memory or not spec.of_memory]
             given = [spec for spec in specs if _permission(rights, spec).is_given]
             built_in = [spec for spec in specs if spec.built_in]
             if short:
                 given, built_in = _few(given), _few(built_in)
-            found = self._lists[rights, short] = _listed(given, built_in, SHORT if short else "")
+            found = _listed(given, built_in, SHORT if short else "")
+            self._lists[rights, has_memory, short] = found
         return found
 
     async def run(self, use: ToolUse, context: ToolContext, *, may_ask: bool = True) -> ToolResult:
@@ -127,7 +241,7 @@ class Toolbox:
         """Run a call that the person was asked about, if they allowed it."""
         if call.verdict != "allowed":
             self._count(call.use.name if call.use.name in self._tools else "unknown", call.verdict)
-            return _refused(call.use, asking.UNDONE[call.verdict])
+            return _refused(call.use, tools.UNDONE[call.verdict])
         return await self._marked(call.use, replace(context, rights=call.rights), "did")
 
     async def _marked(self, use: ToolUse, context: ToolContext, ask: Asking) -> ToolResult:
@@ -144,7 +258,8 @@ class Toolbox:
         tool = self._now().get(use.name)
         if tool is None:
             self._count("unknown", "unknown")
-            known = ", ".join(spec.name for spec in self.offered(context.rights).specs) or "none"
+            offered = self.offered(context.rights, context.view)
+            known = ", ".join(spec.name for spec in offered.specs) or "none"
             return _refused(use, f"there is no tool by that name; the tools are: {known}.")
         # A list may be older than the rights, and a model may ask for what is in none.
         found = _permission(context.rights, tool.spec)
@@ -154,6 +269,13 @@ class Toolbox:
             return _refused(use, NOT_GIVEN)
         if found.asks and ask != "did":
             return self._asked(use, ask, may_answer=context.target is not None)
+        if ask != "did" and not tool.spec.repeatable and context.start is not None:
+            try:
+                await context.start(use)
+            except StorageError as error:
+                log.warning("tool.not_noted", tool=use.name, error=type(error).__name__)
+                self._count(use.name, "failed")
+                return _refused(use, "it could not be noted that this begins; nothing was done.")
         return await self._ran(tool, use, context)
 
     async def _ran(self, tool: Tool, use: ToolUse, context: ToolContext) -> ToolResult:
@@ -193,11 +315,11 @@ class Toolbox:
         """The answer to a call that waits for the person's word, or may not even be asked about."""
         why = ""
         if not may_answer:
-            why = asking.NOBODY_THERE
+            why = tools.NOBODY_THERE
         elif ask == "must not":
-            why = asking.ONE_AT_A_TIME
-        elif len(asking.shown(use.input)) > asking.MAX_SHOWN:
-            why = asking.TOO_LONG
+            why = tools.ONE_AT_A_TIME
+        elif len(tools.shown_call(use.input)) > tools.MAX_SHOWN:
+            why = tools.TOO_LONG
         if why:
             self._count(use.name, "refused")
             return _refused(use, why)
@@ -252,3 +374,115 @@ def _listed(specs: Sequence[ToolSpec], built_in: Sequence[ToolSpec], kind: str) 
 def _refused(use: ToolUse, reason: str, *, hidden: bool = False) -> ToolResult:
     refused = Refused(reason, hidden)
     return ToolResult(use.id, str(refused), is_error=True, value=refused)
+
+
+# Tools that other packages bring, by the entry point `confidant.tools`.
+
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPlugin:
+    """The target of a package's entry point; `create` makes its tools when the program starts."""
+
+    create: Callable[[], Sequence[Tool]]
+
+
+class PluginTool:
+    """A tool of another package: for whom it is, the rules say, and never the tool itself."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.spec: ToolSpec = replace(tool.spec, built_in=False)
+        self._tool = tool
+        self._running: set[asyncio.Future[str | ToolValue]] = set()
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str | ToolValue:
+        """Run it.
+
+        Raises:
+            ToolError: it says so.
+        """
+        task = asyncio.ensure_future(self._tool.run(arguments, context))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()  # which it may take no notice of; nobody waits for it
+            raise
+
+    def _ended(self, task: asyncio.Future[str | ToolValue]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # told where it was waited for
+
+
+class ToolPlugins:
+    """The tools of all packages, once they are loaded."""
+
+    def __init__(self) -> None:
+        self._tools: tuple[Tool, ...] = ()
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of all packages."""
+        return self._tools
+
+    async def load(self) -> None:
+        """Load them beside what runs; a package that cannot be loaded keeps nobody from talking."""
+        tools, problems = await asyncio.to_thread(installed)
+        self._tools = tools
+        for package, problem in problems:
+            log.error("tools.plugin_failed", package=package, problem=problem)
+
+
+def installed() -> tuple[tuple[Tool, ...], list[tuple[str, str]]]:
+    """The tools of all installed packages, and the packages that are broken, each with why."""
+    found: dict[str, Tool] = {}
+    problems: list[tuple[str, str]] = []
+    for entry in sorted(entry_points(group=TOOLS_GROUP), key=lambda each: each.name):
+        package = entry.dist.name if entry.dist is not None else entry.value
+        try:
+            tools = {tool.spec.name: tool for tool in _in_time(partial(_tools_of, entry))}
+        except TimeoutError:
+            problems.append((package, f"it did not load within {LOAD_SECONDS:g} s"))
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever a package does when it is imported
+            problems.append((package, f"{type(error).__name__}: {error}"))
+            continue
+        taken = ", ".join(sorted(found.keys() & tools.keys()))
+        if taken:
+            problems.append((package, f"another package has a tool {taken}"))
+        found = {**tools, **found}
+    return tuple(found.values()), problems
+
+
+def _in_time(load: Callable[[], Iterable[Tool]]) -> list[Tool]:
+    """Loads tools in a thread of its own, in which it may go on for ever.
+
+    Raises:
+        TimeoutError: it does.
+        Exception: whatever else is wrong with it.
+    """
+    loaded: Future[list[Tool]] = Future()
+
+    def work() -> None:
+        try:
+            loaded.set_result(list(load()))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            loaded.set_exception(error)
+
+    threading.Thread(target=work, name="tools", daemon=True).start()
+    return loaded.result(LOAD_SECONDS)
+
+
+def _tools_of(entry: EntryPoint) -> Iterator[Tool]:
+    plugin: object = entry.load()
+    if not isinstance(plugin, ToolPlugin):
+        raise TypeError(f"{entry.value} is no ToolPlugin")
+    for tool in plugin.create():
+        spec = cast("object", tool.spec)
+        if not isinstance(spec, ToolSpec) or not _NAME.fullmatch(spec.name):
+            raise TypeError("a tool needs a ToolSpec, with a name of letters, digits, _ and -")
+        if schema_of(spec.schema) is None:
+            raise TypeError(f"the schema of {spec.name} is none of an object")
+        yield PluginTool(tool)

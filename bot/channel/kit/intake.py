@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
-from bot.channel import ChannelConfig, Inbound
+from bot.channel import ChannelConfig, ChatType
 from bot.channel.kit.supervisor import Stopped, Supervisor
 
 # How far every channel that can read back what was missed goes.
@@ -36,11 +36,17 @@ def newest_chats(seen: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(seen.items(), key=itemgetter(1), reverse=True)[:MAX_CHATS])
 
 
-def listens(config: ChannelConfig, somewhere: Inbound) -> bool:
-    """True when the bot reads at all where something was said.
+class Where(NamedTuple):
+    """A chat, as the configuration of a room is found by; see `bot.channel.InChat`."""
 
-    That is in direct chats, and in rooms it is let into.
-    """
+    chat_type: ChatType
+    chat: str
+    parent: str = ""
+    server: str = ""
+
+
+def listens(config: ChannelConfig, somewhere: Where) -> bool:
+    """True if the bot reads a chat at all: a direct one, or a room it is let into."""
     if somewhere.chat_type == "direct":
         return config.dm_policy != "disabled"
     if config.group_policy == "disabled":
@@ -90,7 +96,7 @@ class Intake(Generic[E]):
 
     @property
     def waiting(self) -> int:
-        """How many events wait to be stored."""
+        """The number of events that wait to be stored."""
         return self._waiting
 
     @property

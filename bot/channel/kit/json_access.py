@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import orjson
 
@@ -100,6 +100,17 @@ def storable(words: str) -> str:
 def label(words: str, limit: int = MAX_LABEL) -> str:
     """Somebody else's words as part of one of our lines: no line breaks, no brackets."""
     return _GAP.sub(" ", words[: 4 * limit]).replace("[", "(").replace("]", ")").strip()[:limit]
+
+
+def media_kind(mime: str) -> Literal["photo", "audio", "video", "document"]:
+    """The kind of a file, by the type that a platform gives it."""
+    match mime.partition("/")[0]:
+        case "image":
+            return "photo"
+        case "audio" | "video" as kind:
+            return kind
+        case _:
+            return "document"
 
 
 def is_blank(words: str) -> bool:

@@ -1,35 +1,59 @@
-"""The Markdown parser of the channels that render: CommonMark with tables and strikethrough.
+r"""The Markdown parser of the channels that render: CommonMark, tables, strikethrough, formulas.
 
 Its work grows with the length of a text, whatever the text is. Every "[" makes a parser look for
 its "]" up to the end of the paragraph; here brackets that open and open are plain text once too
 much time went into looking for their ends.
+
+Of formulas, `$…$` and `\(…\)` stand in a line, `$$…$$` and `\[…\]` by themselves. Prices and
+variables of a shell stay as they were written.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import re
+from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-STEPS_PER_CHARACTER = (
-    4  # of looking ahead for the end of a link; what people write takes one or two
-)
+STEPS_PER_CHARACTER = 4  # of looking ahead for a link's end; what people write takes one or two
 SPARE_STEPS = 256  # for short texts
 MAX_NESTING = 100  # quotes in quotes, lists in lists
+MOST_FORMULA = 1_000  # characters of one formula
+MOST_LINES = 40  # of one that stands by itself
+
+# A formula with its signs, and the environment of `parse` → the content of its token; empty for one
+# that is left as it is.
+Drawing = Callable[[str, MutableMapping[str, Any]], str]
+
+# What defines something, so that a short formula could become a long one, or leads elsewhere.
+_REFUSED = re.compile(
+    r"\\(?:re|provide)?newcommand|\\provide|\\[egx]?def|\\let|\\href|\\verb|\\style|\\class|`|\$"
+)
+_SIGNS = re.compile(r"[\\^_]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_FOREIGN = re.compile(r"[^\x00-\u024f\u0370-\u03ff\u1f00-\u2bff]")  # no letter of formulas
+_ENDS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 
 
 class Markdown(MarkdownIt):
-    """A parser without HTML; `breaks` keeps line breaks."""
+    """A parser without HTML; `breaks` keeps line breaks, and with `maths` it finds formulas."""
 
-    def __init__(self, *, breaks: bool = False) -> None:
+    def __init__(self, *, breaks: bool = False, maths: Drawing | None = None) -> None:
         super().__init__()
         self.inline = _BoundedInline()
         self.configure("commonmark", {"html": False, "breaks": breaks, "maxNesting": MAX_NESTING})
         self.enable(["table", "strikethrough"])
+        if maths is not None:
+            self.inline.add_terminator_char("$")
+            self.inline.ruler.before("escape", "maths", partial(_inline, maths))
+            ends = ["paragraph", "reference", "blockquote", "list"]
+            self.block.ruler.before("fence", "maths", partial(_block, maths), {"alt": ends})
 
     def parse(self, src: str, env: MutableMapping[str, Any] | None = None) -> list[Token]:
         """The tokens of a text."""
@@ -47,3 +71,85 @@ class _BoundedInline(ParserInline):
             super().skipToken(state)
         else:
             state.pos = state.posMax
+
+
+def reads_as_maths(source: str) -> bool:
+    """False for what more probably is a price, a name or a sentence between two signs."""
+    if not source.strip() or len(source) > MOST_FORMULA or _REFUSED.search(source):
+        return False
+    if _SIGNS.search(source):
+        return True
+    if _FOREIGN.search(source):
+        return False
+    longest = max(map(len, _LETTERS.findall(source)), default=0)
+    if longest > 1 and re.search(r"\s", source):
+        return longest <= 3 and "=" in source
+    return longest <= 3
+
+
+def _inline(draw: Drawing, state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    begin = state.pos
+    opening = next((each for each in _ENDS if state.src.startswith(each, begin)), "")
+    if not opening:
+        return False
+    first, closing = begin + len(opening), _ENDS[opening]
+    last = state.src.find(closing, first, min(first + MOST_FORMULA, state.posMax))
+    source = state.src[first : max(first, last)]
+    if not reads_as_maths(source) or (opening == "$" and not _is_tight(state.src, begin, last)):
+        return False
+    end = last + len(closing)
+    drawn = draw(state.src[begin:end], state.env)
+    if not silent and drawn:
+        state.push("maths", "math", 0).content = drawn
+    elif not silent:
+        state.pending += state.src[begin:end]  # as it was written
+    state.pos = end
+    return True
+
+
+def _is_tight(src: str, begin: int, end: int) -> bool:
+    """True for a pair of single signs that no price and no variable has."""
+    before, after = src[begin - 1 : begin], src[end + 1 : end + 2]
+    inner = src[begin + 1 : end]
+    outside = (before + after).replace("_", "a")
+    return (
+        bool(inner)
+        and not inner[0].isspace()
+        and not inner[-1].isspace()
+        and "\n" not in inner
+        and not any(each.isascii() and (each.isalnum() or each in "\\$") for each in outside)
+        and "://" not in src[src.rfind(" ", max(0, begin - 200), begin) + 1 : begin]
+    )
+
+
+def _block(draw: Drawing, state: StateBlock, first: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    begin = state.bMarks[first] + state.tShift[first]
+    opening = state.src[begin : begin + 2]
+    if opening not in {"$$", "\\["} or state.is_code_block(first):
+        return False
+    found = _lines(state, first, min(end, first + MOST_LINES), opening)
+    source = "\n".join(found)
+    if not reads_as_maths(source):
+        return False
+    drawn = draw(opening + source + _ENDS[opening], state.env)
+    if drawn and not silent:
+        state.line = first + len(found)
+        state.push("paragraph_open", "p", 1).map = [first, state.line]
+        state.push("maths", "math", 0).content = drawn
+        state.push("paragraph_close", "p", -1)
+    return bool(drawn)
+
+
+def _lines(state: StateBlock, first: int, end: int, opening: str) -> list[str]:
+    """The lines of a formula that stands by itself; none when it is not closed at their end."""
+    found: list[str] = []
+    for line in range(first, end):
+        start = state.bMarks[line] + state.tShift[line] + (2 if line == first else 0)
+        words, closed, after = state.src[start : state.eMarks[line]].partition(_ENDS[opening])
+        if closed:
+            return [] if after.strip() else [*found, words]
+        is_outside = line > first and (not words.strip() or state.sCount[line] < state.blkIndent)
+        if is_outside or opening in words:
+            return []
+        found.append(words)
+    return []

@@ -7,21 +7,220 @@ asks for it, blocks of code that are closed have colours, and formulas are MathM
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from functools import cache, lru_cache
+from html import escape
+from itertools import groupby
+from time import thread_time
 from typing import Any, cast
 
 import nh3
+import structlog
 from markdown_it.common.utils import escapeHtml, unescapeAll
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-from bot.channel.kit import code_html, maths_html
-from bot.channel.kit.markdown import Markdown
+from bot.channel.kit.markdown import MOST_FORMULA, Markdown
 from bot.channel.kit.text import seen
+
+# Code in colours: HTML with a class for each kind of word, whose text is the code to the letter.
+#
+# Lexers are made of regular expressions, some of which take time with the square of what is not
+# closed. So only languages on this list are coloured, no more code than such an expression gets
+# through in a moment, and none that takes longer. Nothing of the library is loaded before there
+# is code to colour.
+
+MOST_CODE = 5_000  # characters of one block, …
+MOST_LINE = 600  # … of one of its lines …
+MOST_BLANK = 100  # … and of blanks and line ends in a row
+MOST_SECONDS = 0.3  # of a processor; what people write takes a few ms
+KEPT_CODE = 64  # blocks: a reply that grows is drawn anew for each of its pieces
+
+log = structlog.get_logger(__name__)
+
+# What is coloured, by Pygments' own names, and what else people write for them.
+_LANGUAGES = frozenset(
+    """bash c c# c++ cfg cpp cs csharp css diff docker dockerfile go golang html ini java javascript
+    js json kotlin lua make makefile php powershell ps1 py python python3 r rb rs ruby rust sh shell
+    sql swift toml ts typescript xml yaml zsh""".split()  # noqa: SIM905
+)
+_NAMES = {
+    "c": "h",
+    "cpp": "cc cxx hpp",
+    "diff": "patch",
+    "html": "htm",
+    "ini": "conf properties",
+    "js": "jsx mjs",
+    "json": "jsonc jsonl",
+    "kotlin": "kt",
+    "make": "mk",
+    "ts": "tsx",
+    "xml": "svg",
+    "yaml": "yml",
+}
+_OTHERS = {name: language for language, names in _NAMES.items() for name in names.split()}
+_OPTIONS = {"php": {"startinline": True}}
+
+# What shows in a colour, by the class it has; of a kind within another the longer one counts.
+_SHOWN = {
+    "c": "Comment",
+    "d": "Generic.Deleted",
+    "k": "Keyword Operator.Word Name.Tag Generic.Heading Generic.Subheading",
+    "m": "Literal.Number Literal.Date Keyword.Constant Name.Constant",
+    "n": "Name.Function Name.Class Name.Decorator Name.Builtin Name.Exception Name.Attribute",
+    "s": "Literal.String Generic.Inserted",
+    "v": "Name.Variable",
+}
+CODE_CLASSES = frozenset(_SHOWN)
+_CLASSES = {tuple(k.split(".")): name for name, kinds in _SHOWN.items() for k in kinds.split()}
+_TOO_MUCH = re.compile(rf"[^\n]{{{MOST_LINE + 1}}}|\s{{{MOST_BLANK + 1}}}")
+
+
+@lru_cache(maxsize=KEPT_CODE)
+def coloured(code: str, language: str) -> str:
+    """Code as HTML; empty when it is to be shown as it is.
+
+    The first of a language may take a moment, in which its lexer is loaded.
+    """
+    language = _OTHERS.get(language.lower(), language.lower())
+    if language not in _LANGUAGES or len(code) > MOST_CODE or _TOO_MUCH.search(code):
+        return ""
+    try:
+        words = list(_words(_lexer(language), code))
+    except Exception as error:  # noqa: BLE001 - code nobody can read still has to be shown
+        log.warning("code.not_coloured", language=language, error=type(error).__name__)
+        return ""
+    if "".join(word for _, word in words) != code:
+        return ""
+    return "".join(_html(words))
+
+
+@cache
+def _lexer(language: str) -> Any:
+    lexers = importlib.import_module("pygments.lexers")
+    return lexers.get_lexer_by_name(language, **_OPTIONS.get(language, {}))
+
+
+def _words(lexer: Any, code: str) -> Iterator[tuple[str, str]]:
+    """The code in order, each part with its class, which is empty for most of it."""
+    until = thread_time() + MOST_SECONDS
+    for _, kind, word in lexer.get_tokens_unprocessed(code):
+        if thread_time() > until:
+            raise TimeoutError
+        yield _class_of(tuple(kind)), word
+
+
+@cache
+def _class_of(kind: tuple[str, ...]) -> str:
+    ways = (kind[:length] for length in range(len(kind), 0, -1))
+    return next((_CLASSES[way] for way in ways if way in _CLASSES), "")
+
+
+def _html(words: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for kind, same in groupby(words, key=lambda each: each[0]):
+        text = escape("".join(word for _, word in same))
+        yield f'<span class="{kind}">{text}</span>' if kind and text.strip() else text
+
+
+# Formulas in a Markdown text, as MathML that the browser draws and reads aloud.
+#
+# Whatever cannot be read stays as it was written. Nothing of the library is loaded before there is
+# a formula.
+
+MOST_MATHS = 20_000  # characters of all in one text
+MOST_DRAWN = 60  # characters that one of them may become
+DEEPEST = 24  # braces in braces
+KEPT_FORMULAS = 256  # formulas: a reply that grows is drawn anew for each of its pieces
+
+MATHS_TAGS = (
+    frozenset({"math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mstyle", "mpadded"})
+    | {"mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover"}
+    | {"mtable", "mtr", "mtd", "mphantom"}
+)
+# Lengths are short ones: a formula takes no more room than its lines.
+_LENGTH = r"-?\d{1,2}(?:\.\d{1,4})?(?:em|ex|px|pt|mu|%)?"
+_WORD = r"[a-z]{1,20}"
+_VALUES = {
+    "display": _WORD,
+    "alttext": rf"[\s\S]{{0,{MOST_FORMULA}}}",
+    "stretchy": _WORD,
+    "fence": _WORD,
+    "form": _WORD,
+    "separator": _WORD,
+    "accent": _WORD,
+    "largeop": _WORD,
+    "movablelimits": _WORD,
+    "displaystyle": _WORD,
+    "mathvariant": r"[a-z-]{1,30}",
+    "scriptlevel": r"[+-]?\d",
+    "linethickness": _LENGTH,
+    "width": _LENGTH,
+    "lspace": _LENGTH,
+    "rspace": _LENGTH,
+    "minsize": _LENGTH,
+    "maxsize": _LENGTH,
+    "columnalign": r"[a-z ]{1,40}",
+}
+MATHS_ATTRIBUTES = {
+    "math": frozenset({"display", "alttext"}),
+    "mi": frozenset({"mathvariant"}),
+    "mo": frozenset({"stretchy", "fence", "form", "separator", "accent", "largeop"})
+    | {"movablelimits", "lspace", "rspace", "minsize", "maxsize", "mathvariant"},
+    "mstyle": frozenset({"displaystyle", "scriptlevel"}),
+    "mspace": frozenset({"width"}),
+    "mpadded": frozenset({"width", "lspace"}),
+    "mfrac": frozenset({"linethickness"}),
+    "mtable": frozenset({"displaystyle"}),
+    "mtd": frozenset({"columnalign"}),
+}
+
+_UNKNOWN = re.compile(r"<m[a-z]++[^<>]*+>\\")  # a command that nobody knows
+
+
+def is_allowed_maths(attribute: str, value: str) -> bool:
+    """True when a page may have this value of an attribute."""
+    pattern = _VALUES.get(attribute)
+    return pattern is not None and re.fullmatch(pattern, value) is not None
+
+
+@lru_cache(maxsize=KEPT_FORMULAS)
+def mathml(source: str, *, is_block: bool) -> str:
+    """A formula as MathML, which still has to be sanitised; empty when it cannot be read."""
+    if _depth(source) > DEEPEST:
+        return ""
+    try:
+        converter = importlib.import_module("latex2mathml.converter")
+        drawn = str(converter.convert(source, display="block" if is_block else "inline"))
+    except Exception as error:  # noqa: BLE001 - what nobody can read is shown as it was written
+        log.debug("maths.not_read", error=type(error).__name__)
+        return ""
+    if len(drawn) > MOST_DRAWN * len(source) + 500 or _UNKNOWN.search(drawn):
+        return ""
+    _, _, rest = drawn.partition(">")
+    display = "block" if is_block else "inline"
+    return f'<math display="{display}" alttext="{escape(source)}">{rest}'
+
+
+def _depth(source: str) -> int:
+    """How deep the braces of a formula nest."""
+    braces = deepest = 0
+    for sign in source:
+        braces += (sign in "{[") - (sign in "}]")
+        deepest = max(deepest, braces)
+    return deepest
+
+
+def _drawn(written: str, env: MutableMapping[str, Any]) -> str:
+    """A formula of a text, as far as there is room for more of them."""
+    source = written.strip("$") if written[0] == "$" else written[2:-2]
+    env["maths"] = left = env.get("maths", MOST_MATHS) - len(source)
+    is_block = written.startswith(("$$", "\\["))
+    return mathml(source.strip(), is_block=is_block) if left >= 0 else ""
+
 
 CACHED_LENGTH = 8_000  # characters; longer texts are rendered anew, to bound the cache
 CACHE_SIZE = 512
@@ -33,7 +232,7 @@ TAGS = (
     | {"span"}
     | {"ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"table", "thead", "tbody", "tr", "th", "td"}
-    | maths_html.TAGS
+    | MATHS_TAGS
 )
 ATTRIBUTES = {
     "*": frozenset[str](),
@@ -43,7 +242,7 @@ ATTRIBUTES = {
     "ol": frozenset({"start"}),
     "th": frozenset({"align"}),
     "td": frozenset({"align"}),
-    **maths_html.ATTRIBUTES,
+    **MATHS_ATTRIBUTES,
 }
 URL_SCHEMES = frozenset({"http", "https", "mailto"})
 
@@ -101,9 +300,9 @@ def _allowed(tag: str, attribute: str, value: str) -> str | None:
     if tag == "code" and attribute == "class":
         return value if _LANGUAGE.fullmatch(value) else None
     if tag == "span":
-        return value if value in code_html.CLASSES else None
-    if tag in maths_html.TAGS:
-        return value if maths_html.is_allowed(attribute, value) else None
+        return value if value in CODE_CLASSES else None
+    if tag in MATHS_TAGS:
+        return value if is_allowed_maths(attribute, value) else None
     if tag in {"th", "td"} and attribute == "align":
         return value if value in {"left", "center", "right"} else None
     return value
@@ -186,7 +385,7 @@ def _fence(
     left = env.get("coloured", MOST_COLOURED) - len(token.content)
     if language and left >= 0 and _is_closed(token):
         env["coloured"] = left
-        if shown := code_html.coloured(token.content, language):
+        if shown := coloured(token.content, language):
             return f'<pre><code class="language-{escapeHtml(language)}">{shown}</code></pre>\n'
     return renderer.fence(tokens, index, options, env)
 
@@ -199,10 +398,10 @@ def _is_closed(token: Token) -> bool:
 
 
 def _build_parser(*, rich: bool) -> Markdown:
-    parser = Markdown(breaks=True)
+    parser = Markdown(breaks=True, maths=_drawn if rich else None)
     if rich:
         parser.add_render_rule("fence", _fence)
-        maths_html.add_to(parser)
+        parser.add_render_rule("maths", RendererHTML.html_inline)  # as it was drawn
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("link_out", _link_out)

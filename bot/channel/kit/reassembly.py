@@ -34,7 +34,7 @@ X = TypeVar("X")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a message may go on, in seconds."""
+    """Seconds to wait for further parts of a message."""
 
     album: float = 0.5  # after a part of an album, in which the next one may come …
     paste: float = 1.5  # … and after a part of a long paste
@@ -62,7 +62,9 @@ def continues(parts: Sequence[Part], part: Part) -> bool:
     gap = part.inbound.sent_at - last.inbound.sent_at
     if _authors(last.inbound) != _authors(part.inbound):
         return False
-    return _is_cut(last.inbound) and _is_plain(part.inbound) and 0 <= gap <= MAX_DATES
+    new = part.inbound
+    is_plain = not (new.media or new.edit_of or new.text.startswith("/"))
+    return _is_cut(last.inbound) and is_plain and 0 <= gap <= MAX_DATES
 
 
 def merged(parts: Sequence[Part]) -> Inbound:
@@ -93,7 +95,7 @@ def _text(texts: Sequence[str]) -> str:
 
 
 def _foreign(parts: Sequence[Part]) -> tuple[Foreign, ...]:
-    """What all parts passed on; a long message that was forwarded in pieces is one again."""
+    """The forwarded parts of all; a long message that was forwarded in pieces is one again."""
     found: list[Foreign] = []
     for each in (foreign for part in parts for foreign in part.inbound.foreign):
         last = found[-1] if found else None
@@ -110,16 +112,12 @@ def _author(inbound: Inbound) -> tuple[str, str, str]:
 
 
 def _authors(inbound: Inbound) -> list[tuple[str, str]]:
-    """Who wrote what a message passes on; nobody when it is the sender's own."""
+    """The authors of what a message passes on; none when it is the sender's own."""
     return [(part.kind, part.author) for part in inbound.foreign]
 
 
-def _is_plain(inbound: Inbound) -> bool:
-    return not inbound.media and not inbound.edit_of and not inbound.text.startswith("/")
-
-
 def _is_cut(inbound: Inbound) -> bool:
-    """Whether a message is as long as one that an app had to cut."""
+    """True if a message is as long as one that an app had to cut."""
     forwarded = (part.text for part in inbound.foreign if part.kind == "forwarded")
     words = inbound.text or next(forwarded, "")
     if inbound.media or inbound.edit_of or len(words) < LONG // 2:
@@ -129,7 +127,7 @@ def _is_cut(inbound: Inbound) -> bool:
 
 @dataclass(slots=True)
 class Pending(Generic[X]):
-    """What is stored at once: a message with all its parts, or something else of a chat.
+    """A unit to store: a message with all its parts, or something else of a chat.
 
     Times are of any clock, in seconds. `extra` is what else a platform has to do with it.
     """
@@ -151,7 +149,7 @@ class Pending(Generic[X]):
         return merged([part for _, part in pairs])
 
     def waits(self, now: float, most: Patience) -> float:
-        """How long something may follow, in seconds; 0 or less when it is whole."""
+        """Seconds in which something may follow; 0 or less when it is whole."""
         if self.is_closed or not 0 < len(self.parts) < MAX_PARTS:
             return 0.0
         last = self.parts[-1]
@@ -177,7 +175,7 @@ def append_or_merge(lane: list[Pending[X]], pending: Pending[X]) -> None:
 
 
 def _is_of(pending: Pending[X], who: Inbound) -> bool:
-    """Whether the same person said it in the same place."""
+    """True if the same person said it in the same place."""
     if not pending.parts:
         return False
     other = pending.parts[0].inbound
@@ -189,7 +187,7 @@ def _is_of(pending: Pending[X], who: Inbound) -> bool:
 
 @dataclass(slots=True)
 class _PendingChat(Generic[X]):
-    """What waits in one chat, in order; `coming` are still being written to the disk."""
+    """The queue of one chat, in order; `coming` are still being written to the disk."""
 
     pending: list[Pending[X]] = field(default_factory=list[Pending[X]])
     coming: int = 0

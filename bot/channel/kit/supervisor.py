@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
-from bot.backoff import Backoff
+from bot.backoff import Backoff, kept
 from bot.channel import Address, Engine, Health, Inbound
 from bot.errors import SendRefused, SendTransient, StorageError
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """What waits is given up: its account stops, or another node has it now."""
+    """A wait was given up: its account stops, or another node has it now."""
 
 
 async def pause(seconds: float, event: asyncio.Event) -> bool:
@@ -59,8 +59,17 @@ class Lifetime:
         """Run something in a task that ends with the account."""
         task = asyncio.get_running_loop().create_task(self._until_stopped(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Run something for as long as the account runs: when it fails, it begins anew."""
+        return self.spawn(kept(name, lambda: self._until_stopped(work())))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("channel.task.failed", error=type(error).__name__, exc_info=error)
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -69,7 +78,7 @@ class Lifetime:
             return
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a call comes to; it is cancelled when the account stops.
+        """The result of a call, which is cancelled when the account stops.
 
         Raises:
             Stopped: the account stops first.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bot.channel import Capabilities, LengthUnit, Outbound, Piece
+from bot.channel import Channel, LengthUnit, Outbound, Piece
 from bot.errors import SendRefused
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 MAX_COLUMN = 40  # cells of a table wider than this do not widen their column
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)(.*)$")
+_INLINE = re.compile(r"\\.|(`{1,4}|\*{1,3}|_{1,3}|~~|\|\|)", re.DOTALL)
+_MAX_INLINE = 8  # characters of marks that are closed and opened again
+_MAX_PARAGRAPH = 16_000  # characters behind a cut in which what closes a mark is looked for
 _MAX_INFO = 16  # of a fence's language when it is opened again
 _MAX_CLUSTER = 32  # code points looked back over for the beginning of one visible character
 
@@ -36,7 +40,7 @@ class _Fence:
 
 
 def length(text: str, unit: LengthUnit) -> int:
-    """How long a text is for a platform: in characters, or in UTF-16 code units."""
+    """The length of a text for a platform: in characters, or in UTF-16 code units."""
     return units(text) if unit == "utf16" else len(text)
 
 
@@ -52,8 +56,13 @@ def first_units(text: str, count: int) -> str:
     return text[: _whole_character(text, 0, _reach(text, 0, count, "utf16"))]
 
 
+def written_in(text: str) -> str:
+    """The language of a line that goes with a text: "zh", else "en"."""
+    return "zh" if re.search("[\u4e00-\u9fff]", text) else "en"
+
+
 def width(text: str) -> int:
-    """How many columns a text takes in a monospaced font; East Asian wide characters take two."""
+    """The columns of a text in a monospaced font; East Asian wide characters take two."""
     if text.isascii():
         return len(text)
     return sum(
@@ -85,31 +94,62 @@ def split(text: str, limit: int, unit: LengthUnit = "chars") -> list[str]:
     """A Markdown text in pieces no longer than `limit`, in order; none when it is only white space.
 
     A piece ends at a blank line, else a line end, else a space, else anywhere but inside a
-    character. A code fence that must be cut is closed at the end of its piece and opened again in
-    the next. `limit` is at least 64, so that a fence's own lines fit beside some of what it holds.
+    character. A code fence, and what is bold, struck out, hidden or code within a paragraph, that
+    must be cut is closed at the end of its piece and opened again in the next. `limit` is at least
+    64, so that a fence's own lines fit beside some of what it holds.
     """
     rest = text.strip("\n")
     found: list[str] = []
     fence: _Fence | None = None
+    inline = ""  # marks that are to be opened again
     while rest.strip():
-        opening = f"{fence.opening}\n" if fence else ""
+        opening = f"{fence.opening}\n" if fence else inline
         room = limit - length(opening, unit)
         if length(rest, unit) <= room:
             found.append(opening + rest)
             break
         marks = max(len(fence.closing) if fence else 0, _longest_fence(rest, room))
-        closing_room = marks + 1 if marks else 0
+        has_inline = fence is None and bool(inline or _INLINE.search(rest[:room]))
+        closing_room = max(marks + 1 if marks else 0, _MAX_INLINE if has_inline else 0)
         window = _reach(rest, 0, max(room - closing_room, 8), unit)
         cut = _best_cut(rest, window, fence, room)
         head = rest[:cut]
         fence = _fence_after(head, fence)
         body = head.rstrip("\n") if fence is None else head.removesuffix("\n")
-        closing = f"\n{fence.closing}" if fence else ""
+        torn = "" if fence else _torn(opening + head, rest[cut : cut + _MAX_PARAGRAPH])
+        closing = f"\n{fence.closing}" if fence else _mirrored(torn)
+        body, inline = (body.rstrip() if torn else body), torn
         if body.strip():
             found.append(opening + body + closing)
         rest = rest[cut:]
         rest = rest.lstrip("\n") if fence is None else rest.removeprefix("\n")
     return found
+
+
+def _torn(head: str, rest: str) -> str:
+    """The marks that a cut within a paragraph leaves open, and that are closed behind it."""
+    if head.endswith("\n\n") or rest.startswith("\n"):
+        return ""
+    paragraph, behind = head[head.rfind("\n\n") + 1 :], rest.partition("\n\n")[0]
+    open_: list[str] = []
+    for found in _INLINE.finditer(paragraph):
+        mark = found[1]
+        if mark is None or (open_ and open_[-1][0] == "`" and mark != open_[-1]):
+            continue
+        start, end = found.span()
+        before, after = paragraph[start - 1 : start], paragraph[end : end + 1]
+        if mark in open_:
+            if not before.isspace() or mark[0] == "`":
+                del open_[open_.index(mark) :]
+        elif after.strip() and not (mark[0] == "_" and before.isalnum()):
+            open_.append(mark)
+    kept = "".join(mark for mark in open_ if re.search(rf"\S{re.escape(mark)}", behind))
+    return kept if len(kept) <= _MAX_INLINE else ""
+
+
+def _mirrored(marks: str) -> str:
+    """The closing of some marks: `**` and then `~~` are closed the other way round."""
+    return "".join(reversed([found[1] for found in _INLINE.finditer(marks)]))
 
 
 def closed(markdown: str) -> str:
@@ -121,26 +161,30 @@ def closed(markdown: str) -> str:
     return f"{markdown}{newline}{fence.closing}"
 
 
-def spans(text: str, limit: int) -> list[tuple[int, int]]:
-    """Where to cut plain text into spans of at most `limit` UTF-16 units, without blank spans.
+def spans(text: str, limit: int, blocks: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """Where to cut plain text into spans of at most `limit` UTF-16 units in which something shows.
 
-    It cuts at a line break, else at a space, else between any two characters; the one it cuts at
-    is dropped.
+    It cuts at a blank line, else a line end, else a space, else anywhere but inside a visible
+    character, and before one of the `blocks` that fits half a span and would be cut otherwise.
+    White space is dropped before a cut, and line ends and one space behind it.
     """
     found: list[tuple[int, int]] = []
     start, end = 0, len(text)
     while start < end:
+        while text.startswith("\n", start):
+            start += 1
         stop = _reach(text, start, limit, "utf16")
         if stop < end:
-            stop = _break(text, start, stop)
-        if text[start:stop].strip():
-            found.append((start, stop))
-        start = stop + 1 if stop < end and text[stop] in "\n " else stop
+            stop = _break(text, start, stop, blocks)
+        words = text[start:stop].rstrip()
+        if has_ink(words):
+            found.append((start, start + len(words)))
+        start = stop + text.startswith(" ", stop)
     return found
 
 
 def _reach(text: str, start: int, limit: int, unit: LengthUnit) -> int:
-    """How far a span from `start` can go within `limit`: at least one character."""
+    """The end of the longest span from `start` within `limit`: at least one character."""
     stop = min(len(text), start + limit)
     over = length(text[start:stop], unit) - limit
     while over > 0:
@@ -150,18 +194,24 @@ def _reach(text: str, start: int, limit: int, unit: LengthUnit) -> int:
     return max(stop, start + 1)
 
 
-def _break(text: str, start: int, stop: int) -> int:
+def _break(text: str, start: int, stop: int, blocks: Sequence[tuple[int, int]]) -> int:
     """A good place to cut at or before `stop`, but not in the first half: small messages tire."""
     half = start + (stop - start) // 2
-    for mark in "\n ":
+    at = bisect_left(blocks, (stop, 0)) - 1
+    if at >= 0:
+        first, last = blocks[at]  # the last one that begins before the cut
+        if first > half and stop < last <= first + half - start:
+            return first - 1  # the break before it
+    for mark in ("\n\n", "\n"):
         at = text.rfind(mark, half, stop + 1)
         if at > half:
             return at
-    return _whole_character(text, start, stop)
+    at = max(text.rfind(" ", half, stop + 1), text.rfind("\u3002", half, stop) + 1)
+    return at if at > half else _whole_character(text, start, stop)
 
 
 def _longest_fence(text: str, room: int) -> int:
-    """How long the closing of any fence that begins in reach may be."""
+    """The longest closing of any fence that begins in reach."""
     return min(
         max(
             (len(m[1]) for line in text[:room].split("\n") if (m := _FENCE.match(line))), default=0
@@ -171,7 +221,7 @@ def _longest_fence(text: str, room: int) -> int:
 
 
 def _best_cut(rest: str, window: int, fence: _Fence | None, room: int) -> int:
-    """Where to cut, at most after `window` characters; always more than nothing."""
+    """The place to cut, at most after `window` characters; always more than nothing."""
     head = rest[:window]
     if fence is None:
         start = _torn_block(rest, window, room)
@@ -190,7 +240,7 @@ def _best_cut(rest: str, window: int, fence: _Fence | None, room: int) -> int:
 
 
 def _torn_block(rest: str, window: int, room: int) -> int:
-    """Where the block begins that a cut would tear although it fits a piece of its own; or 0."""
+    """The start of a block that a cut would tear although it fits a piece of its own; or 0."""
     position, start, closing = 0, 0, ""
     for line in rest.split("\n"):
         end = position + len(line) + 1
@@ -255,7 +305,7 @@ def _opens(match: re.Match[str]) -> bool:
 # A text whose first line begins with a letter or a digit shows at least that line.
 _PLAIN = re.compile(r"\s*[^\W_]")
 _MARKS = re.compile(r"[\\`*_~|<&\[!]")
-_FIRST = re.compile(r"^(\s*)([#>+=-])", re.MULTILINE)
+_FIRST = re.compile(r"^([^\S\n]*+)([#>+=-])", re.MULTILINE)
 
 
 def shows(markdown: str) -> bool:
@@ -281,12 +331,8 @@ def _is_seen(token: Token) -> bool:
     if token.type in {"hr", "list_item_open"}:
         return True
     if token.children:
-        return _has_words(token.children)
+        return any(each.type == "image" or has_ink(each.content) for each in token.children)
     return token.type != "inline" and has_ink(token.content)
-
-
-def _has_words(tokens: Sequence[Token]) -> bool:
-    return any(token.type == "image" or has_ink(token.content) for token in tokens)
 
 
 def has_ink(text: str) -> bool:
@@ -295,17 +341,18 @@ def has_ink(text: str) -> bool:
 
 
 @functools.cache
-def parser() -> Markdown:
-    """The parser of CommonMark with tables and strikethrough; made when it is first needed."""
+def parser(*, keeps_maths: bool = False) -> Markdown:
+    """The parser of CommonMark with tables and strikethrough; made when it is first needed.
+
+    With `keeps_maths` a formula is a token whose content is as it was written.
+    """
     from bot.channel.kit.markdown import Markdown  # noqa: PLC0415  # most messages never need it
 
-    return Markdown()
+    return Markdown(maths=(lambda written, _: written) if keeps_maths else None)
 
 
-class TakesMarkdown:
+class TakesMarkdown(Channel):
     """A channel that takes Markdown as it is: a base class that renders."""
-
-    capabilities: Capabilities
 
     def render(self, outbound: Outbound) -> list[Piece]:
         """The text as it is, cut at `max_length`, its files with the last piece.

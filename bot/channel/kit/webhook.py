@@ -9,6 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from bot.backoff import keep
 from bot.channel import Health
 from bot.channel.http import HttpServer, Limits, Refusals
 from bot.channel.kit.supervisor import Supervisor
@@ -56,7 +57,7 @@ class WebhookServer:
 
     def start(self) -> None:
         """Begin listening in a task of its own, as soon as the port is free."""
-        self._task = asyncio.get_running_loop().create_task(self._listen())
+        self._task = keep(f"{self._channel}.webhook", self._listen)
 
     async def stop(self) -> None:
         """Stop listening after the calls that are being stored."""

@@ -8,39 +8,192 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from aiohttp import web
 from cachetools import LRUCache
 
+from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
-from bot.commands.memory import (
+from bot.dashboard import pages
+from bot.dashboard.pages import Visits, in_menu
+from bot.identity import Conversation
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import claims, layout, markdown, periods
+from bot.memory.claims import Aging
+from bot.memory.files import Excerpt, Listed
+from bot.memory.memory import Lookup, Memory, is_note
+from bot.memory.search import Hit
+from bot.storage import Database
+from bot.views.memory import (
     MAX_WORDS,
-    WHY,
-    asked_lines,
-    faded_lines,
     how_far,
     mode_of,
+    status_of,
     told_of,
-    whys,
+    where_found,
+    why_found,
+    words_found,
 )
-from bot.dashboard import pages
-from bot.dashboard.memory import drawing
-from bot.dashboard.memory.drawing import Source, source_of
-from bot.dashboard.pages import Visits
-from bot.errors import NotVisible, ToolError
-from bot.i18n import text
-from bot.identity import Conversation
-from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
-from bot.memory import claims, dates, layout, markdown, selftest
-from bot.memory.claims import FADED, Aging
-from bot.memory.files import Excerpt, Listed
-from bot.memory.lookup import Lookup, is_note
-from bot.memory.memory import Memory, Overview
-from bot.memory.search import Hit
-from bot.storage import Database, Transaction
+
+# A note as the page shows it: what belongs together, whose words it is, and on which lines. Pure.
+#
+# Every line of the file can be linked to, whatever stands in it; nothing in a note reaches the
+# page but through `bot.channel.kit.markdown_html`.
+
+Whose = Literal["owner", "agent", "imported", "untrusted", "hand"]
+DEEPEST = 6  # level of a heading
+
+_DAY = r"\d{4}-\d\d-\d\d"
+_MARK = re.compile(
+    rf"(?P<day>{_DAY})?(?: ?confirmed {_DAY})?(?:, )?(?:in (?P<path>.+) until (?P<until>{_DAY})|"
+    rf"until (?P<struck>{_DAY}), (?P<why>same as|ended by|moved to|let go)(?: (?P<other>.+))?)?"
+)
+_LEAD = re.compile(r"^ {0,3}[-*+][ \t]+")
+_BOX = re.compile(r"\A<p>\[([ xX])\] ")  # of an entry that is a task
+_AROUND = re.compile(r"</?(?:p|ul|ol|li|blockquote|pre|hr)[^<>]*>")  # the words of a heading
+_DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose words something is, since when, and until when it was true and where it stood.
+
+    `why` says why it was struck out at night: "same" as, or "moved" to, what stands in `path`;
+    empty when it is not true any more.
+    """
+
+    whose: Whose
+    day: str = ""
+    until: str = ""
+    path: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines `first` to `last` of a file, from 1, as HTML that needs no further care.
+
+    `level` is that of a heading on the page, 0 for anything else; `is_old` says that it is no
+    longer true.
+    """
+
+    first: int
+    last: int
+    html: str
+    level: int = 0
+    source: Source | None = None
+    is_old: bool = False
+
+    @property
+    def lines(self) -> range:
+        """The numbers of its lines."""
+        return range(self.first, self.last + 1)
+
+
+def note_blocks(text: str, first: int = 1) -> list[Block]:
+    """What a part of a note that begins at line `first` is made of, in order."""
+    marked = text.split("\n")
+    shown = _uncommented(text).split("\n")
+    drawn: list[Block] = []
+    level = 1
+    for start, end, is_entry in _pieces(shown):
+        words, raw = shown[start:end], marked[start:end]
+        place = (start + first, end + first - 1)
+        heading = None if is_entry else markdown.HEADING.match(words[0])
+        if heading is not None:
+            # Levels are never left out, whatever the note does: a reader goes by them.
+            level = min(level + 1, len(heading["level"]) + 1, DEEPEST)
+            title = _AROUND.sub("", _html(heading["title"])).strip()
+            drawn.append(Block(*place, title, level))
+            continue
+        # An entry's mark is on its first line, a section's on any.
+        marks = (found for line in (raw[:1] if is_entry else raw) if (found := source_of(line)))
+        source = next(marks, Source("hand") if is_entry else None)
+        body = _dedented(words) if is_entry else "\n".join(words)
+        is_struck = "~~" in body and not markdown.entry_words(body)
+        old = is_entry and (bool(source and source.until) or is_struck)
+        html = _html(body)
+        if is_entry:
+            html = _BOX.sub(lambda box: f"<p>{'☐' if box[1] == ' ' else '☑'} ", html)
+        drawn.append(Block(*place, html, 0, source, old))
+    return drawn
+
+
+def source_of(line: str) -> Source | None:
+    """Whose words an entry is, by the mark on its first line; None when it has none."""
+    by, _, about = markdown.mark_of(line).partition(" ")
+    whose: Whose
+    match by:
+        case "owner" | "agent" | "imported" | "untrusted":
+            whose = by
+        case _:
+            return None
+    found = _MARK.fullmatch(about.strip(", "))
+    if found is None:
+        return Source(whose)
+    path = found["path"] or found["other"] or ""
+    until = found["until"] or found["struck"] or ""
+    why = {"same as": "same", "moved to": "moved"}.get(found["why"] or "", "")
+    return Source(whose, found["day"] or "", until, path if layout.is_note(path) else "", why)
+
+
+def _pieces(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
+    """Where entries, headings and what stands between them begin and end, and whether an entry."""
+    at = 0
+    for item in markdown.items("\n".join(lines)):
+        yield from ((*piece, False) for piece in _others(lines, at, item.start))
+        yield item.start, item.end, True
+        at = item.end
+    yield from ((*piece, False) for piece in _others(lines, at, len(lines)))
+
+
+def _others(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Headings, and stretches without a blank line; what is fenced stays together."""
+    begun, fenced = -1, False
+    for number in range(start, end):
+        is_fence = bool(markdown.FENCE.match(lines[number]))
+        apart = not fenced and (not lines[number].strip() or markdown.HEADING.match(lines[number]))
+        if begun >= 0 and (apart or (is_fence and not fenced)):
+            yield begun, number
+            begun = -1
+        fenced ^= is_fence
+        if apart and lines[number].strip():
+            yield number, number + 1
+        elif not apart and begun < 0:
+            begun = number
+        if is_fence and not fenced:
+            yield begun, number + 1
+            begun = -1
+    if begun >= 0:
+        yield begun, end
+
+
+def _uncommented(text: str) -> str:
+    """The text without comments, with as many lines: what is not closed is no comment."""
+    parts: list[str] = []
+    at = 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        parts += [text[at:start].rstrip(" \t"), "\n" * text.count("\n", start, end)]
+        at = end + len("-->")
+    return "".join([*parts, text[at:]])
+
+
+def _dedented(lines: Sequence[str]) -> str:
+    """An entry without its bullet, its further lines moved to the left with it."""
+    lead = _LEAD.match(lines[0])
+    width = lead.end() if lead else 0
+    rest = (line[min(width, len(line) - len(line.lstrip())) :] for line in lines[1:])
+    return "\n".join([lines[0][width:], *rest])
+
+
+def _html(body: str) -> str:
+    """Words of a note; a heading inside is none of the page's."""
+    return _DRAWN_HEADING.sub(r"<\1p>", render(body, rich=True))
+
 
 MOST_QUOTE = 80  # characters of an entry in the name of its button
 
@@ -106,14 +259,14 @@ def by_day(notes: Mapping[str, str], today: date) -> list[tuple[date, Sequence[S
 
 def _entries(path: str, text: str) -> Iterator[tuple[date | None, Saved]]:
     lines = text.split("\n")
-    named = dates.first_day(path.rsplit("/", 1)[-1])
+    named = periods.first_day(path.rsplit("/", 1)[-1])
     for item in markdown.items(text):
         source = source_of(lines[item.start])
         if source is None or source.until:
             continue
         words = " ".join(markdown.plain(item.text).split())
         short = words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
-        day = named or dates.first_day(source.day)
+        day = named or periods.first_day(source.day)
         yield day, Saved(path, item.start + 1, short, source)
 
 
@@ -126,7 +279,6 @@ SHOWN_CHARACTERS = 200_000
 READ_OF_LATE = 50  # files that are looked through for what was saved
 LATE_CHARACTERS = 200_000  # of each of them
 REMEMBERED = 4  # views whose list is kept while its pages are turned
-MOST_NUMBER = 10_000_000  # of a line or a file that is asked for
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
@@ -134,16 +286,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 Week = Sequence[tuple[date, Sequence[Saved]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A file as a row of the list."""
-
-    path: str
-    link: str
-    size: str
-    changed: str
-
-
+@in_menu("/memory")
 class MemoryBrowser:
     """Files of the visitor's own space, and of what is shared with everyone."""
 
@@ -158,7 +301,7 @@ class MemoryBrowser:
         self._late: LRUCache[MemoryView, tuple[int, date, Week]] = LRUCache(REMEMBERED)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are; each visitor sees what their view permits."""
+        """The routes; each visitor sees what their view permits."""
         return shared([web.get(FILES, self._files), web.get(FILE, self._file)])
 
     async def _files(self, request: web.Request) -> web.Response:
@@ -168,17 +311,27 @@ class MemoryBrowser:
         language, now = pages.language(request), self._clock()
         is_owner = visitor_of(request).is_owner
         ordered = await self._ordered(who.view)
-        overview = await self._memory.overview(who.view, ordered)
+        today = moment(now, who.zone).date()
+        status = await status_of(self._memory, self._database, who.view, today, ordered)
         first = number_of(request, "from", 0)
+        shown = ordered[first : first + LISTED]
         return pages.page(
             request,
             "memory.html",
-            spaces=_spaces(ordered[first : first + LISTED], who, language),
+            spaces=[
+                (is_shared, list(rows))
+                for is_shared, rows in groupby(shown, lambda each: _is_shared(each.path))
+            ],
+            size=size_in_words,
+            when=partial(to_the_minute, zone=who.zone),
             most=MAX_WORDS,
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
             days=[] if first else await self._of_late(who, ordered, now),
-            health=_health(language, overview, now, await self._told(who, language, now)),
+            health=status.lines(language, now),
+            trouble=status.trouble(language),
+            building=status.index.building,
+            how_far=partial(how_far, language),
             link=link_to,
             shares=is_owner,
             at=FILES,
@@ -189,16 +342,11 @@ class MemoryBrowser:
         who, path = self._visits.of(request), request.query.get("path", "")
         first = number_of(request, "line", 1)
         first = max(1, first - (first - 1) % SHOWN_LINES)
-        try:
-            excerpt = await self._memory.files.read(
-                who.view, path, first, SHOWN_LINES, SHOWN_CHARACTERS
-            )
-        except NotVisible:
-            return pages.refuse_status(request, 404)
-        except ToolError as error:
-            return pages.page(request, "memory_unreadable.html", 503, path=path, why=str(error))
-        is_shared = path.startswith(f"{SHARED_SPACE}/")
-        drawn = await asyncio.to_thread(drawing.blocks, excerpt.text, first)
+        excerpt = await self._memory.files.read(
+            who.view, path, first, SHOWN_LINES, SHOWN_CHARACTERS
+        )
+        is_shared = _is_shared(path)
+        drawn = await asyncio.to_thread(note_blocks, excerpt.text, first)
         changes = not is_shared or visitor_of(request).is_owner
         return pages.page(
             request,
@@ -224,7 +372,7 @@ class MemoryBrowser:
         self, request: web.Request, who: Conversation, path: str, excerpt: Excerpt
     ) -> Mapping[int, Age]:
         """The ages of the entries of a part of a note."""
-        is_shared = path.startswith(f"{SHARED_SPACE}/")
+        is_shared = _is_shared(path)
         space, today = who.view.space, moment(self._clock(), who.zone).date()
         work = partial(
             of_note,
@@ -238,21 +386,6 @@ class MemoryBrowser:
         )
         return await asyncio.to_thread(work)
 
-    async def _told(self, who: Conversation, language: str, now: int) -> Sequence[str]:
-        """What else there is to say: what is found at night, and how much has faded."""
-        faded = await self._memory.faded(who.view, moment(now, who.zone).date())
-        return [*await self._asked(who.view, language), *faded_lines(language, faded)]
-
-    async def _asked(self, view: MemoryView, language: str) -> Sequence[str]:
-        """What came of the nightly questions, in words: of a view's own space, and its share."""
-        sees_others = is_owners_own(view)
-
-        def work(tx: Transaction) -> Sequence[str]:
-            others = selftest.of_others(tx) if sees_others else None
-            return asked_lines(language, selftest.of_space(tx, view.space), others)
-
-        return await self._database.read(work)
-
     async def _ordered(self, view: MemoryView) -> Sequence[Listed]:
         """A view's files, ordered; they are looked through again only when one was edited."""
         edits = self._memory.index.edits
@@ -264,9 +397,7 @@ class MemoryBrowser:
             self._listed[view] = edits, ordered
         return ordered
 
-    async def _of_late(
-        self, who: Conversation, listed: Sequence[Listed], now: int
-    ) -> list[tuple[str, str, Sequence[Saved]]]:
+    async def _of_late(self, who: Conversation, listed: Sequence[Listed], now: int) -> Week:
         """What was saved on each of the last days, today first."""
         edits, today = self._memory.index.edits, moment(now, who.zone).date()
         known = self._late.get(who.view)
@@ -277,14 +408,14 @@ class MemoryBrowser:
             found = await asyncio.to_thread(by_day, texts, today)
             if edits is not None:
                 self._late[who.view] = edits, today, found
-        return [(_day(who.language, day), f"{day:%Y-%m-%d}", saved) for day, saved in found]
+        return found
 
     async def _texts_of_late(
         self, view: MemoryView, listed: Sequence[Listed], now: int
     ) -> Mapping[str, str]:
         """The files of a view's own space that were changed last, by path."""
         since = now - DAYS * DAY_MS - DAY_MS
-        own = [each for each in listed if not each.path.startswith(f"{SHARED_SPACE}/")]
+        own = [each for each in listed if not _is_shared(each.path)]
         late = sorted((f for f in own if f.changed_at >= since), key=lambda f: -f.changed_at)
         return {
             each.path: await self._memory.files.text(view, each.path, LATE_CHARACTERS)
@@ -300,9 +431,7 @@ def link_to(path: str, line: int = 0) -> str:
 
 def number_of(request: web.Request, name: str, otherwise: int) -> int:
     """A whole number of the query; `otherwise` for anything else."""
-    value = request.query.get(name, "")
-    is_number = value.isascii() and value.isdigit() and len(value) <= len(str(MOST_NUMBER))
-    return int(value) if is_number else otherwise
+    return pages.whole(request.query.get(name, ""), otherwise)
 
 
 def size_in_words(size: int) -> str:
@@ -321,27 +450,13 @@ def _saved(request: web.Request) -> Mapping[str, Any] | None:
     return {"kept": number_of(request, "kept", 0), "base": base}
 
 
-def _spaces(
-    listed: Sequence[Listed], who: Conversation, language: str
-) -> list[tuple[str, Sequence[Row]]]:
-    """The files by space, with what each space is called."""
-    named: dict[str, list[Row]] = {}
-    for each in listed:
-        kind = "shared" if each.path.startswith(f"{SHARED_SPACE}/") else "own"
-        named.setdefault(text(language, f"memory_page.space.{kind}"), []).append(
-            Row(
-                each.path,
-                link_to(each.path),
-                size_in_words(each.size),
-                to_the_minute(each.changed_at, who.zone),
-            )
-        )
-    return list(named.items())
+def _is_shared(path: str) -> bool:
+    return path.startswith(f"{SHARED_SPACE}/")
 
 
 def _order(listed: Listed) -> tuple[bool, bool, int, str]:
     """What is one's own first, with its lasting facts; then what was changed last."""
-    is_shared = listed.path.startswith(f"{SHARED_SPACE}/")
+    is_shared = _is_shared(listed.path)
     return is_shared, listed.path not in layout.CURATED, -listed.changed_at, listed.path
 
 
@@ -349,48 +464,7 @@ def _pages(first: int) -> str:
     return f"{FILES}?from={max(0, first)}" if first > 0 else FILES
 
 
-def _day(language: str, day: date) -> str:
-    weekday = text(language, f"memory_page.weekday.{day.weekday()}")
-    return f"{weekday} {day:%Y-%m-%d}"
-
-
-def _health(language: str, found: Overview, now: int, asked: Sequence[str]) -> Mapping[str, Any]:
-    """How the index is doing, in words."""
-    told = [
-        text(language, "memory.files", files=found.files, chunks=found.chunks),
-        _part(language, "words", found.words_off),
-        _part(language, "meaning", found.vectors_off, model=found.model),
-    ]
-    if found.synced_at:
-        told.append(text(language, "memory.synced", seconds=max(0, now - found.synced_at) // 1000))
-    told += asked
-    trouble = [text(language, "memory.degraded", part=part) for part in found.degraded]
-    building = found.building and {
-        "words": how_far(language, found.building),
-        "done": found.building.done,
-        "total": max(found.building.total, 1),
-    }
-    return {"told": told, "trouble": trouble, "building": building}
-
-
-def _part(language: str, name: str, off: str, **values: object) -> str:
-    if not off:
-        return text(language, f"memory.{name}_on", **values)
-    why = text(language, f"memory.why.{off}") if off in WHY else off
-    return text(language, f"memory.{name}_off", why=why)
-
-
 SEARCH = f"{FILES}/search"
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A passage as the page shows it; `link` is empty for what was said."""
-
-    where: str
-    link: str
-    words: Sequence[str]
-    why: str
 
 
 class MemorySearching:
@@ -402,7 +476,7 @@ class MemorySearching:
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """The route."""
         return shared([web.get(SEARCH, self._search)])
 
     async def _search(self, request: web.Request) -> web.Response:
@@ -421,18 +495,13 @@ class MemorySearching:
             query=query,
             most=MAX_WORDS,
             mode=mode,
-            found=[_shown(hit, who, language) for hit in hits],
+            found=hits,
+            where=partial(where_found, language, zone=who.zone),
+            link=_link_of,
+            words=words_found,
+            why=partial(why_found, language),
         )
 
 
-def _shown(hit: Hit, who: Conversation, language: str) -> Found:
-    words = markdown.readable(hit.snippet).strip().splitlines()
-    why = whys(language, hit.why)
-    if hit.strength < FADED:
-        why = f"{why} · {text(language, 'memory.aged.faded')}"
-    if not is_note(hit):
-        said = to_the_minute(hit.at, who.zone)
-        return Found(text(language, "memory.said", when=said), "", words, why)
-    path = layout.shown(hit.space, hit.path)
-    lines = f"{hit.start_line}-{hit.end_line}" if hit.end_line > hit.start_line else hit.start_line
-    return Found(f"{path}:{lines}", link_to(path, hit.start_line), words, why)
+def _link_of(hit: Hit) -> str:
+    return link_to(layout.shown(hit.space, hit.path), hit.start_line) if is_note(hit) else ""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 from urllib.parse import urlencode
 
 import structlog
@@ -28,10 +28,8 @@ from bot.dashboard.memory.browsing import (
     number_of,
     size_in_words,
 )
-from bot.dashboard.memory.forms import form_of
-from bot.dashboard.pages import Visits
+from bot.dashboard.pages import Visits, form_of
 from bot.errors import NotVisible, StorageError, ToolError
-from bot.i18n import text
 from bot.identity import Conversation
 from bot.memory import exchange, layout, versions
 from bot.memory.exchange import ExchangeError
@@ -44,6 +42,7 @@ from bot.storage import Database
 
 MOST_ENTRY = 4_000  # characters of an entry
 COMPARED = 2_000  # lines of each side of a comparison
+ROW_DIGITS = 18  # of the number of a row
 BESIDE = 3  # lines shown around what differs
 
 log = structlog.stdlib.get_logger(__name__)
@@ -97,7 +96,7 @@ class MemoryEditor:
         self._at = OF_ALL if of_all else FILES
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         routes = [
             web.get(f"{self._at}/edit", self._form),
             web.post(f"{self._at}/edit", self._edit),
@@ -118,24 +117,15 @@ class MemoryEditor:
 
     async def _form(self, request: web.Request) -> web.Response:
         who, path = self._who(request), request.query.get("path", "")
-        try:
-            held = await self._held(who, path)
-        except NotVisible:
-            return pages.refuse_status(request, 404)
-        except (ToolError, ExchangeError) as error:
-            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        held = await self._held(who, path)
         return self._drawn_form(request, held, held.text)
 
     async def _edit(self, request: web.Request) -> web.Response:
-        who, sent = self._who(request), await _sent(request)
-        if sent is None:
-            return pages.refuse_status(request, 413)
-        return await self._change(request, who, sent, "edit")
+        return await self._change(request, await _sent(request), "edit")
 
-    async def _change(
-        self, request: web.Request, who: Conversation, sent: Sent, kind: Kind
-    ) -> web.Response:
+    async def _change(self, request: web.Request, sent: Sent, kind: Kind) -> web.Response:
         """Write what was sent; or say why not, and show it again, so that nothing of it is lost."""
+        who = self._who(request)
         try:
             exchange.checked(sent.path, sent.text.encode("utf-8", "replace"))
             async with self._memory.notes.watching(who.view) as watch:
@@ -144,7 +134,7 @@ class MemoryEditor:
                     return await self._aside(request, who, sent, held)
                 kept, after = await self._write(who, held, sent, kind, watch)
         except NotVisible:
-            return pages.refuse_status(request, 404)
+            raise
         except NoteChanged:
             return await self._aside(request, who, sent, await self._held(who, sent.path))
         except ForgottenMeanwhile:
@@ -157,12 +147,14 @@ class MemoryEditor:
     async def _write(
         self, who: Conversation, held: Held, sent: Sent, kind: Kind, watch: Watch
     ) -> tuple[int, str]:
-        """Keep what the note says, then put the new text in its place.
+        """Keep what the note says, then put the new text in its place, with the same line ends.
 
         Returns:
             The number of what was kept, 0 when there was nothing, and what the note says now.
         """
-        after, kept = _with_line_ends(sent.text, held.text), 0
+        after, kept = sent.text.replace("\r\n", "\n"), 0
+        if "\r\n" in held.text:
+            after = after.replace("\n", "\r\n")
         if after != held.text:
             if held.text:
                 kept = await self._keep(who, held.path, held.text, kind, held.since)
@@ -179,54 +171,36 @@ class MemoryEditor:
         except ForgottenMeanwhile:
             return await self._refused(request, who, sent, "forgotten_meanwhile")
         log.info("memory.set_aside")
-        return self._drawn_form(
-            request,
-            held,
-            sent.text,
-            problem="memory_page.conflict",
-            compared=await compared(held.text, sent.text),
-            status=409,
-        )
+        differences = await compared(held.text, sent.text)
+        return self._drawn_form(request, held, sent.text, "conflict", compared=differences)
 
     async def _refused(
         self, request: web.Request, who: Conversation, sent: Sent, why: str, reason: str = ""
     ) -> web.Response:
-        try:
-            held = await self._held(who, sent.path)
-        except (ToolError, ExchangeError):
-            return pages.page(request, "memory_unreadable.html", 409, path=sent.path, why=reason)
-        key = f"memory_page.{why}"
-        return self._drawn_form(request, held, sent.text, problem=key, reason=reason, status=409)
+        held = await self._held(who, sent.path)
+        return self._drawn_form(request, held, sent.text, why, reason=reason)
 
     # --- an entry ---------------------------------------------------------------------------------
 
     async def _add(self, request: web.Request) -> web.Response:
         who, sent = self._who(request), await _sent(request)
-        if sent is None:
-            return pages.refuse_status(request, 413)
         words, now = sent.text.strip(), moment(self._clock(), who.zone)
         if not words or len(words) > MOST_ENTRY:
             return pages.refuse_status(request, 400)
         path, notes = sent.path or day_note(now), self._memory.notes
-        is_note_of_day = path == day_note(now)
         # What everyone reads is nobody's own words.
         by: Provenance | None = None if self._of_all else "owner"
-        try:
-            async with notes.watching(who.view) as watch:
-                held = await self._held(who, path)
-                kept = 0
-                if held.text:
-                    kept = await self._keep(who, path, held.text, "add", held.since)
-                place = (
-                    await notes.remember(who.view, words, now, by, watch=watch)
-                    if is_note_of_day
-                    else await notes.add(who.view, path, words, now.date(), by, watch=watch)
-                )
-            after = await self._held(who, path)
-        except NotVisible:
-            return pages.refuse_status(request, 404)
-        except (ToolError, ExchangeError) as error:
-            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        async with notes.watching(who.view) as watch:
+            held = await self._held(who, path)
+            kept = 0
+            if held.text:
+                kept = await self._keep(who, path, held.text, "add", held.since)
+            place = (
+                await notes.remember(who.view, words, now, by, watch=watch)
+                if path == day_note(now)
+                else await notes.add(who.view, path, words, now.date(), by, watch=watch)
+            )
+        after = await self._held(who, path)
         log.info("memory.edited", by="page", kind="add")
         return _to_file(path, kept, after.text, place.line)
 
@@ -235,18 +209,12 @@ class MemoryEditor:
     async def _history(self, request: web.Request) -> web.Response:
         who, path = self._who(request), request.query.get("path", "")
         chosen = number_of(request, "version", 0)
-        try:
-            held = await self._held(who, path)
-        except NotVisible:
-            return pages.refuse_status(request, 404)
-        except (ToolError, ExchangeError) as error:
-            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
+        held = await self._held(who, path)
         space = who.view.space
         listed = await self._database.read(lambda tx: versions.listed(tx, space, path))
         then = await self._database.read(lambda tx: versions.text_of(tx, space, path, chosen))
         if chosen and then is None:
             return pages.refuse_status(request, 404)
-        language = pages.language(request)
         return pages.page(
             request,
             "memory_history.html",
@@ -256,61 +224,38 @@ class MemoryEditor:
             most=versions.MOST,
             chosen=chosen,
             differences=None if then is None else await compared(held.text, then),
-            versions=[
-                {
-                    "id": each.id,
-                    "at": f"{moment(each.at, who.zone):%Y-%m-%d %H:%M:%S}",
-                    "size": size_in_words(each.size),
-                    "kind": text(language, f"memory_page.version.{each.kind}"),
-                    "link": f"{self._at}/history?{urlencode({'path': path, 'version': each.id})}",
-                }
-                for each in listed
-            ],
+            versions=listed,
+            moment=partial(moment, zone=who.zone),
+            size=size_in_words,
         )
 
     async def _back(self, request: web.Request) -> web.Response:
         who, sent = self._who(request), await _sent(request)
-        if sent is None:
-            return pages.refuse_status(request, 413)
-        chosen = sent.text
-        if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 19):
+        chosen, space = pages.whole(sent.text, -1, ROW_DIGITS), who.view.space
+        if chosen < 0:
             return pages.refuse_status(request, 400)
-        space = who.view.space
-        then = await self._database.read(
-            lambda tx: versions.text_of(tx, space, sent.path, int(chosen))
-        )
+        then = await self._database.read(lambda tx: versions.text_of(tx, space, sent.path, chosen))
         if then is None:
             return pages.refuse_status(request, 404)
-        return await self._change(
-            request, who, Sent(sent.path, then, sent.base, sent.since), "back"
-        )
+        return await self._change(request, replace(sent, text=then), "back")
 
     # --- away with it -----------------------------------------------------------------------------
 
     async def _remove(self, request: web.Request) -> web.Response:
         """Remove a note as it was shown; its last text is among the earlier versions."""
         who, sent = self._who(request), await _sent(request)
-        if sent is None:
-            return pages.refuse_status(request, 413)
         try:
             async with self._memory.notes.watching(who.view) as watch:
                 held = await self._held(who, sent.path)
-                _must_be_as_shown(held, sent)
+                if held.base != sent.base or not held.text:
+                    raise NoteChanged  # noqa: TRY301 - answered below, like one from put
                 await self._keep(who, held.path, held.text, "remove", held.since)
                 await self._memory.notes.remove(
                     who.view, held.path, held.text.encode(), watch=watch
                 )
-        except NotVisible:
-            return pages.refuse_status(request, 404)
         except NoteChanged:
             held = await self._held(who, sent.path)
-            return self._drawn_form(
-                request, held, held.text, problem="memory_page.not_removed", status=409
-            )
-        except (ToolError, ExchangeError) as error:
-            return pages.page(
-                request, "memory_unreadable.html", 409, path=sent.path, why=str(error)
-            )
+            return self._drawn_form(request, held, held.text, "not_removed")
         log.info("memory.removed", by="page")
         return pages.see(f"{self._at}/history?{urlencode({'path': sent.path})}")
 
@@ -351,29 +296,25 @@ class MemoryEditor:
         request: web.Request,
         held: Held,
         said: str,
-        *,
         problem: str = "",
+        *,
         reason: str = "",
         compared: Sequence[tuple[str, str]] | None = None,
-        status: int = 200,
     ) -> web.Response:
-        values: Mapping[str, Any] = {
-            "held": held,
-            "said": said.replace("\r\n", "\n"),
-            "problem": problem,
-            "reason": reason,
-            "differences": compared,
-            "link": link_to,
-            "most": MAX_WRITE // 1000,
-            "at": self._at,
-            "of_all": self._of_all,
-        }
-        return pages.page(request, "memory_edit.html", status, **values)
-
-
-def _must_be_as_shown(held: Held, sent: Sent) -> None:
-    if held.base != sent.base or not held.text:
-        raise NoteChanged
+        return pages.page(
+            request,
+            "memory_edit.html",
+            409 if problem else 200,
+            held=held,
+            said=said.replace("\r\n", "\n"),
+            problem=f"memory_page.{problem}" if problem else "",
+            reason=reason,
+            differences=compared,
+            link=link_to,
+            most=MAX_WRITE // 1000,
+            at=self._at,
+            of_all=self._of_all,
+        )
 
 
 def base_of(said: str) -> str:
@@ -397,24 +338,14 @@ async def compared(now: str, then: str) -> Sequence[tuple[str, str]] | None:
     return await asyncio.to_thread(work)
 
 
-async def _sent(request: web.Request) -> Sent | None:
-    """The form; None when it is larger than any note."""
+async def _sent(request: web.Request) -> Sent:
     form = await form_of(request, MAX_WRITE)
-    if form is None:
-        return None
-    since = form.get("since", "")
     return Sent(
         form.get("path", ""),
         form.get("text", "").replace("\r\n", "\n"),
         form.get("base", ""),
-        int(since) if since.isascii() and since.isdigit() and len(since) < 19 else -1,
+        pages.whole(form.get("since", ""), -1, ROW_DIGITS),
     )
-
-
-def _with_line_ends(said: str, before: str) -> str:
-    """A text as it came from a form, with the line ends that the note has."""
-    plain = said.replace("\r\n", "\n")
-    return plain.replace("\n", "\r\n") if "\r\n" in before else plain
 
 
 def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:

@@ -5,7 +5,9 @@ The words are in no address, so neither a log of requests nor a browser's histor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from urllib.parse import urlencode
 
 import structlog
@@ -13,18 +15,19 @@ from aiohttp import web
 
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
-from bot.commands.memory import MAX_WORDS
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, link_to, number_of
-from bot.dashboard.memory.forms import form_of
-from bot.dashboard.pages import Visits
-from bot.errors import NotVisible, ToolError
-from bot.i18n import text
+from bot.dashboard.pages import Visits, form_of
+from bot.errors import ToolError
+from bot.identity import Conversation
 from bot.memory import markdown
-from bot.memory.forgetter import Forgetter, Forgotten
-from bot.memory.memory import Memory
+from bot.memory.memory import Forgetter, Forgotten, Memory
+from bot.memory.night.edits import Edit, Kind
+from bot.memory.night.keeper import Keeper, TakenBack
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep import nights
+from bot.views.memory import MAX_WORDS, counted, went, would_go
 
 FORGET, DONE = f"{FILES}/forget", f"{FILES}/forgotten"
 MOST_BODY = 64 * 1024  # bytes
@@ -34,7 +37,7 @@ MOST_QUOTE = 300  # characters of an entry
 # What is told afterwards, in this order: how many of each there were.
 COUNTS = (
     *("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks"),
-    *("titles", "planned", "unsent"),
+    *("titles", "planned", "queued", "unsent"),
 )
 
 log = structlog.stdlib.get_logger(__name__)
@@ -52,43 +55,31 @@ class MemoryForgetting:
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are; each visitor forgets what is theirs."""
+        """The routes; each visitor forgets what is theirs."""
         return shared(
             [
-                web.get(FORGET, self._form),
+                web.get(FORGET, _drawn),
                 web.post(FORGET, self._ask),
                 web.post(DONE, self._forget),
                 web.get(DONE, self._done),
             ]
         )
 
-    async def _form(self, request: web.Request) -> web.Response:
-        return _drawn(request)
-
     async def _ask(self, request: web.Request) -> web.Response:
         """Show what would go; nothing is changed."""
         who, words = self._visits.of(request), await _words(request)
         if not words or not who.view.space:
-            return _drawn(request, problem="memory_page.forget_what")
+            return await _drawn(request, problem="memory_page.forget_what")
         found = await self._forgetter.preview(who.view, words)
         if found.is_empty:
-            return _drawn(request, words, problem="memory_page.forget_nowhere")
-        said = sum(mention.says for mention in found.held.mentions)
-        beside = len(found.held.mentions) - said
-        told = {
-            "messages": said,
-            "beside": beside,
-            "results": len(found.held.results),
-            "versions": found.versions,
-            "titles": len(found.held.titles),
-            "planned": found.held.planned,
-        }
-        return _drawn(
+            return await _drawn(request, words, problem="memory_page.forget_nowhere")
+        return await _drawn(
             request,
             words,
-            spots=[(spot.path, spot.line, _quote(spot.text)) for spot in found.spots[:MOST_SHOWN]],
+            spots=found.spots[:MOST_SHOWN],
+            quote=_quote,
             more=max(0, len(found.spots) - MOST_SHOWN),
-            elsewhere=_in_words(request, "would", told),
+            elsewhere=counted(pages.language(request), "would", would_go(found)),
         )
 
     async def _forget(self, request: web.Request) -> web.Response:
@@ -105,28 +96,31 @@ class MemoryForgetting:
 
                 commit = await self._committer.commit(now, work, until_stored=True)
         except ToolError as error:
-            return _drawn(request, words, problem="memory_page.refused", reason=str(error))
+            return await _drawn(request, words, problem="memory_page.refused", reason=str(error))
         log.info("memory.forgotten", by="page")
         return pages.see(f"{DONE}?{_counted(*commit.result)}")
 
     async def _done(self, request: web.Request) -> web.Response:
         told = {name: number_of(request, name, 0) for name in COUNTS}
-        later = "later" in request.query
         return pages.page(
             request,
             "memory_forgotten.html",
-            told=_in_words(request, "did", told),
-            later=later,
+            told=counted(pages.language(request), "did", told),
+            later="later" in request.query,
         )
+
+
+def _quote(words: str) -> str:
+    return one_line(markdown.plain(words), MOST_QUOTE)
 
 
 async def _words(request: web.Request) -> str:
     form = await form_of(request, MOST_BODY)
-    words = " ".join((form or {}).get("words", "").split())
+    words = " ".join(form.get("words", "").split())
     return words if len(words) <= MAX_WORDS else ""
 
 
-def _drawn(
+async def _drawn(
     request: web.Request, words: str = "", *, problem: str = "", reason: str = "", **values: object
 ) -> web.Response:
     shown = {"spots": (), "more": 0, "elsewhere": (), **values}
@@ -145,32 +139,14 @@ def _drawn(
 
 
 def _counted(done: Forgotten, unsent: int) -> str:
-    gone, cleared = done.gone, done.cleared
-    said = sum(mention.says for mention in gone.mentions)
+    cleared = done.cleared
     counts = {
         "entries": sum(count for _, count in cleared.files),
         "files": len(cleared.files),
-        "versions": done.versions,
-        "messages": said,
-        "beside": len(gone.mentions) - said,
-        "prompts": len(gone.prompts),
-        "results": gone.results,
         "chunks": cleared.chunks,
-        "titles": gone.titles,
-        "planned": gone.planned,
-        "unsent": unsent,
+        **went(done, unsent),
     }
     return urlencode({**counts, **({"later": 1} if cleared.is_indexed else {})})
-
-
-def _in_words(request: web.Request, how: str, told: Mapping[str, int]) -> list[str]:
-    language, files = pages.language(request), told.get("files", 0)
-    keys = [(f"{how}.{name}", count) for name, count in told.items() if count and name != "files"]
-    return [text(language, f"memory_page.{key}", count=count, files=files) for key, count in keys]
-
-
-def _quote(words: str) -> str:
-    return one_line(markdown.plain(words), MOST_QUOTE)
 
 
 CONFIRM, WRONG = f"{FILES}/confirm", f"{FILES}/wrong"
@@ -186,33 +162,112 @@ class MemoryConfirming:
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """The route."""
         return shared([web.post(CONFIRM, self._judge), web.post(WRONG, self._judge)])
 
     async def _judge(self, request: web.Request) -> web.Response:
         """Note that an entry is still true, or strike it out; it is told by its words."""
         who, form = self._visits.of(request), await form_of(request, MOST_CONFIRMATION)
-        if form is None:
-            return pages.refuse_status(request, 413)
         path, day = form.get("path", ""), moment(self._clock(), who.zone).date()
-        try:
-            async with self._memory.notes.watching(who.view) as watch:
-                place, claim = None, form.get("claim", "")
-                if request.path == WRONG:
-                    is_struck = await self._memory.let_go(who.view, path, claim, day, watch=watch)
-                else:
-                    is_struck = False
-                    place = await self._memory.notes.confirm(
-                        who.view, path, claim, day, watch=watch
-                    )
-        except NotVisible:
-            return pages.refuse_status(request, 404)
-        except ToolError as error:
-            return pages.page(request, "memory_unreadable.html", 409, path=path, why=str(error))
-        if request.path == WRONG:
-            log.info("memory.struck", by="page")
-            return pages.see(f"{link_to(path)}&confirmed={'struck' if is_struck else 'not-struck'}")
+        claim, notes = form.get("claim", ""), self._memory.notes
+        async with notes.watching(who.view) as watch:
+            if request.path == WRONG:
+                is_struck = await self._memory.let_go(who.view, path, claim, day, watch=watch)
+                log.info("memory.struck", by="page")
+                told = "struck" if is_struck else "not-struck"
+                return pages.see(f"{link_to(path)}&confirmed={told}")
+            place = await notes.confirm(who.view, path, claim, day, watch=watch)
         if place is None:
             return pages.see(f"{link_to(path)}&confirmed=no")
         log.info("memory.confirmed", by="page")
         return pages.see(link_to(path, place.line).replace("#", "&confirmed=yes#", 1))
+
+
+# What the last night changed in the visitor's notes, and taking it back.
+
+NIGHT = f"{FILES}/night"
+MOST_NIGHT_SHOWN = 100  # entries
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry that was changed: where it stands, what it says, what was done and beside what."""
+
+    where: str
+    link: str
+    words: str
+    kind: Kind
+    other: str
+    other_link: str
+
+
+class MemoryNight:
+    """The visitor's own memory; what stands in shared/ is left alone at night."""
+
+    def __init__(self, visits: Visits, keeper: Keeper) -> None:
+        self._visits = visits
+        self._keeper = keeper
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes; each visitor sees what was done with what is theirs."""
+        return shared([web.get(NIGHT, self._shown), web.post(NIGHT, self._done)])
+
+    async def _shown(self, request: web.Request) -> web.Response:
+        who = self._visits.of(request)
+        if not who.view.private:
+            return pages.page(request, "memory_closed.html")
+        night = (await self._keeper.of(who.view.space)).night
+        back = number_of(request, "back", -1)
+        left = number_of(request, "left", 0)
+        done = TakenBack(back, left) if back >= 0 else None
+        return pages.page(
+            request,
+            "memory_night.html",
+            day=f"{night.day:%Y-%m-%d}" if night is not None else "",
+            is_undone=night is not None and night.state in {"undoing", "undone"},
+            may_undo=night is not None and night.state == "done" and bool(night.edits),
+            rows=await self._rows(who, night.edits if night and night.state != "undone" else ()),
+            asked=await self._rows(
+                who, night.questions if night and night.state == "done" else (), asked=True
+            ),
+            done=nights.undone(pages.language(request), done) if done is not None else "",
+            at=NIGHT,
+        )
+
+    async def _rows(
+        self, who: Conversation, made: Sequence[Edit], *, asked: bool = False
+    ) -> Sequence[Row]:
+        spots = await self._keeper.spots(who.view, made, asked=asked)
+        return [
+            Row(
+                f"{spot.path}:{spot.line}",
+                link_to(spot.path, spot.line),
+                nights.short(spot.text),
+                edit.kind,
+                other := nights.other_of(edit),
+                link_to(other) if other else "",
+            )
+            for edit, spot in spots[:MOST_NIGHT_SHOWN]
+        ]
+
+    async def _done(self, request: web.Request) -> web.Response:
+        who, sent = self._visits.of(request), await form_of(request, 0)
+        if not who.view.private:
+            return pages.refuse_status(request, 404)
+        if (answer := sent.get("answer", "")) in {"yes", "no"}:
+            return await self._answer(request, who, sent.get("day", ""), agrees=answer == "yes")
+        done = await self._keeper.take_back(who.view)
+        if done is None:
+            return pages.see(NIGHT)
+        log.info("memory.night_undone", by="page")
+        return pages.see(f"{NIGHT}?{urlencode({'back': done.back, 'left': done.left})}")
+
+    async def _answer(
+        self, request: web.Request, who: Conversation, day: str, *, agrees: bool
+    ) -> web.Response:
+        """Do what was asked on a day, or leave it."""
+        try:
+            await self._keeper.answer(who.view, date.fromisoformat(day), agrees=agrees)
+        except ValueError:
+            return pages.refuse_status(request, 400)
+        return pages.see(NIGHT)

@@ -17,7 +17,7 @@ from bot.errors import ConfigError
 from bot.i18n import text
 from bot.settings.changes import Overruled
 from bot.settings.fields import Key, Option, Shape, shape_at
-from bot.settings.show import tables_in_effect, toml_value
+from bot.settings.loader import tables_in_effect, toml_value
 
 _CAPS: Final = ("day_usd", "day_tokens", "month_usd", "month_tokens")
 

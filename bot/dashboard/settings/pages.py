@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Final
 
 from aiohttp import web
 
 from bot.channel import Trial
 from bot.clock import to_the_minute
 from bot.dashboard import pages
+from bot.dashboard.pages import in_menu
 from bot.dashboard.settings import options
 from bot.dashboard.settings.options import Group
 from bot.dashboard.settings.served import ServedSettings
@@ -17,12 +19,12 @@ from bot.errors import ConfigError
 from bot.i18n import text
 from bot.identity.policy import local_zone
 from bot.settings.fields import Key
-from bot.settings.shared import Change, Step
 
 PATH: Final = "/settings"
 PAGE_TOKEN: Final = ("dashboard", "token")
 
 
+@in_menu("/settings", is_owners=True)
 class SettingsPages:
     """What counts, and forms that change it."""
 
@@ -35,17 +37,14 @@ class SettingsPages:
         return options.groups(self._settings.config)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """The routes."""
         return [
-            web.get(PATH, self._show),
+            web.get(PATH, self._page),
             web.post(f"{PATH}/change", self._change),
             web.post(f"{PATH}/unset", self._unset),
             web.post(f"{PATH}/secret", self._secret),
             web.post(f"{PATH}/take-back", self._take_back),
         ]
-
-    async def _show(self, request: web.Request) -> web.Response:
-        return await self._page(request)
 
     async def _change(self, request: web.Request) -> web.Response:
         form = await options.fields(request)
@@ -58,7 +57,7 @@ class SettingsPages:
             for each in standing
             if each.name in form and form[each.name] != each.value
         }
-        return await self._changed(request, group.name, wanted, form)
+        return await self._changed(request, group.name, self._settings.change(wanted), form)
 
     async def _unset(self, request: web.Request) -> web.Response:
         form = await options.fields(request)
@@ -68,7 +67,7 @@ class SettingsPages:
             raise web.HTTPBadRequest
         self._tried = None
         group = next((each.name for each in self._groups if key in each.keys), "secrets")
-        return await self._changed(request, group, {key: None}, {})
+        return await self._changed(request, group, self._settings.change({key: None}))
 
     async def _secret(self, request: web.Request) -> web.Response:
         form = await options.fields(request)
@@ -76,42 +75,36 @@ class SettingsPages:
         known = {each.name: each.key for each in options.secrets(self._settings.config, {})}
         if name not in known:
             raise web.HTTPBadRequest
-        if not value:
-            said = [text(pages.language(request), "settings.nothing_entered")]
-            return await self._page(request, {"secrets": said})
-        key = known[name]
-        try:
+        say, key = partial(text, pages.language(request)), known[name]
+
+        async def replace() -> None:
+            if not value:
+                raise ConfigError(say("settings.nothing_entered"))
             trial = await self._settings.try_secret(key, value)
-        except ConfigError as error:
-            return await self._page(request, {"secrets": options.sentences(request, error)})
-        if not trial.may_be_kept:
-            unchanged = text(pages.language(request), "settings.secrets.unchanged")
-            said = [options.told(request, key, trial), unchanged]
-            return await self._page(request, {"secrets": said})
-        self._tried = (key, trial) if key[0] == "channels" else None
-        return await self._changed(request, "secrets", {key: value}, {})
+            if not trial.may_be_kept:
+                unchanged = say("settings.secrets.unchanged")
+                raise ConfigError(f"{options.told(request, key, trial)}\n{unchanged}")
+            self._tried = (key, trial) if key[0] == "channels" else None
+            await self._settings.change({key: value})
+
+        return await self._changed(request, "secrets", replace())
 
     async def _take_back(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
-        try:
-            await self._settings.take_back(form.get("change", ""))
-        except ConfigError as error:
-            return await self._page(request, {"changes": options.sentences(request, error)})
-        return _back("changes")
+        id_ = (await options.fields(request)).get("change", "")
+        return await self._changed(request, "changes", self._settings.take_back(id_))
 
     async def _changed(
         self,
         request: web.Request,
         group: str,
-        wanted: Mapping[Key, str | None],
-        typed: Mapping[str, str],
+        work: Awaitable[None],
+        typed: Mapping[str, str] | None = None,
     ) -> web.Response:
         try:
-            if wanted:
-                await self._settings.change(wanted)
+            await work
         except ConfigError as error:
             return await self._page(request, {group: options.sentences(request, error)}, typed)
-        return _back(group)
+        return pages.see(f"{PATH}?done={group}#{group}")
 
     # ----------------------------------------------------------------------------------------------
 
@@ -121,7 +114,7 @@ class SettingsPages:
         problems: Mapping[str, list[str]] | None = None,
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
-        settings, language = self._settings, pages.language(request)
+        settings = self._settings
         config, kept = settings.config, settings.kept
         done = request.query.get("done", "")
         places = {*(each.name for each in self._groups), "secrets", "changes"}
@@ -139,7 +132,8 @@ class SettingsPages:
             page_token=".".join(PAGE_TOKEN),
             ours=await settings.ours(),
             tables=options.tables(config, kept.found, kept.origins),
-            changes=[self._told(language, change, may) for change, may in await settings.changes()],
+            changes=await settings.changes(),
+            when=partial(to_the_minute, zone=local_zone(config)),
             problems=problems or {},
             typed=typed or {},
             done=done if done in places else "",
@@ -148,29 +142,3 @@ class SettingsPages:
             is_shared=settings.is_shared,
             refused=sorted(".".join(map(str, key)) for key in kept.refused),
         )
-
-    def _told(self, language: str, change: Change, may: bool) -> Mapping[str, Any]:  # noqa: FBT001
-        zone = local_zone(self._settings.config)
-        return {
-            "id": change.id,
-            "at": to_the_minute(change.at, zone),
-            "steps": [_in_words(language, step) for step in change.steps],
-            "is_way_back": bool(change.takes_back),
-            "may": may,
-        }
-
-
-def _in_words(language: str, step: Step) -> str:
-    """What was changed, and of a secret no more than that."""
-    name = ".".join(step.key)
-    if step.is_secret:
-        return text(language, "settings.step.secret", option=name)
-    before, after = (
-        text(language, "settings.step.unset") if value is None else f"“{value}”"
-        for value in (step.before, step.after)
-    )
-    return text(language, "settings.step.value", option=name, before=before, after=after)
-
-
-def _back(group: str) -> web.Response:
-    return pages.see(f"{PATH}?done={group}#{group}")

@@ -12,14 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from bot.channel import ChannelPlugin, Trial, TriesSecrets
+from bot.channel import ChannelPlugin, Trial
 from bot.config import Config
 from bot.errors import ConfigError, StorageError
 from bot.settings import Loaded
-from bot.settings.changes import ChangeableSettings
+from bot.settings.changes import CHANGED_SINCE, Change, ChangeableSettings, SharedSettings
 from bot.settings.fields import Key, is_shared
-from bot.settings.shared import CHANGED_SINCE, Change, SharedSettings
-from bot.storage import Database, Transaction, meta
+from bot.storage import Database, Transaction, records
 
 TRIAL_SECONDS = 30.0  # for all that a channel asks about a secret
 KEPT_UNDER = "settings"  # in the table of small facts
@@ -69,12 +68,9 @@ class ServedSettings:
         loaded = await self.tried({key: value})
         name = str(key[1])
         plugin = self.plugins.get(name) if key[0] == "channels" else None
-        section = loaded.config.channels.get(name) if plugin is not None else None
-        if plugin is None or section is None or not plugin.ready(section):
+        if plugin is None or not plugin.ready(section := loaded.config.channels.get(name)):
             return Trial("untried")
         channel = await asyncio.to_thread(plugin.create, section)  # it imports an SDK
-        if not isinstance(channel, TriesSecrets):
-            return Trial("untried")
         try:
             async with asyncio.timeout(TRIAL_SECONDS):
                 trial = await channel.tried(str(key[-1]))
@@ -90,6 +86,8 @@ class ServedSettings:
             ConfigError: they cannot be used, or not be written. Nothing was changed.
             StorageError: the database did not take it. Nothing was changed.
         """
+        if not wanted:
+            return
         if self._is_for_all(wanted):
             await asyncio.shield(self._changed_for_all(wanted))
         else:
@@ -153,7 +151,7 @@ class ServedSettings:
             made = (secrets.token_hex(8), self.kept.now())
 
             def work(tx: Transaction) -> bool:
-                found = SharedSettings.from_json(meta.text_of(tx, KEPT_UNDER))
+                found = SharedSettings.from_json(records.text_of(tx, KEPT_UNDER))
                 if takes_back is not None and not found.may_take_back(takes_back):
                     return False
                 steps = tuple(
@@ -161,7 +159,7 @@ class ServedSettings:
                 )
                 undone = takes_back.id if takes_back is not None else ""
                 after = found.changed(Change(*made, steps, undone))
-                meta.keep(tx, KEPT_UNDER, after.to_json(), made[1])
+                records.keep(tx, KEPT_UNDER, after.to_json(), made[1])
                 tx.publish("settings")
                 return True
 
@@ -181,7 +179,7 @@ class ServedSettings:
         """What the database says, with this node's own files; None without files."""
         if self._database is None:
             return None
-        text = await self._database.read(lambda tx: meta.text_of(tx, KEPT_UNDER))
+        text = await self._database.read(lambda tx: records.text_of(tx, KEPT_UNDER))
         found = SharedSettings.from_json(text)
         return await asyncio.to_thread(self.kept.take_shared, found)
 

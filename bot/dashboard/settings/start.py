@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,6 +15,7 @@ from aiohttp import web
 
 from bot.agent.models import trial
 from bot.agent.models.catalog import TextStore
+from bot.agent.turn import Meter
 from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
@@ -31,9 +34,9 @@ from bot.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from bot.findings import told
 from bot.i18n import text
 from bot.settings.fields import Key
+from bot.views.findings import told
 
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
@@ -64,6 +67,8 @@ _WHY: Final[tuple[tuple[type[ModelError], str], ...]] = (
 log = structlog.get_logger(__name__)
 
 Connections = Callable[[], list[tuple[str, str, Health, str]]]
+Act = Callable[[web.Request, Mapping[str, str]], Awaitable[list[str]]]
+"""Does one step with its form, and returns what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,67 +81,68 @@ class Tried:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a page says beside what is so: problems by step, and what was typed, but no secret."""
-
-    problems: Mapping[str, Sequence[str]]
-    typed: Mapping[str, str]
-
-
-NOTHING: Final = Said({}, {})
-
-
 class StartPages:
     """`/settings/start`. A key that was tried is kept in memory until its model is chosen."""
 
     def __init__(
-        self, settings: ServedSettings, connections: Connections, store: TextStore
+        self,
+        settings: ServedSettings,
+        connections: Connections,
+        store: TextStore,
+        charging: Callable[[web.Request], AbstractAsyncContextManager[Meter]],
     ) -> None:
-        """What is found out about models is kept in the store."""
+        """What is found out about models is kept in the store; whoever tries one is charged."""
         self._settings = settings
         self._connections = connections
         self._store = store
+        self._charging = charging
         self._tried: Tried | None = None
         self._can: tuple[str, Sequence[Finding]] = ("", ())  # a model that was tried
         self._bot = ""  # what Telegram calls it
         self._token = ""  # one that Telegram takes, and that could not be written
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """The route."""
         return [
             web.get(PATH, self._show),
-            web.post(f"{PATH}/model", self._try_model),
-            web.post(f"{PATH}/use", self._use_model),
-            web.post(f"{PATH}/telegram", self._telegram),
-            web.post(f"{PATH}/self", self._self),
+            web.post(f"{PATH}/model", partial(self._step, "model", self._try_model)),
+            web.post(f"{PATH}/use", partial(self._step, "model", self._use_model)),
+            web.post(f"{PATH}/telegram", partial(self._step, TELEGRAM, self._telegram)),
+            web.post(f"{PATH}/self", partial(self._step, "self", self._self)),
         ]
 
     async def _show(self, request: web.Request) -> web.Response:
-        return self._page(request)
+        return self._page(request, {}, {})
+
+    async def _step(self, step: str, act: Act, request: web.Request) -> web.Response:
+        """Do one step; or say why not, and show what was typed, but no secret."""
+        form = await options.fields(request)
+        try:
+            problems = await act(request, form)
+        except ConfigError as error:
+            problems = options.sentences(request, error)
+        except ModelError as error:
+            log.info("settings.model_tried", error=type(error).__name__)
+            problems = [_why(request, error)]
+        if problems:
+            typed = {name: value for name, value in form.items() if name not in {"key", "token"}}
+            return self._page(request, {step: problems}, typed)
+        return pages.see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
 
     # --- a model ----------------------------------------------------------------------------------
 
-    async def _try_model(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
-        typed = {name: form.get(name, "") for name in ("service", "address")}
-        service, key, address = typed["service"], form.get("key", ""), typed["address"]
+    async def _try_model(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
+        service, key, address = (form.get(name, "") for name in ("service", "key", "address"))
         if lacking := self._lacking(service, key, address):
-            return self._page(request, Said({"model": [_say(request, lacking)]}, typed))
+            return [_say(request, lacking)]
         name, wanted = _wanted(service, key, address)
-        try:
-            loaded = await self._settings.tried(wanted)
-            names = await trial.names_of(loaded.config.models, name)
-        except ConfigError as error:
-            return self._page(request, Said({"model": options.sentences(request, error)}, typed))
-        except ModelError as error:
-            log.info("settings.model_tried", service=name, error=type(error).__name__)
-            return self._page(request, Said({"model": [_why(request, error)]}, typed))
+        loaded = await self._settings.tried(wanted)
+        names = await trial.names_of(loaded.config.models, name)
         log.info("settings.model_tried", service=name, models=len(names))
         if not names:
-            return self._page(request, Said({"model": [_say(request, "no_list")]}, typed))
+            return [_say(request, "no_list")]
         self._tried = Tried(name, wanted, names, time.monotonic())
-        return _back("model")
+        return []
 
     def _lacking(self, service: str, key: str, address: str) -> str:
         """What was left out, as a word; empty when there is something to try."""
@@ -146,32 +152,27 @@ class StartPages:
             return "" if address else "no_address"
         return "" if key or self._settings.config.models.is_set_up(service) else "no_key"
 
-    async def _use_model(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
+    async def _use_model(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
         tried = self._waiting()
         if tried is None:
-            return self._page(request, Said({"model": [_say(request, "gone")]}, form))
+            return [_say(request, "gone")]
         if form.get("model") not in tried.names:
-            return self._page(request, Said({"model": [_say(request, "choose_model")]}, form))
+            return [_say(request, "choose_model")]
         name = form["model"]
         wanted = {**tried.wanted, ("agent", "model"): f"{tried.service}/{name}"}
-        try:
-            if tried.service not in SERVICES:  # Ollama gives models less than they could take
-                loaded = await self._settings.tried(wanted)
-                window = await trial.window_to_set(loaded.config.models, tried.service, name)
-                if window is None:
-                    return self._page(request, Said({"model": [_say(request, "small")]}, form))
-                wanted |= {("models", tried.service, "window"): str(window)} if window else {}
+        if tried.service not in SERVICES:  # Ollama gives models less than they could take
             loaded = await self._settings.tried(wanted)
-            models = loaded.config.models
-            can = await trial.what_it_can(models, tried.service, name, self._store)
-            await self._settings.change(wanted)
-        except ModelError as error:
-            return self._page(request, Said({"model": [_why(request, error)]}, form))
-        except ConfigError as error:
-            return self._page(request, Said({"model": options.sentences(request, error)}, form))
+            window = await trial.window_to_set(loaded.config.models, tried.service, name)
+            if window is None:
+                return [_say(request, "small")]
+            wanted |= {("models", tried.service, "window"): str(window)} if window else {}
+        loaded = await self._settings.tried(wanted)
+        models, store = loaded.config.models, self._store
+        async with self._charging(request) as meter:
+            can = await trial.what_it_can(models, tried.service, name, store, meter=meter)
+        await self._settings.change(wanted)
         self._tried, self._can = None, (f"{tried.service}/{name}", can)
-        return _back("model")
+        return []
 
     def _waiting(self) -> Tried | None:
         """What was tried lately, and waits for a model to be chosen."""
@@ -182,39 +183,29 @@ class StartPages:
 
     # --- Telegram ---------------------------------------------------------------------------------
 
-    async def _telegram(self, request: web.Request) -> web.Response:
-        token = (await options.fields(request)).get("token", "") or self._token
+    async def _telegram(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
+        token = form.get("token", "") or self._token
         if not token:
-            return self._page(request, Said({TELEGRAM: [_say(request, "no_token")]}, {}))
+            return [_say(request, "no_token")]
         key: Key = ("channels", TELEGRAM, "token")
-        try:
-            trial = await self._settings.try_secret(key, token)
-            if not trial.may_be_kept:
-                said = [options.told(request, key, trial)]
-                return self._page(request, Said({TELEGRAM: said}, {}))
-            self._token = token  # until it is written
-            await self._settings.change({key: token})
-        except ConfigError as error:
-            said = options.sentences(request, error)
-            return self._page(request, Said({TELEGRAM: said}, {}))
+        trial = await self._settings.try_secret(key, token)
+        if not trial.may_be_kept:
+            return [options.told(request, key, trial)]
+        self._token = token  # until it is written
+        await self._settings.change({key: token})
         self._bot, self._token = trial.name, ""
-        return _back(TELEGRAM)
+        return []
 
     # --- who --------------------------------------------------------------------------------------
 
-    async def _self(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
+    async def _self(self, _request: web.Request, form: Mapping[str, str]) -> list[str]:
         wanted: dict[Key, str | None] = {
             WHO[name]: form[name] or None
             for name, value in self._who().items()
             if name in form and form[name] != value
         }
-        try:
-            if wanted:
-                await self._settings.change(wanted)
-        except ConfigError as error:
-            return self._page(request, Said({"self": options.sentences(request, error)}, form))
-        return pages.see(f"{PATH}?saved=self#self")
+        await self._settings.change(wanted)
+        return []
 
     def _who(self) -> dict[str, str]:
         """Who is who now, by the names of the form."""
@@ -228,17 +219,18 @@ class StartPages:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _page(self, request: web.Request, said: Said = NOTHING) -> web.Response:
+    def _page(
+        self, request: web.Request, problems: Mapping[str, list[str]], typed: Mapping[str, str]
+    ) -> web.Response:
         config, tried = self._settings.config, self._waiting()
         service, _ = config.models.locate(config.agent.model)
         is_connected = config.models.is_set_up(service)
-        shown = {"service": "", "address": "", **self._who(), **said.typed}
+        shown = {"service": "", "address": "", **self._who(), **typed}
         name, can = self._can
-        status = 422 if any(said.problems.values()) else 200
         return pages.page(
             request,
             "settings_start.html",
-            status,
+            422 if problems else 200,
             services=SERVICES,
             connected=config.agent.model if is_connected else "",
             can=[told(each, pages.language(request)) for each in can if name == config.agent.model],
@@ -250,7 +242,7 @@ class StartPages:
             telegram=self._telegram_now(),
             bot=self._bot,
             has_token=bool(self._token),
-            problems=said.problems,
+            problems=problems,
             typed=shown,
             longest_name=LONGEST_NAME,
             file=self._settings.kept.shown_path(),
@@ -260,8 +252,7 @@ class StartPages:
     def _telegram_now(self) -> dict[str, Any] | None:
         """How Telegram is doing; None while it is not set up."""
         plugin = self._settings.plugins.get(TELEGRAM)
-        section = self._settings.config.channels.get(TELEGRAM) if plugin is not None else None
-        if plugin is None or section is None or not (section.enabled and plugin.ready(section)):
+        if plugin is None or plugin.off(self._settings.config.channels.get(TELEGRAM)):
             return None
         found = [each for each in self._connections() if each[0] == TELEGRAM]
         state = found[0][2].value if found else Health.STARTING.value
@@ -303,7 +294,3 @@ def _why(request: web.Request, error: ModelError) -> str:
 
 def _say(request: web.Request, why: str) -> str:
     return text(pages.language(request), f"settings_start.problem.{why}")
-
-
-def _back(step: str) -> web.Response:
-    return pages.see(f"{PATH}#{step}")

@@ -3,6 +3,7 @@
 const FIRST_DELAY = 1_000; // ms before a lost connection is tried again …
 const LONGEST_DELAY = 60_000; // … and the longest such wait
 const HELLO = JSON.stringify({ type: "hello", version: 1, format: "none" });
+const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const TYPED = `typed ${location.pathname}`;
 
 let delay = FIRST_DELAY;
@@ -10,7 +11,7 @@ let wasOpen = false;
 let isLeaving = false; // a form was sent: another page comes, or soon never will
 
 function connect() {
-  const socket = new WebSocket(`${location.origin.replace("http", "ws")}/chat/ws`);
+  const socket = new WebSocket(`${location.origin.replace("http", "ws")}${ROOT}/chat/ws`);
   let opened = false;
   socket.addEventListener("open", () => {
     socket.send(HELLO);
@@ -33,8 +34,8 @@ function drawAgain() {
   if (isLeaving) return;
   const typed = changed();
   if (location.pathname.endsWith("/edit") && typed.length) return; // saving it asks what is there now
-  sessionStorage.setItem(TYPED, JSON.stringify(typed.map(({ id, value }) => [id, value])));
-  if (location.pathname === "/memory/forget") location.replace(location.pathname); // it was posted
+  keep(JSON.stringify(typed.map(({ id, value }) => [id, value])));
+  if (location.pathname === `${ROOT}/memory/forget`) location.replace(location.pathname); // it was posted
   else location.reload();
 }
 
@@ -44,15 +45,25 @@ function changed() {
 }
 
 async function checkLogin() {
-  const answer = await fetch("/", { method: "HEAD", cache: "no-store" }).catch(() => null);
-  if (answer?.status === 401) location.assign("/login");
+  const answer = await fetch(`${ROOT}/`, { method: "HEAD", cache: "no-store" }).catch(() => null);
+  if (answer?.status === 401) location.assign(`${ROOT}/login`);
 }
 
-for (const [id, value] of JSON.parse(sessionStorage.getItem(TYPED) ?? "[]")) {
+/** Keeps what was typed for the next time this is loaded, and returns what was; if that is allowed. */
+function keep(typed) {
+  try {
+    const before = sessionStorage.getItem(TYPED);
+    sessionStorage.setItem(TYPED, typed);
+    return before;
+  } catch {
+    return null;
+  }
+}
+
+for (const [id, value] of JSON.parse(keep("[]") ?? "[]")) {
   const field = document.getElementById(id);
   if (field) field.value = value;
 }
-sessionStorage.removeItem(TYPED);
 addEventListener("submit", () => {
   isLeaving = true;
   setTimeout(() => (isLeaving = false), LONGEST_DELAY);

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bot.errors import ImportRefused
-from bot.importing.marking import Piece
-from bot.importing.values import items, mapping, words
+from bot.importing.values import Piece, items, mapping, words
 
 SETTINGS: Final = ("openclaw.json", "moltbot.json", "clawdbot.json")
 MAX_SETTINGS = 1_000_000  # bytes
@@ -22,8 +21,8 @@ _NOTES: Final = frozenset({"memory.md", "agents.md", "soul.md", "identity.md", "
 _JSON5 = re.compile(
     # What is not closed goes on to the end: nothing is looked through twice.
     r"""(?P<text>"(?:[^"\\]|\\.)*(?:"|\Z))|(?P<single>'(?:[^'\\]|\\.)*(?:'|\Z))"""
-    r"""|(?P<note>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<name>[A-Za-z_$][\w$]*)(?=\s*:)"""
-    r"""|(?P<comma>,)(?=(?:\s|//[^\n]*|/\*.*?(?:\*/|\Z))*[}\]])""",
+    r"""|(?P<note>//[^\n]*|/\*.*?(?:\*/|\Z))|(?P<name>(?<![\w$])[A-Za-z_$][\w$]*+)(?=\s*:)"""
+    r"""|(?P<comma>,)(?=(?:\s|//[^\n]*+|(?>/\*.*?(?:\*/|\Z)))*+[}\]])""",
     re.DOTALL,
 )
 

@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bot.errors import ImportRefused
+from bot.errors import ImportRefused, ToolError
 from bot.identity import PolicySnapshot, routing
-from bot.importing import storing
-from bot.importing.openclaw import notes, people, proposal, transcripts
+from bot.importing import notes, storing, values
+from bot.importing.notes import Brought, Notes
+from bot.importing.openclaw import home, jobs, people, proposal, transcripts
 from bot.importing.openclaw.home import Home
-from bot.importing.openclaw.notes import Brought, Note
+from bot.importing.openclaw.jobs import Job
 from bot.importing.openclaw.people import Seat
 from bot.importing.storing import Count, Owner
-from bot.importing.values import Skipped, Talk
+from bot.importing.values import Remembered, Skipped, Talk
+from bot.memory import exchange, layout
+from bot.memory.exchange import ExchangeError
 from bot.memory.note_store import NoteStore
 from bot.storage import Database, files
+
+# The notes of an OpenClaw workspace, brought into the owner's.
+#
+# What it remembered (MEMORY.md, USER.md, the notes of days and topics) is added to the notes of
+# the same names, day by day, marked as imported. Its character (SOUL.md, IDENTITY.md) is taken
+# where nobody has written one here. How it worked (AGENTS.md and others) is its own, and stays
+# there.
+
+
+def _character(
+    store: NoteStore, name: str, file: Path, *, is_rehearsal: bool
+) -> Brought | Skipped | None:
+    """Take a file about the bot's character, where nobody has written one here."""
+    try:
+        text, before = notes.read(name, file)[0], exchange.text_of(store, name)
+        if before == text:
+            return None
+        if home.is_untouched(values.pieces(text)):
+            return Skipped(name, "it is as OpenClaw made it")
+        if before is not None and before != layout.templates().get(name):
+            return Skipped(name, "there is one here that somebody wrote; compare them")
+        if not is_rehearsal:
+            exchange.write(store, exchange.Change(name, before or "", text))
+    except (ExchangeError, ToolError, OSError) as exc:
+        return Skipped(name, str(exc))
+    return Brought(name, values.count(text), is_new=before is None)
+
 
 OWNERS = "you"  # as `Report.whose` has it, and
 ROOMS = "rooms"
@@ -41,13 +70,14 @@ class Report:
     unclear: int = 0
     work: int = 0
     seats: list[Seat] = field(default_factory=list[Seat])
+    jobs: list[Job] = field(default_factory=list[Job])
     settings: str = ""
     left: list[Skipped] = field(default_factory=list[Skipped])
 
     @property
     def is_nothing(self) -> bool:
         """True when nothing is new."""
-        return not (self.notes or self.talks.messages or self.seats or self.settings)
+        return not (self.notes or self.talks.messages or self.seats or self.jobs or self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +116,7 @@ class Move:
             database, self._talks(report), self._whose, self.now, is_rehearsal=is_rehearsal
         )
         report.left += report.talks.skipped
+        await self._jobs(database, report, is_rehearsal=is_rehearsal)
         await asyncio.to_thread(self._settings, report, is_rehearsal=is_rehearsal)
         return report
 
@@ -102,12 +133,19 @@ class Move:
         workspace = self.home.workspace
         if workspace is None:
             return
-        for found in await asyncio.to_thread(lambda: list(notes.found(workspace))):
-            done: Brought | Skipped | None = found if isinstance(found, Skipped) else None
-            if isinstance(found, Note):
-                done = await notes.bring(
-                    database, self.store, found, self.now, is_rehearsal=is_rehearsal
-                )
+        mine = Notes(database, self.store, routing.OWNER, self.now, is_rehearsal)
+        below = (layout.NOTES_FOLDER,)
+        for name, file in await asyncio.to_thread(lambda: [*notes.files(workspace, below=below)]):
+            done: Brought | Skipped | None
+            if name in notes.CHARACTER:
+                done = _character(self.store, name, file, is_rehearsal=is_rehearsal)
+            else:
+                found = await asyncio.to_thread(notes.remembered, workspace, file)
+                if isinstance(found, Remembered):
+                    pieces = home.written(values.pieces(found.text))
+                    done = await mine.bring(found.path, pieces, found.at)
+                else:
+                    done = found
             if isinstance(done, Skipped):
                 report.left.append(done)
             elif done is not None:
@@ -126,6 +164,20 @@ class Move:
             if seats and not is_rehearsal:
                 await database.write(lambda tx: people.admit(tx, seats, self.now))
         report.seats = seats
+
+    # --- reminders and tasks ----------------------------------------------------------------------
+
+    async def _jobs(self, database: Database | None, report: Report, *, is_rehearsal: bool) -> None:
+        folder, now = self.home.folder, self.now
+        planned = jobs.planned(folder, self.snapshot, now)
+        found = await asyncio.to_thread(lambda: list(planned))
+        report.left += [each for each in found if isinstance(each, Skipped)]
+        report.jobs = [each for each in found if isinstance(each, Job)]
+        if database is not None:
+            wanted = report.jobs
+            report.jobs = await database.read(lambda tx: jobs.new(tx, wanted))
+            if report.jobs and not is_rehearsal:
+                await database.write(lambda tx: jobs.store(tx, report.jobs, now))
 
     # --- conversations ----------------------------------------------------------------------------
 
@@ -170,22 +222,12 @@ class Move:
                 report.left.append(Skipped(str(path), "it is there already, and says otherwise"))
                 return
             if not is_rehearsal:
-                _write(path, text)
+                files.put(path, text.encode())
         except (OSError, UnicodeDecodeError) as exc:
             raise ImportRefused(
                 f"{path} cannot be written. What was brought stays; the same command goes on."
             ) from exc
         report.settings = text
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.tmp")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(beside, "w", encoding="utf-8", opener=files.opener) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def _label(owner: Owner) -> str:

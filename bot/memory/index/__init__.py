@@ -1,7 +1,8 @@
 """The index over every space's notes and over what was said: derived, and deletable at any time.
 
-`service` is what the program asks. An edit is noticed by `note_files` and brought in by `writer`
-and `sync`, into the tables of `schema` through `store`. `search` gets candidates from `queries`, or
+The program calls `service`. `writer` compares the notes, as `note_files` reads them, with a `Store`
+of `engine` and stores what changed: in the index file (`file_rows`, tables in `schema`), or in a
+shared database (`row_store`, `shared_rows`). `search` gets candidates from either (`queries`), or
 from the notes while there is no index, and `bot.memory.ranking` puts them in order.
 """
 

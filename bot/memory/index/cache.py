@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import apsw
+import structlog
 
 from bot.clock import DAY_MS
+from bot.errors import StorageError
 from bot.memory.embed import Identity
 from bot.memory.index.schema import BUSY_TIMEOUT_MS, remove, run
-from bot.storage import files
+from bot.storage import SharedDatabase, Transaction, Value, files, marks
 
 T = TypeVar("T")
 
@@ -27,11 +29,13 @@ _PREPARE = (
         identity BLOB NOT NULL, hash BLOB NOT NULL, dims INTEGER NOT NULL, used INTEGER NOT NULL,
         vector BLOB NOT NULL, PRIMARY KEY (hash, identity)) WITHOUT ROWID""",
 )
+log = structlog.get_logger(__name__)
+
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 
 
 def digest(text: str) -> bytes:
-    """What a text's vector is kept under."""
+    """The cache key of a text."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -54,7 +58,7 @@ class EmbeddingCache:
         def work(connection: apsw.Connection) -> None:
             for at in range(0, len(hashes), _GROUP):
                 group = hashes[at : at + _GROUP]
-                named = f"identity = ? AND hash IN ({','.join('?' * len(group))})"
+                named = f"identity = ? AND hash IN ({marks(group)})"
                 sql = f"SELECT hash, vector FROM embeddings WHERE {named}"
                 rows = run(connection, sql, (key, *group))
                 known.update((row[0], row[1]) for row in rows)
@@ -147,7 +151,102 @@ class EmbeddingCache:
         return connection
 
 
+class RowCache:
+    """`bot.memory.index.engine.Cache` in a table."""
+
+    def __init__(self, database: SharedDatabase) -> None:
+        self._database = database
+
+    def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
+        """See `Cache.get`."""
+        key, day = key_of(identity), now // DAY_MS
+        known: dict[bytes, bytes] = {}
+
+        def read(tx: Transaction) -> bool:
+            is_old = False
+            for at in range(0, len(hashes), _GROUP):
+                group = hashes[at : at + _GROUP]
+                rows = tx.execute(
+                    "SELECT hash, vector, used < ? FROM memory_embeddings WHERE identity = ?"
+                    f" AND hash IN ({marks(group)})",
+                    (day, key, *group),
+                )
+                known.update((bytes(row[0]), bytes(row[1])) for row in rows)
+                is_old = is_old or any(row[2] for row in rows)
+            return is_old
+
+        def use(tx: Transaction) -> None:
+            for hashed in known:
+                tx.execute(
+                    "UPDATE memory_embeddings SET used = ? WHERE used < ? AND hash = ?"
+                    " AND identity = ?",
+                    (day, day, hashed, key),
+                )
+
+        try:
+            if self._database.read_now(read):
+                self._database.write_now(use)
+        except StorageError as error:
+            log.warning("memory.cache_failed", error=type(error).__name__)
+        return known
+
+    def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
+        """See `Cache.put`."""
+        key, day = key_of(identity), now // DAY_MS
+        rows = list(vectors.items())
+
+        def work(tx: Transaction) -> None:
+            for at in range(0, len(rows), _GROUP):
+                group = rows[at : at + _GROUP]
+                values: list[Value] = [
+                    each for hashed, vector in group for each in (key, hashed, dims, day, vector)
+                ]
+                tx.execute(
+                    "INSERT INTO memory_embeddings(identity, hash, dims, used, vector) VALUES "
+                    + ", ".join(["(?, ?, ?, ?, ?)"] * len(group))
+                    + " ON CONFLICT(hash, identity) DO UPDATE SET dims = excluded.dims,"
+                    " used = excluded.used, vector = excluded.vector",
+                    values,
+                )
+
+        if rows:
+            self._quietly(work)
+
+    def forget(self, hashes: Iterable[bytes]) -> int:
+        """See `Cache.forget`."""
+        wanted = tuple(hashes)
+
+        def work(tx: Transaction) -> int:
+            return sum(
+                len(
+                    tx.execute(
+                        "DELETE FROM memory_embeddings WHERE hash = ? RETURNING hash", (hashed,)
+                    )
+                )
+                for hashed in wanted
+            )
+
+        return self._quietly(work) or 0
+
+    def prune(self, now: int) -> None:
+        """See `Cache.prune`."""
+        oldest = now // DAY_MS - KEPT_DAYS
+        self._quietly(
+            lambda tx: len(tx.execute("DELETE FROM memory_embeddings WHERE used < ?", (oldest,)))
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _quietly(self, work: Callable[[Transaction], int | None]) -> int | None:
+        try:
+            return self._database.write_now(work)
+        except StorageError as error:
+            log.warning("memory.cache_failed", error=type(error).__name__)
+            return None
+
+
 def key_of(identity: Identity) -> bytes:
-    """What an embedder's vectors are kept under."""
+    """The cache key of an embedder."""
     parts = (identity.provider, identity.model, identity.endpoint)
     return digest("\0".join(parts))

@@ -6,19 +6,23 @@ and `Cache` keeps vectors that were made before. All wait, so they are used in t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from bot.memory import chunking
+from bot.memory import chunking, layout
 from bot.memory.chunking import Passage
-from bot.memory.embed import Embedder, Identity, identity
-from bot.memory.note_store import NoteStore, Seen
+from bot.memory.embed import Identity
+from bot.memory.index import note_files
+from bot.memory.index.note_files import Known, Note
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidates, Request
 from bot.memory.search import Building, Counts, Forgotten, Probe, Source
 from bot.memory.words import Tokenize
-from bot.storage import Value
+from bot.storage import Row, Value
 
 T = TypeVar("T")
 
@@ -29,17 +33,6 @@ class DimsChanged(Exception):
     def __init__(self, dims: int) -> None:
         super().__init__(f"vectors have {dims} dimensions now")
         self.dims = dims
-
-
-def is_first(dims: int, have: int) -> bool:
-    """True when vectors of a length are the first of an index; `have` is what it has, or 0.
-
-    Raises:
-        DimsChanged: it has vectors of another length.
-    """
-    if have not in {0, dims}:
-        raise DimsChanged(dims)
-    return not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class SourceRow:
 
     @property
     def look(self) -> tuple[bytes, int, int, int, int, str]:
-        """What is another one when it has changed."""
+        """A value that differs once it has changed."""
         return self.hash, self.mtime, self.size, self.inode, self.at, self.problem
 
     def row(self, partition: int) -> tuple[Value, ...]:
@@ -70,13 +63,6 @@ class SourceRow:
             *(self.kind, partition, self.name, self.space, self.path),
             *(*self.look, self.text),
         )
-
-
-class Known(NamedTuple):
-    """A source that is in the index, and how its note looked; see `note_store.Seen`."""
-
-    id: int
-    look: tuple[int, int, int]
 
 
 class Packed(NamedTuple):
@@ -121,54 +107,42 @@ class StoreWriting(Protocol):
         ...
 
 
-class Store(Protocol):
-    """The writing side of one generation; used by one thread at a time."""
+_OF = "sources@ s JOIN partitions@ p ON p.id = s.partition"
 
-    @property
-    def generation(self) -> Generation:
-        """Which one."""
-        ...
 
+class Store(ABC):
+    """The writing side of one generation; used by one thread at a time.
+
+    In its SQL the tables of the generation are called `sources@`, `chunks@` and `partitions@`.
+    """
+
+    bare_column: ClassVar[str]
+    """A column of chunks that is NULL until they have vectors."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+
+    @abstractmethod
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """The rows of one statement."""
+
+    @abstractmethod
     def commit(self, work: Callable[[StoreWriting], T]) -> T:
         """Do something in one transaction; it may be run more than once."""
-        ...
 
+    @abstractmethod
     def dims(self) -> int:
-        """How long the vectors are; 0 until there are any."""
-        ...
+        """The length of the vectors; 0 until there are any."""
 
+    @abstractmethod
     def fit(self, dims: int) -> None:
-        """Make the first vectors' length the index's, and hold it to that.
+        """Make the length of the first vectors the index's."""
 
-        Raises:
-            DimsChanged: it has vectors of another length.
-        """
-        ...
-
-    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
-        """Every source of a kind, by partition and name."""
-        ...
-
-    def differences(
-        self, notes: NoteStore, refused: dict[str, str]
-    ) -> tuple[list[Seen], list[int]]:
-        """The notes that are new or look different, and the sources whose note is gone.
-
-        `refused` is as `NoteStore.walk` has it.
-
-        Raises:
-            OSError: the notes cannot be looked through.
-        """
-        ...
-
-    def text_of(self, name: str) -> str | None:
-        """What a note said when it was indexed, exactly; None when that is not known."""
-        ...
-
+    @abstractmethod
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
-        ...
 
+    @abstractmethod
     def forget(
         self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
     ) -> tuple[Forgotten, list[str]]:
@@ -176,11 +150,77 @@ class Store(Protocol):
 
         Nothing of them is left. Also the texts that their vectors were of.
         """
-        ...
+
+    def counts(self) -> Counts:
+        """The contents in numbers; `size` is 0."""
+        files, documents = self.run(
+            "SELECT count(*) FILTER (WHERE s.kind = 'memory'),"
+            f" count(*) FILTER (WHERE s.kind = 'transcript') FROM {_OF}"
+        )[0]
+        spaces = Counter[str]()
+        for name, chunks in self.run("SELECT name, chunks FROM partitions@ p WHERE chunks > 0"):
+            spaces[layout.space_of(name)] += chunks
+        problems = self.run(f"SELECT s.name, s.problem FROM {_OF} WHERE s.problem <> ''")
+        bare = self.run(
+            "SELECT count(*) FROM chunks@ c JOIN partitions@ p ON p.id = c.partition"
+            f" WHERE c.{self.bare_column} IS NULL"
+        )
+        return Counts(
+            files=files,
+            documents=documents,
+            chunks=spaces.total(),
+            vectors=spaces.total() - bare[0][0],
+            dims=self.dims(),
+            spaces=dict(spaces),
+            problems=dict(problems),
+        )
+
+    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
+        """Every source of a kind, by partition and name."""
+        columns = "p.name, s.name, s.id, s.mtime, s.size, s.inode"
+        rows = self.run(f"SELECT {columns} FROM {_OF} WHERE s.kind = ?", (kind,))
+        return {(r[0], r[1]): Known(r[2], (r[3], r[4], r[5])) for r in rows}
+
+    def differences(
+        self, notes: NoteStore, refused: dict[str, str]
+    ) -> tuple[list[Note], list[int]]:
+        """The notes that are new or look different, and the sources whose note is gone.
+
+        `refused` is as `NoteStore.walk` has it.
+
+        Raises:
+            OSError: the notes cannot be looked through.
+        """
+        known = {name: each for (_, name), each in self.sources("memory").items()}
+        return note_files.differences(notes, known, refused)
+
+    def documents(self) -> list[SourceRow]:
+        """Every document with its text."""
+        rows = self.run(
+            "SELECT p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,"
+            f" s.problem, s.text FROM {_OF} WHERE s.kind = 'transcript'"
+        )
+        return [SourceRow("transcript", *row) for row in rows]
+
+    def text_of(self, name: str) -> str | None:
+        """The exact text of a note when it was indexed; None when that is not known."""
+        where = "s.kind = 'memory' AND s.name = ?"
+        for source, hashed in self.run(f"SELECT s.id, s.hash FROM {_OF} WHERE {where}", (name,)):
+            chunks = self.run(
+                "SELECT start_line, end_line, body FROM chunks@ WHERE source = ? ORDER BY id",
+                (source,),
+            )
+            return note_files.restored(chunks, bytes(hashed))
+        return None
 
     def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
         """Chunks that have no vectors yet, and the texts to make them of."""
-        ...
+        rows = self.run(
+            "SELECT c.id, c.heading, c.body FROM chunks@ c"
+            f" JOIN partitions@ p ON p.id = c.partition WHERE c.{self.bare_column} IS NULL LIMIT ?",
+            (limit,),
+        )
+        return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
 
 
 class Cache(Protocol):
@@ -243,39 +283,25 @@ class Reader(Protocol):
         ...
 
 
-def mismatch(live: Generation, embedder: Embedder, dims: int) -> tuple[str, bool]:
-    """Why vectors of an embedder, `dims` long, cannot be compared with an index's, or nothing.
-
-    And whether that is their length alone, so that the index is outdated though nobody knew.
-    """
-    if live.embedder != identity(embedder):
-        return "the embedder was changed; the index is being rebuilt for it", False
-    if live.dims and dims != live.dims:
-        return f"vectors have {dims} dimensions now; the index is being rebuilt for them", True
-    return "", False
-
-
 class Rows(Protocol):
     """The generations: of which one it is that is written to, and whether another one is due.
 
     `broken` says that what is there cannot be used; `generation` is another one after each rebuild,
-    by whatever program.
+    by whatever program. `outdated` is the id of the generation whose vectors have another length
+    than the embedder's, or 0.
     """
 
     broken: bool
+    outdated: int
     generation: str
 
     @property
     def are_there(self) -> bool:
-        """Whether there is something that can be read."""
+        """True if there is something that can be read."""
         ...
 
     def need_attention(self) -> bool:
-        """Whether a sync has something to mend, or a rebuild is due."""
-        ...
-
-    def mismatch(self, live: Generation, dims: int) -> str:
-        """Why vectors of the embedder cannot be compared with an index's; empty when they can."""
+        """True if a sync has something to repair, or a rebuild is due."""
         ...
 
     def can_mend(self, error: Exception) -> bool:
@@ -311,11 +337,11 @@ class Rows(Protocol):
         ...
 
     def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
-        """What there is of what, and what is missing."""
+        """The contents in numbers, and what is missing."""
         ...
 
     def building(self) -> Building | None:
-        """How far other rows are that have to be made; None while those that are live will do."""
+        """The progress of a rebuild; None while the live rows will do."""
         ...
 
     def reader(self) -> Reader:
@@ -323,7 +349,7 @@ class Rows(Protocol):
         ...
 
     def probe(self) -> Probe:
-        """Whether vectors can be compared in the quick way here."""
+        """Check that vectors can be compared in the quick way here."""
         ...
 
     def close(self) -> None:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from bot.errors import NotVisible
 from bot.memory import chunking, layout
-from bot.memory.index.engine import Known
 from bot.memory.layout import Located
 from bot.memory.note_store import NoteStore, Seen
+from bot.unicode import decoded
 
 MAX_BYTES = 8_000_000  # of a note; a longer file is no note, and is named in the status instead
 MAX_FILES = 50_000
+# What Syncthing, Dropbox, Nextcloud and others call the other version of a note.
+_CONFLICT = re.compile(r"\.sync-conflict-[0-9]|\bconflicted copy\b", re.IGNORECASE)
+_MERGE_MARKS = (b"\n<<<<<<< ", b"\n=======", b"\n>>>>>>> ")
 _MOST_LAST = 4  # line ends that a note may have beyond what its chunks tell
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Known(NamedTuple):
+    """A source that is in the index, and how its note looked; see `note_store.Seen`."""
+
+    id: int
+    look: tuple[int, int, int]
+
+
+class Note(NamedTuple):
     """A file that belongs into the index; `seen` has its path below the workspace."""
 
     seen: Seen
@@ -30,7 +40,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a note holds; `problem` says what of it could not be taken as it is."""
+    """The content of a note; `problem` says what of it could not be taken as it is."""
 
     text: str
     hash: bytes
@@ -53,7 +63,7 @@ def files(notes: NoteStore, refused: dict[str, str] | None = None) -> Iterator[S
 
 def differences(
     notes: NoteStore, known: Mapping[str, Known], refused: dict[str, str]
-) -> tuple[list[Seen], list[int]]:
+) -> tuple[list[Note], list[int]]:
     """The notes that are not known, or look different, and the known ones that are gone.
 
     Raises:
@@ -65,36 +75,46 @@ def differences(
         if row is None or row.look != seen.look:
             changed.append(seen)
     # What lies in a folder that cannot be looked into is not gone.
-    hidden = tuple(refused)
-    return changed, [each.id for name, each in left.items() if not name.startswith(hidden)]
+    gone = [each.id for name, each in left.items() if not name.startswith(tuple(refused))]
+    return notes_of(changed), gone
 
 
-def note(seen: Seen) -> Note | None:
-    """A file as a note, or None when it is none."""
-    located = layout.locate(PurePosixPath(seen.path))
-    return Note(seen, located) if located is not None else None
+def notes_of(every: Iterable[Seen]) -> list[Note]:
+    """Those of some files that are notes."""
+    located = ((seen, layout.locate(PurePosixPath(seen.path))) for seen in every)
+    return [Note(seen, place) for seen, place in located if place is not None]
 
 
-def read(notes: NoteStore, note: Note) -> Content:
+def read(notes: NoteStore, seen: Seen) -> Content:
     """A note's text. What is not UTF-8 is read as well as it can be.
 
     Raises:
         Changed: it was just written; it will be read the next time.
         OSError: it cannot be read.
     """
-    if (size := note.seen.size) > MAX_BYTES:
+    if _CONFLICT.search(PurePosixPath(seen.path).name):
+        return Content("", b"", "a conflict copy: put what is right in it into the note, remove it")
+    if (size := seen.size) > MAX_BYTES:
         reason = f"too long: {size // 1_000_000} MB of at most {MAX_BYTES // 1_000_000} MB"
         return Content("", b"", reason)
-    data = _read_bytes(notes, note)
-    hashed = _hash(data)
     try:
-        return Content(data.decode("utf-8-sig"), hashed)
+        data, after = notes.read(seen.path, MAX_BYTES + 1)
+    except NotVisible as error:  # something else took its place
+        raise Changed from error
+    if after.look != seen.look:
+        raise Changed
+    hashed = _hash(data)
+    lines = b"\n" + data
+    is_torn = all(mark in lines for mark in _MERGE_MARKS)
+    problem = "git left two versions in it: choose between them" if is_torn else ""
+    try:
+        return Content(data.decode("utf-8-sig"), hashed, problem)
     except UnicodeDecodeError:
-        return Content(_decoded(data), hashed, "not UTF-8: some characters may be wrong")
+        return Content(decoded(data), hashed, "not UTF-8: some characters may be wrong")
 
 
 def restored(chunks: Iterable[tuple[int, int, str]], hashed: bytes) -> str | None:
-    """What a note said when these chunks were made of it, exactly; None when they do not tell."""
+    """The exact text of a note when these chunks were made of it; None when they do not tell."""
     text = chunking.joined(chunks)
     for ends in ("\n", "\r\n"):
         for count in range(_MOST_LAST):
@@ -106,23 +126,3 @@ def restored(chunks: Iterable[tuple[int, int, str]], hashed: bytes) -> str | Non
 
 def _hash(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _read_bytes(notes: NoteStore, note: Note) -> bytes:
-    *folders, name = PurePosixPath(note.seen.path).parts
-    try:
-        data, after = notes.read(tuple(folders), name, MAX_BYTES + 1)
-    except NotVisible as error:  # something else took its place
-        raise Changed from error
-    if after.look != note.seen.look:
-        raise Changed
-    return data
-
-
-def _decoded(data: bytes) -> str:
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
-    try:
-        return data.decode("gb18030")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")

@@ -87,7 +87,7 @@ class FileReader:
         self._deadline = float("inf")
         self._known: dict[int, _Signs] = {}
         self.tokenize = fulltext.tokenizer(self._connection)
-        self._connection.set_progress_handler(self._is_late, _STEPS)
+        self._connection.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS)
 
     def close(self) -> None:
         """Release the file."""
@@ -125,7 +125,7 @@ class FileReader:
                 run(self._connection, "COMMIT")
 
     def scope(self, partitions: Sequence[str]) -> Scope:
-        """What these partitions hold."""
+        """The scope of these partitions."""
         some, held = f"IN ({marks(partitions)})", "partitions@ WHERE chunks > 0 AND name"
         rows = self._run(f"SELECT id, chunks, length FROM {held} {some}", partitions)
         others = self._run(f"SELECT 1 FROM {held} NOT {some} LIMIT 1", partitions)
@@ -275,9 +275,6 @@ class FileReader:
             known = _Signs(epoch, known.chunks + len(rows), ids, added)
         self._known[partition] = known
         return known
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._deadline
 
     def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         if self._generation is None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from bot.memory import chunking, words
 from bot.memory.chunking import Passage
 from bot.memory.index import note_files
-from bot.memory.index.engine import Generation, Known, Packed, SourceRow, is_first
-from bot.memory.index.store import KINDS, counts_of, known_of
-from bot.memory.note_store import NoteStore, Seen
+from bot.memory.index.engine import Generation, Packed, SourceRow, Store
+from bot.memory.index.note_files import Note
+from bot.memory.note_store import NoteStore
 from bot.memory.row_notes import RowNotes, seen_of
-from bot.memory.search import Counts, Forgotten, Source
+from bot.memory.search import Counts, Forgotten
 from bot.memory.words import Tokenize
-from bot.storage import (
-    Row,
-    SharedDatabase,
-    Transaction,
-    Value,
-    fulltext,
-    marks,
-    scalar,
-    tsvector,
-)
+from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
 
 T = TypeVar("T")
 
@@ -34,14 +27,14 @@ _ROWS = 200  # chunks in one statement
 
 
 class Looks:
-    """What a node has compared of the notes with the index, from one sync to the next."""
+    """A node's comparisons of notes with the index, from one sync to the next."""
 
     def __init__(self) -> None:
         self._generation = 0
         self._all_at = 0.0  # monotonic
         self._newest = 0  # change of a note that was looked at, in ms since the epoch
 
-    def differences(self, tx: Transaction, generation: int) -> tuple[list[Seen], list[int]]:
+    def differences(self, tx: Transaction, generation: int) -> tuple[list[Note], list[int]]:
         """See `RowStore.differences`."""
         now = time.monotonic()
         is_whole = generation != self._generation or now - self._all_at >= LOOK_AT_ALL
@@ -69,11 +62,13 @@ class Looks:
             self._generation, self._all_at = generation, now
         newest = tx.execute("SELECT coalesce(max(changed_at), 0) FROM notes")[0][0]
         self._newest = max(self._newest, int(newest))
-        return [seen_of(*row) for row in changed], gone
+        return note_files.notes_of(seen_of(*row) for row in changed), gone
 
 
-class RowStore:
-    """The writing side of one generation; see `bot.memory.index.engine.Store`."""
+class RowStore(Store):
+    """The writing side of one generation in a shared database."""
+
+    bare_column = "vectors"
 
     def __init__(
         self,
@@ -84,8 +79,8 @@ class RowStore:
         looks: Looks,
     ) -> None:
         """Read in `database`, write with `writer`."""
+        super().__init__(generation)
         self._looks = looks
-        self.generation = generation
         self._database = database
         self._writer = writer
         self._tokenize = tokenize
@@ -97,76 +92,26 @@ class RowStore:
         )
 
     def dims(self) -> int:
-        """How long the vectors are; 0 until there are any."""
-        rows = self._run("SELECT dims FROM memory_generations WHERE id = ?", (self.generation.id,))
+        """The length of the vectors; 0 until there are any."""
+        rows = self.run("SELECT dims FROM memory_generations WHERE id = ?", (self.generation.id,))
         return int(rows[0][0]) if rows else 0
 
     def fit(self, dims: int) -> None:
-        """Make the first vectors' length the index's, and hold it to that.
-
-        Raises:
-            DimsChanged: it has vectors of another length.
-        """
-        if is_first(dims, self.dims()):
-            self.commit(
-                lambda each: each.run(
-                    "UPDATE memory_generations SET dims = ? WHERE id = ? AND dims = 0",
-                    (dims, self.generation.id),
-                )
-            )
-
-    def counts(self) -> Counts:
-        """How much there is of what."""
-        return self._database.read_now(lambda tx: _counts(tx, self.generation))
-
-    def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
-        """Every source of a kind, by partition and name."""
-        rows = self._run(
-            """SELECT p.name, s.name, s.id, s.mtime, s.size, s.inode FROM memory_sources s
-               JOIN memory_partitions p ON p.id = s.partition
-               WHERE p.generation = ? AND s.kind = ?""",
-            (self.generation.id, kind),
-        )
-        return known_of(rows)
+        """See `Store.fit`."""
+        first = "UPDATE memory_generations SET dims = ? WHERE id = ? AND dims = 0"
+        self.commit(lambda each: each.run(first, (dims, self.generation.id)))
 
     def differences(
         self, notes: NoteStore, refused: dict[str, str]
-    ) -> tuple[list[Seen], list[int]]:
+    ) -> tuple[list[Note], list[int]]:
         """See `Store.differences`.
 
         Where notes are rows beside it, the database compares them: all of them now and then, else
         only those that were changed of late.
         """
         if not isinstance(notes, RowNotes):
-            known = {name: each for (_, name), each in self.sources("memory").items()}
-            return note_files.differences(notes, known, refused)
+            return super().differences(notes, refused)
         return self._database.read_now(lambda tx: self._looks.differences(tx, self.generation.id))
-
-    def documents(self) -> list[SourceRow]:
-        """Every document with its text."""
-        rows = self._run(
-            """SELECT p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,
-                      s.problem, s.text FROM memory_sources s
-               JOIN memory_partitions p ON p.id = s.partition
-               WHERE p.generation = ? AND s.kind = 'transcript'""",
-            (self.generation.id,),
-        )
-        return [SourceRow("transcript", *row) for row in rows]
-
-    def text_of(self, name: str) -> str | None:
-        """See `Store.text_of`."""
-        for source, hashed in self._run(
-            """SELECT s.id, s.hash FROM memory_sources s
-               JOIN memory_partitions p ON p.id = s.partition
-               WHERE p.generation = ? AND s.kind = 'memory' AND s.name = ?""",
-            (self.generation.id, name),
-        ):
-            chunks = self._run(
-                "SELECT start_line, end_line, body FROM memory_chunks WHERE source = ? ORDER BY id",
-                (source,),
-            )
-            return note_files.restored(chunks, bytes(hashed))
-        return None
 
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
@@ -180,24 +125,21 @@ class RowStore:
 
         All generations lose them. Also the texts that their vectors were of.
         """
-        return self._writer.write_now(
-            lambda tx: StoreWriting(tx, self.generation, self._tokenize).forget(
-                paths, texts, partitions
-            )
-        )
+        return self.commit(lambda each: each.forget(paths, texts, partitions))
 
-    def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
-        """Chunks that have no vectors yet, and the texts to make them of."""
-        rows = self._run(
-            """SELECT c.id, c.heading, c.body FROM memory_chunks c
-               JOIN memory_partitions p ON p.id = c.partition
-               WHERE p.generation = ? AND c.vectors IS NULL LIMIT ?""",
-            (self.generation.id, limit),
-        )
-        return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Store.run`."""
+        own = f"(SELECT * FROM memory_partitions WHERE generation = {self.generation.id})"
+        named = re.sub(r"(sources|chunks)@", r"memory_\1", sql.replace("partitions@", own))
+        return self._database.read_now(lambda tx: tx.execute(named, parameters))
 
-    def _run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        return self._database.read_now(lambda tx: tx.execute(sql, parameters))
+    def counts(self) -> Counts:
+        """See `Store.counts`; with the `size` of all generations, in bytes."""
+        size = self.run(
+            "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
+            " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name",
+        )
+        return replace(super().counts(), size=size[0][0])
 
 
 class StoreWriting:
@@ -363,36 +305,16 @@ class StoreWriting:
 
 
 def mark_of(partition: int) -> str:
-    """What stands in a chunk's words for its partition, as they are spelled; no note has it."""
+    """The token in a chunk's words that marks its partition; no note has it."""
     return f"'\ue001{partition}'"
 
 
 def words_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
     """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
     # A line's end stands between the two, so no phrase spans them.
-    return " ".join((mark_of(partition), *tsvector.vectors((*heading, words.NEW_LINE, *body))))
+    return " ".join((mark_of(partition), *fulltext.tsvectors((*heading, words.NEW_LINE, *body))))
 
 
 def signs_of(bits: bytes) -> str:
     """Signs as PostgreSQL spells a bit string."""
     return "".join(f"{byte:08b}" for byte in bits)
-
-
-def _counts(tx: Transaction, generation: Generation) -> Counts:
-    number = (generation.id,)
-    within = "partition IN (SELECT id FROM memory_partitions WHERE generation = ?)"
-    own = "chunks > 0 AND generation = ?"
-    bare = f"SELECT count(*) FROM memory_chunks WHERE vectors IS NULL AND {within}"
-    told = f"SELECT name, problem FROM memory_sources WHERE problem <> '' AND {within}"
-    return counts_of(
-        tx.execute(f"SELECT {KINDS} FROM memory_sources WHERE {within}", number)[0],
-        tx.execute(f"SELECT name, chunks FROM memory_partitions WHERE {own}", number),
-        tx.execute(told, number),
-        bare=scalar(tx, bare, *number),
-        dims=scalar(tx, "SELECT dims FROM memory_generations WHERE id = ?", *number) or 0,
-        size=scalar(
-            tx,
-            "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
-            " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name",
-        ),
-    )

@@ -233,7 +233,7 @@ def _generations(
 
 
 def inode(path: Path) -> int:
-    """Which file stands at a path; 0 when none does."""
+    """The inode of the file at a path; 0 when there is none."""
     try:
         return path.stat().st_ino
     except OSError:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 import apsw
@@ -24,8 +25,7 @@ from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
 from bot.identity.policy import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
-from bot.memory.claims import Aging
-from bot.memory.embed import Embedder
+from bot.memory.embed import Embedder, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import digest
 from bot.memory.index.engine import Reader, Rows
@@ -73,7 +73,7 @@ class Searches:
         self._embedder = embedder
         self._clock = clock
         self._rows = rows
-        self._uses = uses
+        self._uses = uses or Uses(settings, None, clock)
         # Settled for as long as the program runs, as what is stored depends on it.
         self.uses_vectors = embedder.provider != "none" and self._config.vector_weight > 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
@@ -85,7 +85,7 @@ class Searches:
         return self._settings.now.memory
 
     def mode(self, *, has_vector: bool) -> Mode:
-        """How a search is done, with or without a vector of its query."""
+        """The mode of a search with or without a vector of its query."""
         by_vector = has_vector and self.uses_vectors
         if self._config.text_weight > 0:
             return "vector+keyword" if by_vector else "keyword"
@@ -119,7 +119,7 @@ class Searches:
             vector=await self._query_vector(query, deadline, degraded),
             today=today,
             deadline=deadline,
-            aging=await self._aging(partitions, today),
+            aging=await self._uses.aging(map(layout.space_of, partitions), today),
             times=periods.asked(query, today),
             many=asks_for_many(query),
             room=room,
@@ -131,12 +131,6 @@ class Searches:
         except TimeoutError:
             late = (*degraded, "the search took too long")
             return Findings((), "none", late, is_partial=True)
-
-    async def _aging(self, partitions: Sequence[str], today: date) -> Aging:
-        """What fades in these partitions."""
-        if self._uses is None:
-            return Aging.configured(self._config.aging, today)
-        return await self._uses.aging(map(layout.space_of, partitions), today)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in one of the threads."""
@@ -196,7 +190,7 @@ class Searches:
         return self._from_notes(request, degraded)
 
     def _from_index(self, request: Request, degraded: list[str]) -> Findings | None:
-        """What the index has; None while there is none."""
+        """The results from the index; None while there is none."""
         reader = self._reader()
         if reader is None:
             return None
@@ -205,11 +199,16 @@ class Searches:
                 return None
             vector = request.vector
             if vector is not None:
-                why = self._rows.mismatch(live, len(vector[0]))
-                if why:
-                    degraded.append(why)
-                if why or not live.dims:
+                dims = len(vector[0])
+                if live.embedder != identity(self._embedder):
+                    degraded.append("the embedder was changed; the index is being rebuilt for it")
                     vector = None
+                elif live.dims != dims:
+                    vector = None
+                    if live.dims:  # so it is outdated, though nobody knew
+                        self._rows.outdated = live.id
+                        why = f"vectors have {dims} dimensions now; the index is being rebuilt"
+                        degraded.append(f"{why} for them")
             slow = reader.slow if vector is not None else ""
             request = replace(request, vector=vector)
             most = request.limit * self._config.candidate_multiplier + len(request.without)
@@ -223,7 +222,7 @@ class Searches:
         return answer if not slow else replace(answer, degraded=(*answer.degraded, slow))
 
     def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
-        """What the notes say, as far as there is time to read them."""
+        """The results from the notes themselves, as far as there is time to read them."""
         with closing(apsw.Connection(":memory:")) as connection:
             tokenize = tokenizer(connection)
             query = words.parse(request.query, tokenize)
@@ -268,17 +267,16 @@ def _read(notes: NoteStore, request: Request) -> tuple[list[Candidate], bool]:
     left = MAX_BYTES
     try:
         for seen in note_files.files(notes):
-            note = note_files.note(seen)
-            if note is None or note.located.partition not in request.partitions:
+            located = layout.locate(PurePosixPath(seen.path))
+            if located is None or located.partition not in request.partitions:
                 continue
             if time.monotonic() > until or left <= 0:
                 return found, True
             left -= seen.size
             try:
-                text = note_files.read(notes, note).text
+                text = note_files.read(notes, seen).text
             except (OSError, note_files.Changed):
                 continue
-            located = note.located
             for each in chunking.of_note(located.path, text):
                 lines = (each.start_line, each.end_line)
                 hit = Hit(located.space, located.path, *lines, 0.0, "", "memory")

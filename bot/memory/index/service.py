@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import apsw
+
+from bot.backoff import kept
 from bot.clock import Clock
 from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
+from bot.memory import chunking
 from bot.memory.embed import Embedder, NoEmbedder
-from bot.memory.index.cache import EmbeddingCache, digest
+from bot.memory.index.cache import EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Cache, Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
-from bot.memory.index.schema import Extension, load_vec
+from bot.memory.index.schema import NAME, Extension, load_vec, remove, run
 from bot.memory.index.search import Searches
-from bot.memory.index.shared_rows import RowCache, SharedRows
-from bot.memory.index.writer import Writer
+from bot.memory.index.shared_rows import SharedRows
+from bot.memory.index.writer import Builder, Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions
-from bot.storage import SharedDatabase
+from bot.storage import SharedDatabase, Transaction, marks, scalars
 
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one sync
 FRESHEN = 0.3  # seconds a search waits for edits that were noticed and are not indexed yet
@@ -46,10 +51,10 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self,
         settings: Settings,
         notes: NoteStore,
-        *,
         rows: Rows,
         cache: Cache,
         embedder: Embedder,
+        *,
         clock: Clock,
         owns: Callable[[], bool] = lambda: True,
         versions: Versions | None = None,
@@ -62,7 +67,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._embedder = embedder
         self._searches = Searches(settings, notes, embedder, clock, rows, uses=uses)
         asked = self._searches.asked
-        self._writer = Writer(notes, rows, cache, embedder, clock, versions=versions, asked=asked)
+        builder = Builder(notes, embedder, cache, clock, versions=versions, asked=asked)
+        self._writer = Writer(rows, builder, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
@@ -94,16 +100,8 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """
         rows = FileRows(notes, folder, embedder, extension)
         cache = EmbeddingCache(folder / CACHE)
-        return cls(
-            settings,
-            notes,
-            rows=rows,
-            cache=cache,
-            embedder=embedder,
-            clock=clock,
-            versions=versions,
-            uses=uses,
-        )
+        given = (settings, notes, rows, cache, embedder)
+        return cls(*given, clock=clock, versions=versions, uses=uses)
 
     @classmethod
     def shared(
@@ -119,19 +117,9 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         uses: Uses | None = None,
     ) -> MemoryIndex:
         """An index in a database that many nodes share; the one that `owns` it builds it."""
-        rows = SharedRows(database, embedder, owns)
-        cache = RowCache(database)
-        return cls(
-            settings,
-            notes,
-            rows=rows,
-            cache=cache,
-            embedder=embedder,
-            clock=clock,
-            owns=owns,
-            versions=versions,
-            uses=uses,
-        )
+        rows, cache = SharedRows(database, embedder, owns), RowCache(database)
+        given = (settings, notes, rows, cache, embedder)
+        return cls(*given, clock=clock, owns=owns, versions=versions, uses=uses)
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -139,10 +127,12 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """Open or build the index, and keep it up to date from now on, in the background."""
         await self._writer.open()
         self._spawn(self.sync("start"))
-        self._spawn(self._every(self._config.sync_minutes * 60))
+        seconds, watch = self._config.sync_minutes * 60, self._notes.watch
+        self._spawn(kept("memory.sync", lambda: self._every(seconds)))
         if self._config.watch:
-            self._spawn(self._debounced())
-            self._spawn(self._notes.watch(self.noticed, self._watch_state, self._stop))
+            self._spawn(kept("memory.edited", self._debounced))
+            work = (self.noticed, self._watch_state, self._stop)
+            self._spawn(kept("memory.watch", lambda: watch(*work)))
         else:
             self._watching = "off"
 
@@ -217,7 +207,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     @property
     def left(self) -> int:
-        """How many notes a sync that runs has found and not stored yet."""
+        """The number of notes that a running sync has found and not stored yet."""
         return self._writer.left
 
     @property
@@ -227,7 +217,20 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
     async def add_documents(self, documents: Iterable[Document]) -> None:
         """Index texts that are no files, each in the place of what it was before."""
-        await self._writer.put([_row(document) for document in documents])
+        rows = [
+            SourceRow(
+                kind="transcript",
+                partition=each.partition,
+                name=each.id,
+                space=each.partition,
+                path=each.id,
+                hash=digest(each.text),
+                at=each.at,
+                text=each.text,
+            )
+            for each in documents
+        ]
+        await self._writer.put(rows)
 
     async def remove_documents(self, documents: Iterable[tuple[str, str]]) -> None:
         """Take documents out, by partition and id."""
@@ -274,7 +277,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     # --- how it is doing --------------------------------------------------------------------------
 
     async def status(self) -> Status:
-        """What is in the index, and what does not work."""
+        """The state of the index: its contents, and what does not work."""
         known, told, building = await self._writer.status()
         counts, is_open = known or Counts(), known is not None
         failure = self._searches.query_failure
@@ -312,11 +315,11 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         )
 
     async def probe_vectors(self) -> Probe:
-        """Whether vectors can be compared in the quick way here."""
+        """Check that vectors can be compared in the quick way here."""
         return await asyncio.to_thread(self._writer.rows.probe)
 
     async def probe_embeddings(self) -> Probe:
-        """Whether the embedder answers."""
+        """Check that the embedder answers."""
         if isinstance(self._embedder, NoEmbedder):
             return Probe(ok=False, detail=self._embedder.why)
         try:
@@ -350,14 +353,68 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return task
 
 
-def _row(document: Document) -> SourceRow:
-    return SourceRow(
-        kind="transcript",
-        partition=document.partition,
-        name=document.id,
-        space=document.partition,
-        path=document.id,
-        hash=digest(document.text),
-        at=document.at,
-        text=document.text,
-    )
+# Taking whole partitions out of an index that nothing uses just now, and out of the cache.
+#
+# In a folder the index is derived: its file goes, and the next start makes it anew from what is
+# left. What was made of everybody else's texts stays in the cache. In a database rows go.
+
+_ROWS = 500  # hashes in one statement
+
+
+def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
+    """Take partitions out of the index in a folder.
+
+    Of the vectors that are cached those stay that others' texts have. Everything else goes: what
+    theirs once said before it was edited, or how it was cut by an earlier version, stands nowhere.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    index, cached = folder / NAME, folder / CACHE
+    others = set[bytes]()
+    if index.exists():
+        with suppress(apsw.Error):  # then nothing tells which vectors are theirs
+            others = {*map(digest, _texts_of_others(index, partitions))}
+    if others and cached.exists():
+        cache = EmbeddingCache(cached)
+        cache.keep_only(others)
+        cache.close()
+    else:
+        remove(cached)
+    remove(index)
+
+
+def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
+    """Take partitions out of the index in a database, and what is cached of their texts."""
+    named = f"SELECT id FROM memory_partitions WHERE name IN ({marks(partitions)})"
+    texts: list[str] = []
+    for partition in scalars(tx, named, *partitions):
+        for heading, body in tx.execute(
+            "SELECT heading, body FROM memory_chunks WHERE partition = ?", (partition,)
+        ):
+            texts += chunking.windows_of(str(heading), str(body))
+        for table in ("memory_signs", "memory_chunks", "memory_sources"):
+            tx.execute(f"DELETE FROM {table} WHERE partition = ?", (partition,))
+        tx.execute("DELETE FROM memory_partitions WHERE id = ?", (partition,))
+    hashes = sorted({*map(digest, texts)})
+    for at in range(0, len(hashes), _ROWS):
+        some = hashes[at : at + _ROWS]
+        tx.execute(f"DELETE FROM memory_embeddings WHERE hash IN ({marks(some)})", some)
+
+
+def _texts_of_others(index: Path, partitions: Sequence[str]) -> Iterator[str]:
+    """The texts that the vectors of all other partitions are of, in every generation."""
+    with closing(apsw.Connection(str(index), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        tables = "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
+        for (name,) in run(connection, tables):
+            number = str(name).rpartition("_")[2]
+            if not number.isdecimal():
+                continue
+            rows = run(
+                connection,
+                f"SELECT c.heading, c.body FROM chunks_{number} c JOIN partitions_{number} p "
+                f"ON p.id = c.partition WHERE p.name NOT IN ({marks(partitions)})",
+                tuple(partitions),
+            )
+            for heading, body in rows:
+                yield from chunking.windows_of(str(heading), str(body))

@@ -1,29 +1,35 @@
-"""The generations of the index in a database that many nodes share: one node at a time builds."""
+"""The index in a database that many nodes share: its generations, and searches of the live one.
+
+One node at a time builds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import apsw
-import structlog
 
-from bot.clock import DAY_MS
 from bot.errors import IndexElsewhere, StorageError
-from bot.memory import chunking
+from bot.memory import chunking, vectors, words
 from bot.memory.embed import Embedder, Identity, identity
-from bot.memory.index.cache import KEPT_DAYS, key_of
-from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store, mismatch
-from bot.memory.index.row_reader import EXTENSION, RowReader
-from bot.memory.index.row_store import Looks, RowStore
+from bot.memory.index import queries
+from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store
+from bot.memory.index.queries import BY_BITS, OF_TIME, Scope
+from bot.memory.index.row_store import Looks, RowStore, mark_of, signs_of
+from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Building, Counts, Probe
-from bot.storage import SharedDatabase, Transaction, Value
+from bot.memory.vectors import Array, NDArray, Vectors, np
+from bot.memory.words import Query, Statistics, Term
+from bot.storage import SharedDatabase, Transaction, Value, fulltext, marks
 from bot.storage.fulltext import tokenizer
 
 MEND = "CREATE EXTENSION vector"
 SLOW = f"pgvector is not installed: a slower way is used; `{MEND}` mends it"
-_GROUP = 500  # keys in one question
-
-log = structlog.get_logger(__name__)
 
 
 class SharedRows:
@@ -42,7 +48,7 @@ class SharedRows:
         self._writer = database.beside()
         self._embedder = embedder
         self._owns = owns
-        self._outdated = 0  # the generation whose vectors have another length than the embedder's
+        self.outdated = 0  # the generation whose vectors have another length than the embedder's
         self._at_work = 0
         self._looks = Looks()
         self._tokenize = tokenizer(apsw.Connection(":memory:"))
@@ -53,20 +59,13 @@ class SharedRows:
         return True
 
     def need_attention(self) -> bool:
-        """Whether a rebuild is due, and this node's to do."""
-        return (self.broken or bool(self._outdated)) and self._owns()
-
-    def mismatch(self, live: Generation, dims: int) -> str:
-        """See `Rows.mismatch`."""
-        why, is_outdated = mismatch(live, self._embedder, dims)
-        if is_outdated:
-            self._outdated = live.id
-        return why
+        """True if a rebuild is due, and this node's to do."""
+        return (self.broken or bool(self.outdated)) and self._owns()
 
     def can_mend(self, error: Exception) -> bool:
         """See `Rows.can_mend`."""
         if isinstance(error, DimsChanged):
-            self._outdated = self._at_work
+            self.outdated = self._at_work
             return True
         return False
 
@@ -89,7 +88,7 @@ class SharedRows:
         live = self._database.read_now(live_generation)
         is_fitting = (
             live is not None
-            and live.id != self._outdated
+            and live.id != self.outdated
             and not self.broken
             and live.is_made_by(identity(self._embedder))
         )
@@ -103,10 +102,10 @@ class SharedRows:
         """See `Rows.begin`."""
         made = identity(self._embedder)
         live = self.live()
-        documents = live.documents() if isinstance(live, RowStore) else []
+        documents = live.documents() if live is not None else []
 
         def work(tx: Transaction) -> Generation:
-            if (found := _filling(tx, made, self._outdated)) is not None:
+            if (found := _filling(tx, made, self.outdated)) is not None:
                 return found
             which = (chunking.VERSION, made.provider, made.model, made.endpoint)
             tx.execute(
@@ -128,7 +127,7 @@ class SharedRows:
             drop_unfinished(tx)
 
         self._writer.write_now(work)
-        self._outdated, self.broken = 0, False
+        self.outdated, self.broken = 0, False
         self.generation = str(number)
 
     def live(self) -> Store | None:
@@ -153,11 +152,11 @@ class SharedRows:
     def building(self) -> Building | None:
         """See `Rows.building`."""
         live, made = self._database.read_now(live_generation), identity(self._embedder)
-        is_usable = live is not None and live.id != self._outdated and not self.broken
+        is_usable = live is not None and live.id != self.outdated and not self.broken
         usable = live if is_usable else None
         if usable is not None and usable.is_made_by(made):
             return None
-        found = self._database.read_now(lambda tx: _filling(tx, made, self._outdated))
+        found = self._database.read_now(lambda tx: _filling(tx, made, self.outdated))
         done = self._store_of(found).counts().files if found is not None else 0
         before = self._store_of(live).counts().files if live is not None else 0
         return Building(
@@ -169,7 +168,7 @@ class SharedRows:
 
     def reader(self) -> RowReader:
         """See `Rows.reader`."""
-        return RowReader(self._database, slow=SLOW)
+        return RowReader(self._database)
 
     def probe(self) -> Probe:
         """See `Rows.probe`."""
@@ -191,101 +190,6 @@ class SharedRows:
 
     def _store_of(self, generation: Generation) -> RowStore:
         return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
-
-
-class RowCache:
-    """`bot.memory.index.engine.Cache` in a table."""
-
-    def __init__(self, database: SharedDatabase) -> None:
-        self._database = database
-
-    def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
-        """See `Cache.get`."""
-        key, day = key_of(identity), now // DAY_MS
-        known: dict[bytes, bytes] = {}
-
-        def read(tx: Transaction) -> bool:
-            is_old = False
-            for at in range(0, len(hashes), _GROUP):
-                group = hashes[at : at + _GROUP]
-                rows = tx.execute(
-                    "SELECT hash, vector, used < ? FROM memory_embeddings WHERE identity = ?"
-                    f" AND hash IN ({','.join('?' * len(group))})",
-                    (day, key, *group),
-                )
-                known.update((bytes(row[0]), bytes(row[1])) for row in rows)
-                is_old = is_old or any(row[2] for row in rows)
-            return is_old
-
-        def use(tx: Transaction) -> None:
-            for hashed in known:
-                tx.execute(
-                    "UPDATE memory_embeddings SET used = ? WHERE used < ? AND hash = ?"
-                    " AND identity = ?",
-                    (day, day, hashed, key),
-                )
-
-        try:
-            if self._database.read_now(read):
-                self._database.write_now(use)
-        except StorageError as error:
-            log.warning("memory.cache_failed", error=type(error).__name__)
-        return known
-
-    def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
-        """See `Cache.put`."""
-        key, day = key_of(identity), now // DAY_MS
-        rows = list(vectors.items())
-
-        def work(tx: Transaction) -> None:
-            for at in range(0, len(rows), _GROUP):
-                group = rows[at : at + _GROUP]
-                values: list[Value] = [
-                    each for hashed, vector in group for each in (key, hashed, dims, day, vector)
-                ]
-                tx.execute(
-                    "INSERT INTO memory_embeddings(identity, hash, dims, used, vector) VALUES "
-                    + ", ".join(["(?, ?, ?, ?, ?)"] * len(group))
-                    + " ON CONFLICT(hash, identity) DO UPDATE SET dims = excluded.dims,"
-                    " used = excluded.used, vector = excluded.vector",
-                    values,
-                )
-
-        if rows:
-            self._quietly(work)
-
-    def forget(self, hashes: Iterable[bytes]) -> int:
-        """See `Cache.forget`."""
-        wanted = tuple(hashes)
-
-        def work(tx: Transaction) -> int:
-            return sum(
-                len(
-                    tx.execute(
-                        "DELETE FROM memory_embeddings WHERE hash = ? RETURNING hash", (hashed,)
-                    )
-                )
-                for hashed in wanted
-            )
-
-        return self._quietly(work) or 0
-
-    def prune(self, now: int) -> None:
-        """See `Cache.prune`."""
-        oldest = now // DAY_MS - KEPT_DAYS
-        self._quietly(
-            lambda tx: len(tx.execute("DELETE FROM memory_embeddings WHERE used < ?", (oldest,)))
-        )
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _quietly(self, work: Callable[[Transaction], int | None]) -> int | None:
-        try:
-            return self._database.write_now(work)
-        except StorageError as error:
-            log.warning("memory.cache_failed", error=type(error).__name__)
-            return None
 
 
 def live_generation(tx: Transaction) -> Generation | None:
@@ -320,16 +224,226 @@ def _filling(tx: Transaction, made: Identity, outdated: int) -> Generation | Non
 
 
 def _generations(tx: Transaction, which: str, parameters: Sequence[Value] = ()) -> list[Generation]:
-    rows = tx.execute(
-        "SELECT id, is_live, chunker, provider, model, endpoint, dims FROM memory_generations"
-        f" WHERE {which} ORDER BY id",
-        parameters,
+    found = f"SELECT {_COLUMNS} FROM memory_generations WHERE {which} ORDER BY id"
+    return [_generation_of(row) for row in tx.execute(found, parameters)]
+
+
+def _generation_of(row: Sequence[Any]) -> Generation:
+    number, is_live, chunker, *made, dims = row
+    return Generation(
+        int(number), bool(is_live), int(chunker), Identity(*map(str, made)), int(dims)
     )
-    return [
-        Generation(
-            *(int(row[0]), bool(row[1]), int(row[2])),
-            Identity(str(row[3]), str(row[4]), str(row[5])),
-            int(row[6]),
+
+
+# Reading the live generation: the candidates of a search.
+#
+# Every look is at the partitions of the search and at no others: a word is looked up together with
+# the marks of its partitions, and signs are compared one by one within them, so nothing is missed
+# and nobody's other notes cost anything.
+
+EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+K1, B = 1.2, 0.75  # of BM25, as SQLite has them
+_COLUMNS = "id, is_live, chunker, provider, model, endpoint, dims"
+# The planner does not know how narrow a partition is; helpers cost more than they bring.
+_SETTINGS = """SELECT set_config('statement_timeout', ?, true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('max_parallel_workers_per_gather', '0', true)"""
+
+
+class RowReader:
+    """`bot.memory.index.engine.Reader` over rows."""
+
+    def __init__(self, database: SharedDatabase) -> None:
+        self._database = database
+        self._has_vector = True
+        self._generation: Generation | None = None
+        self._deadline = float("inf")
+        connection = apsw.Connection(":memory:")
+        self.tokenize = tokenizer(connection)
+
+    @property
+    def slow(self) -> str:
+        """See `Reader.slow`."""
+        self._database.read_now(self._look)
+        return "" if self._has_vector else SLOW
+
+    def is_current(self) -> bool:
+        """Always: it holds nothing."""
+        return True
+
+    @contextmanager
+    def snapshot(self, deadline: float) -> Generator[Generation | None]:
+        """See `Reader.snapshot`. What is found is of one moment, and of this generation or none."""
+        self._deadline = deadline
+        try:
+            self._database.read_now(self._look)
+            yield self._generation
+        finally:
+            self._deadline = float("inf")
+
+    def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
+        """See `Reader.find`.
+
+        Raises:
+            StorageError: the database does not answer, or the generation was replaced.
+        """
+        query = words.parse(request.query, self.tokenize)
+        work = partial(self._find, request=request, query=query, most=most, by_words=by_words)
+        try:
+            return self._database.read_now(work)
+        except StorageError:
+            if time.monotonic() < self._deadline:
+                raise
+            return Candidates(query, [], Statistics(0, 1.0, {}), late=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _look(self, tx: Transaction) -> None:
+        self._generation = None
+        live = f"SELECT {_COLUMNS}, EXISTS ({EXTENSION}) FROM memory_generations WHERE is_live = 1"
+        for *row, has_vector in tx.execute(live):
+            self._generation, self._has_vector = _generation_of(row), bool(has_vector)
+
+    def _find(
+        self, tx: Transaction, *, request: Request, query: Query, most: int, by_words: bool
+    ) -> Candidates:
+        left = self._deadline - time.monotonic()
+        tx.execute(_SETTINGS, (str(max(1, int(left * 1000)) if math.isfinite(left) else 0),))
+        scope = self._scope(tx, request.partitions)
+        found = _postings(tx, query, scope)
+        average = scope.length / max(1, scope.chunks)
+        seen = {each.term.tokens: len(each.ids) for each in found}
+        known = Statistics(scope.chunks, average, seen)
+        ids: dict[int, None] = {}
+        if by_words:
+            ids.update(dict.fromkeys(_best(found, scope, average, most)))
+        if request.vector is not None and scope.ids:
+            ids.update(dict.fromkeys(self._by_vector(tx, request.vector, scope, most)))
+        if request.times and scope.ids:
+            of_time = self._by_time(tx, request, scope, most // 2)
+            ids.update(dict.fromkeys(of_time[1]))
+            if by_words:
+                ids.update(dict.fromkeys(_best(found, scope, average, most // 2, of_time[0])))
+        return Candidates(query, self._candidates(tx, list(ids), sorted(request.without)), known)
+
+    def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
+        """The scope of these partitions."""
+        rows = tx.execute(
+            f"""SELECT p.id, p.chunks, p.length FROM memory_generations g
+                LEFT JOIN memory_partitions p
+                    ON p.generation = g.id AND p.chunks > 0 AND p.name IN ({marks(partitions)})
+                WHERE g.id = ?""",
+            (*partitions, self._generation.id if self._generation is not None else 0),
         )
-        for row in rows
+        if not rows:
+            raise StorageError("the index was built anew meanwhile")
+        held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows if i is not None]
+        ids, chunks, lengths = zip(*held, strict=True) if held else ((), (), ())
+        return Scope(ids, sum(chunks), sum(lengths))
+
+    def _by_vector(self, tx: Transaction, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
+        """The chunks with the nearest windows, nearest first."""
+        bits = vectors.signature(wanted)
+        quick = f"signs <~> ?::bit({len(bits) * 8})"
+        distance = quick if self._has_vector else "bit_count(signs # ?::varbit)"
+        rows = tx.execute(
+            f"SELECT chunk, {distance} AS distance FROM memory_signs "
+            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_BITS}",
+            (signs_of(bits), *scope.ids),
+        )
+        chosen = tuple(int(row[0]) for row in rows)
+        packed = tx.execute(
+            f"SELECT id, vectors FROM memory_chunks WHERE id IN ({marks(chosen)})",
+            chosen,
+        )
+        return queries.nearest([(int(i), bytes(v)) for i, v in packed if v], wanted, limit)
+
+    def _by_time(
+        self, tx: Transaction, request: Request, scope: Scope, limit: int
+    ) -> tuple[list[int], list[int]]:
+        """The newest chunks of the times asked about, and the nearest of these by their windows."""
+        condition, days = queries.within_times(request.times, "day")
+        rows = tx.execute(
+            f"SELECT id, vectors FROM memory_chunks WHERE partition IN ({marks(scope.ids)}) "
+            f"AND ({condition}) ORDER BY day DESC, id LIMIT {OF_TIME}",
+            (*scope.ids, *days),
+        )
+        packed = [(int(i), bytes(v)) for i, v in rows if v]
+        vector = request.vector
+        near = queries.nearest(packed, vector, limit) if vector is not None else []
+        return [int(row[0]) for row in rows], near
+
+    def _candidates(
+        self, tx: Transaction, ids: Sequence[int], without: Sequence[str]
+    ) -> list[Candidate]:
+        """Chunks with everything their ranking needs."""
+        dims = self._generation.dims if self._generation is not None else 0
+        rows = tx.execute(
+            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
+            f" ON s.id = c.source WHERE c.id IN ({marks(ids)}) AND {queries.not_among(without)}",
+            (*ids, *without),
+        )
+        return queries.candidates(rows, dims)
+
+
+class _Posting(NamedTuple):
+    """A term, and the chunks of the scope that have it, as far as they are counted."""
+
+    term: Term
+    ids: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def _postings(tx: Transaction, query: Query, scope: Scope) -> list[_Posting]:
+    """The scope's chunks that have each term; looking stops where one is common anyway."""
+    if not scope.ids or not query.terms:
+        return []
+    within = " | ".join(map(mark_of, scope.ids))
+    asked = [f"({within}) & ({fulltext.tsquery(term.tokens)})" for term in query.terms]
+    values = ", ".join(f"({number}, ?::tsquery)" for number in range(len(asked)))
+    rows = tx.execute(
+        f"""SELECT t.number, array_agg(found.id), array_agg(found.length)
+            FROM (VALUES {values}) AS t(number, query)
+            CROSS JOIN LATERAL (
+                SELECT id, length FROM memory_chunks WHERE words @@ t.query
+                LIMIT {queries.common(scope)}) AS found
+            GROUP BY t.number""",
+        asked,
+    )
+    none = np.zeros(0, np.int64)
+    known = {int(row[0]): (np.array(row[1], np.int64), np.array(row[2], np.int64)) for row in rows}
+    return [
+        _Posting(term, *known.get(number, (none, none))) for number, term in enumerate(query.terms)
     ]
+
+
+def _best(
+    found: Sequence[_Posting],
+    scope: Scope,
+    average: float,
+    limit: int,
+    among: Sequence[int] | None = None,
+) -> list[int]:
+    """The chunks with any of the terms, the best first, by BM25 as if each had a term once.
+
+    Only those `among` some, when these are given.
+    """
+    there = [each for each in found if len(each.ids)]
+    rare = [each for each in there if len(each.ids) < queries.common(scope)] or there
+    if not rare:
+        return []
+    scores: list[Array] = []
+    for each in rare:
+        seen = len(each.ids)
+        idf = max(1e-6, math.log((scope.chunks - seen + 0.5) / (seen + 0.5)))
+        weight = 1 - B + B * each.lengths / max(1.0, average)
+        scores.append(idf * (K1 + 1) / (1 + K1 * weight))
+    ids, places = np.unique(np.concatenate([each.ids for each in rare]), return_inverse=True)
+    total = np.bincount(places, weights=np.concatenate(scores))
+    if among is not None:
+        total[~np.isin(ids, among)] = 0.0
+        limit = min(limit, int(np.count_nonzero(total)))
+    return [int(ids[at]) for at in np.argsort(-total, kind="stable")[:limit]]

@@ -4,59 +4,340 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import apsw
 import structlog
 
 from bot.clock import Clock
-from bot.errors import IndexElsewhere, StorageError
-from bot.memory.embed import Embedder
-from bot.memory.index.engine import Cache, DimsChanged, Rows, SourceRow, Store
+from bot.errors import EmbedderError, IndexElsewhere, StorageError
+from bot.memory import chunking, claims, disk, layout, vectors
+from bot.memory.chunking import Passage
+from bot.memory.embed import Embedder, TextsRefused, identity
+from bot.memory.index import note_files
+from bot.memory.index.cache import digest
+from bot.memory.index.engine import Cache, DimsChanged, Packed, Rows, SourceRow, Store, StoreWriting
 from bot.memory.index.file_rows import MENDED
-from bot.memory.index.sync import Builder, Outcome
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Building, Counts
 from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
 
+# Bringing a generation up to the notes on disk. Runs beside searches, which see each note whole.
+#
+# Disk and database work runs in one thread; only the embedder is awaited.
+
 T = TypeVar("T")
+
+Item = tuple[SourceRow, list[Passage]]
+
+GROUP = 256  # chunks whose vectors are asked for, and that are committed, together
+REFUSED = "the embedder refuses a part of it, which is found by its words alone"
+PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A sync's result: `failure` is why vectors are missing, `again` that a file kept changing.
+
+    `refused` are folders that could not be looked into, each ending in "/", and why.
+    """
+
+    written: int = 0
+    removed: int = 0
+    failure: str = ""
+    again: bool = False
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Builder:
+    """Syncs one generation at a time; the caller sees to it that only one sync runs."""
+
+    def __init__(
+        self,
+        notes: NoteStore,
+        embedder: Embedder,
+        cache: Cache,
+        clock: Clock,
+        *,
+        versions: Versions | None,
+        asked: Mapping[bytes, Vectors],
+    ) -> None:
+        """`versions` keeps what notes said that somebody else has changed.
+
+        `asked` has vectors that searches made, by the digests of their texts.
+        """
+        self._asked = asked
+        self._versions = versions
+        self._notes = notes
+        self._embedder = embedder
+        self.cache = cache
+        self._clock = clock
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
+        self.left = 0  # notes that a sync has found and not stored yet
+
+    async def sync(self, store: Store) -> Outcome:
+        """Read what changed on disk since the last time, and give vectors to what lacks them.
+
+        Raises:
+            apsw.Error: the index file cannot be written.
+            StorageError: the shared database does not take it.
+            DimsChanged: it must be built anew.
+        """
+        outcome = Outcome()
+        since = await self._versions.numbers() if self._versions is not None else None
+        changed, gone = await self.run(lambda: store.differences(self._notes, outcome.refused))
+        if gone:
+            await self.run(lambda: store.remove(gone))
+            outcome.removed = len(gone)
+        self.left = len(changed)
+        try:
+            await self._put(store, self._read(changed, outcome), outcome, since)
+        finally:
+            self.left = 0
+        # Chunks that were stored while the embedder was slow or failed.
+        while not outcome.failure and self._embedder.provider != "none":
+            bare = await self.run(lambda: store.bare(GROUP))
+            if not bare:
+                break
+            texts = [text for windows in bare.values() for text in windows]
+            known = await self._embed(store, texts, outcome)
+            if not await self.run(lambda bare=bare, known=known: _fill(store, bare, known)):
+                break
+        return outcome
+
+    async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
+        """Index documents, each in the place of what it was before."""
+        outcome = Outcome()
+        said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
+        await self._put(store, said, outcome)
+        return outcome
+
+    # --- disk -------------------------------------------------------------------------------------
+
+    def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
+        for seen, located in notes:
+            try:
+                content = note_files.read(self._notes, seen)
+            except note_files.Changed:
+                outcome.again = True
+                continue
+            except OSError as error:
+                content = note_files.Content("", b"", disk.reason(error))
+            row = SourceRow(
+                kind="memory",
+                partition=located.partition,
+                name=seen.path,
+                space=located.space,
+                path=located.path,
+                hash=content.hash,
+                # What could not be read is looked at again each time.
+                mtime=seen.look[0] if content.hash or not seen.size else -1,
+                size=seen.size,
+                inode=seen.look[2],
+                problem=content.problem,
+            )
+            yield row, chunking.of_note(located.path, content.text)
+
+    # --- vectors ----------------------------------------------------------------------------------
+
+    async def _keep(
+        self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
+    ) -> None:
+        """Keep what notes said before, where more than their end is another one now."""
+        if self._versions is None or since is None or not store.generation.is_live:
+            return
+        befores = await self.run(lambda: [store.text_of(row.name) for row, _ in batch])
+        for (row, passages), before in zip(batch, befores, strict=True):
+            now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
+            if before is not None and not _goes_on(before, now):
+                path = layout.shown(row.space, row.path)
+                await self._versions.changed(row.space, path, before, since, "hand")
+
+    async def _put(
+        self,
+        store: Store,
+        items: Iterator[Item],
+        outcome: Outcome,
+        since: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store sources, some in each transaction, with their vectors as far as these are quick.
+
+        With `since`, what they said before is kept, as far as it is known.
+        """
+        while batch := await self.run(lambda: _some(items)):
+            await self._keep(store, batch, since)
+            outcome.written += len(batch)
+            texts = [text for _, passages in batch for each in passages for text in each.windows]
+            embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
+            try:
+                done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
+                if not done:  # found by its words for now; its vectors will be in the cache
+                    await self.run(lambda batch=batch: _put(store, batch, {}))
+                    self.left = max(0, self.left - len(batch))
+                known = await embedding
+            finally:
+                embedding.cancel()
+            if done:
+                await self.run(lambda batch=batch, known=known: _put(store, batch, known))
+                self.left = max(0, self.left - len(batch))
+
+    async def _embed(
+        self, store: Store, texts: Sequence[str], outcome: Outcome
+    ) -> dict[bytes, bytes]:
+        """The packed vectors of these texts by hash, as far as they can be had."""
+        if self._embedder.provider == "none" or outcome.failure:
+            return {}
+        who, now = identity(self._embedder), self._clock()
+        wanted = {digest(text): text for text in texts}
+        dims = self._embedder.dims
+        kept = await self.run(lambda: self.cache.get(who, list(wanted), now))
+        # Empty is what marks a text that is refused.
+        known = {
+            hashed: vector
+            for hashed, vector in kept.items()
+            if len(vector) in {0, dims or len(vector)}
+        }
+        missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
+        asked = missing.keys() & self._asked.keys()
+        made = {hashed: vectors.pack(self._asked[hashed])[0] for hashed in asked}
+        if left := {hashed: text for hashed, text in missing.items() if hashed not in asked}:
+            made |= await self._ask(left, outcome)
+        dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
+        if dims:
+            await self.run(lambda: _fit(store, dims))
+        if made:
+            await self.run(lambda: self.cache.put(who, made, dims, now))
+        return {
+            hashed: vector
+            for hashed, vector in {**known, **made}.items()
+            if len(vector) in {0, dims}
+        }
+
+    async def _ask(self, missing: Mapping[bytes, str], outcome: Outcome) -> dict[bytes, bytes]:
+        """The packed vectors of texts by hash, as far as they can be had; empty when refused."""
+        hashes = list(missing)
+        try:
+            rows = await self._embedder.embed(list(missing.values()))
+        except TextsRefused as error:
+            if len(error.done) + len(error.refused) < len(hashes):
+                outcome.failure = str(error)
+            log.warning("memory.texts_refused", texts=len(error.refused), reason=str(error))
+            done = [hashes[at] for at in error.done]
+            refused = dict.fromkeys((hashes[at] for at in error.refused), b"")
+            return {**dict(zip(done, vectors.pack(error.rows), strict=True)), **refused}
+        except EmbedderError as error:
+            outcome.failure = str(error)
+            log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
+        except Exception as error:  # an embedder from elsewhere must not keep words out
+            log.exception("memory.embedder_raised")
+            outcome.failure = type(error).__name__
+        else:
+            return dict(zip(hashes, vectors.pack(rows), strict=False))
+        return {}
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do something in the writer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
+
+
+def _fit(store: Store, dims: int) -> None:
+    """Hold an index to the length of its first vectors.
+
+    Raises:
+        DimsChanged: it has vectors of another length.
+    """
+    have = store.dims()
+    if have not in {0, dims}:
+        raise DimsChanged(dims)
+    if not have:
+        store.fit(dims)
+
+
+def _goes_on(before: str, now: str) -> bool:
+    """True when a text says all that it said, and perhaps more at its end, or a confirmation."""
+    plain = before.replace("\r\n", "\n").rstrip()
+    is_longer = now.startswith(plain) and now[len(plain) : len(plain) + 1] in {"", "\n"}
+    bare = (claims.unconfirmed(text).rstrip("\n") for text in (before, now))
+    return is_longer or len({*bare}) == 1
+
+
+def _some(waiting: Iterator[Item]) -> list[Item]:
+    """The next sources, as many as are worth one transaction."""
+    batch: list[Item] = []
+    chunks = 0
+    for item in waiting:
+        batch.append(item)
+        chunks += len(item[1])
+        if chunks >= GROUP:
+            break
+    return batch
+
+
+def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
+    dims = store.dims()
+
+    def work(writing: StoreWriting) -> None:
+        for source, passages in batch:
+            texts = (text for each in passages for text in each.windows)
+            if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
+                source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
+            chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
+            writing.put(source, chunks)
+
+    store.commit(work)
+
+
+def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]) -> int:
+    dims = store.dims()
+
+    def work(writing: StoreWriting) -> int:
+        done = 0
+        for chunk, windows in bare.items():
+            packed = _joined(windows, known, dims)
+            is_refused = any(known.get(digest(text)) == b"" for text in windows)
+            writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
+            done += packed is not None
+        return done
+
+    return store.commit(work)
+
+
+def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:
+    """A chunk's vectors, or None while one is missing.
+
+    Windows that are refused are left out; a chunk of nothing else is like nothing.
+    """
+    packed = [known.get(digest(text)) for text in windows]
+    whole = [each for each in packed if each is not None]
+    if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
+        return None
+    blob = b"".join(whole) or bytes(dims)
+    rows = vectors.unpack(blob, dims)
+    return Packed(vectors.signature(rows), blob, vectors.signs(rows))
+
 
 ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
 LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
 LOOKS = 200
 FAILURES = (apsw.Error, OSError, StorageError)  # what a place for rows raises
 
-log = structlog.get_logger(__name__)
-
 
 class Writer:
     """The writing side of the index, in a thread of its own."""
 
-    def __init__(
-        self,
-        notes: NoteStore,
-        rows: Rows,
-        cache: Cache,
-        embedder: Embedder,
-        clock: Clock,
-        *,
-        versions: Versions | None = None,
-        asked: Mapping[bytes, Vectors] | None = None,
-    ) -> None:
-        """See `Builder`."""
+    def __init__(self, rows: Rows, builder: Builder, clock: Clock) -> None:
         self.again = False  # a note was being written while it was read
         self.last_sync = 0
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
         self.rows = rows
-        self._cache = cache
-        self._builder = Builder(
-            notes, embedder, self._cache, clock, self._thread, versions=versions, asked=asked
-        )
+        self._builder = builder
+        self.run = builder.run
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
         self._syncs: set[asyncio.Task[None]] = set()
@@ -65,7 +346,7 @@ class Writer:
         self._closed = False
 
     def needs_attention(self) -> bool:
-        """Whether the file is damaged or gone, or a rebuild is due, and no sync sees to it."""
+        """True if the file is damaged or gone, or a rebuild is due, and no sync runs."""
         return not self._syncs and self.rows.need_attention()
 
     @property
@@ -77,7 +358,7 @@ class Writer:
         """Open the index file; what cannot be opened is made anew by the next sync."""
 
         def work() -> None:
-            self._cache.prune(self._clock())
+            self._builder.cache.prune(self._clock())
             self.rows.tidy()
 
         async with self._lock:
@@ -96,7 +377,7 @@ class Writer:
         await asyncio.gather(*self._syncs, return_exceptions=True)
         async with self._lock:
             await self.run(self._release)
-        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._builder.thread.shutdown)
 
     async def sync(self, reason: str) -> None:
         """Bring the index up to the notes; whoever asks while one runs shares the next one."""
@@ -122,14 +403,10 @@ class Writer:
         Raises:
             StorageError: the index file cannot be written.
         """
-        return await self._changed(lambda store: self.run(lambda: work(store, self._cache)))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do something in the writer's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._changed(lambda store: self.run(lambda: work(store, self._builder.cache)))
 
     async def status(self) -> tuple[Counts | None, tuple[str, ...], Building | None]:
-        """What is in the file, if there is one, what went wrong, and how far a new one is."""
+        """The contents of the file, if there is one, what went wrong, and how far a new one is."""
         building: Building | None = None
         try:
             known, missing = await self.run(lambda: self.rows.count(is_well=not self._problem))
@@ -226,7 +503,7 @@ class Writer:
         raise StorageError("The memory index cannot be opened.")
 
     def _release(self) -> None:
-        for part in (self.rows, self._cache):
+        for part in (self.rows, self._builder.cache):
             try:
                 part.close()
             except FAILURES as error:  # a full disk; what is not written is derived again
@@ -234,7 +511,7 @@ class Writer:
 
 
 def _unread(refused: Mapping[str, str]) -> str:
-    """What is told of folders that cannot be looked into: not their names."""
+    """The problem with folders that cannot be read, without their names."""
     reasons = ", ".join(sorted(set(refused.values())))
     return f"folders of notes cannot be read: {len(refused)}, {reasons}" if refused else ""
 

@@ -9,10 +9,10 @@ MEMORY.md -->`. No change holds any words, so it may be kept where notes are not
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from bot.memory import markdown
 
@@ -25,9 +25,9 @@ MOST_OF_NOTE: Final = 200_000  # characters of one that something is moved to
 
 _FIRST: Final = re.compile(
     r"^(?P<lead>[ ]{0,3}[-*+][ \t]+(?:\d{1,2}:\d{2}[ \t]+)?)(?P<words>\S.*?)"
-    r"(?P<comment> <!-- (?P<says>[^<>\r\n]*) -->)?(?P<end>[ \t]*\r?)$"
+    r"(?:(?P<comment> <!-- (?P<says>[^<>\r\n]*) -->)|(?<![ \t]))(?P<end>[ \t]*\r?)$"
 )
-_NEXT: Final = re.compile(r"^(?P<lead>[ \t]*(?:[-*+][ \t]+)?)(?P<words>\S.*?)(?P<end>\s*)$")
+_NEXT: Final = re.compile(r"^(?P<lead>[ \t]*(?:[-*+][ \t]+)?)(?P<words>\S.*?)(?<!\s)(?P<end>\s*)$")
 _STRUCK: Final = re.compile(r"^~~(?P<words>.+)~~$")
 _UNTOUCHED: Final = re.compile(r"~~|<!--|-->|```|^\[[ xX]\]")
 
@@ -48,13 +48,12 @@ class Entry:
 
     @property
     def comment(self) -> str:
-        """What its comment says, without its frame; empty when it has none."""
+        """The text of its comment, without the frame; empty when it has none."""
         found = _FIRST.match(self.raw.split("\n", 1)[0])
         return (found["says"] or "") if found is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """Another entry that has to be there for a change to be made, in one of some states."""
 
     path: str
@@ -81,12 +80,12 @@ class Edit:
 
 
 def digest(raw: str) -> str:
-    """What tells some lines from others and cannot be read back."""
+    """A digest of some lines, from which they cannot be recovered."""
     return blake2b(raw.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def name_of(kind: Kind, digests: Iterable[str]) -> str:
-    """What tells a change of entries from others."""
+    """A name that identifies a change of entries."""
     return f"{kind}:{','.join(sorted(digests))}"
 
 
@@ -148,7 +147,7 @@ def apply(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str]:
     """
     found = dict(texts)
     for edit in edits:
-        held = {path: _digests(found.get(path, "")) for path in _paths(edit)}
+        held = {path: _digests(found.get(path, "")) for path in paths_of([edit])}
         entry = held[edit.path].get(edit.before)
         if entry is None or edit.after in held[edit.path]:
             continue
@@ -159,8 +158,10 @@ def apply(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str]:
             if edit.copy not in held[edit.to]:
                 if len(there) > MOST_OF_NOTE:
                     continue
-                found[edit.to] = _appended(there, copy, edit.to)
-        found[edit.path] = _put(found[edit.path], entry, _made(entry.raw, edit))
+                lead = _heading(edit.to) if not there else "" if there.endswith("\n") else "\n"
+                found[edit.to] = f"{there}{lead}{copy}\n"
+        make = _commented if edit.kind == "kept" else _struck
+        found[edit.path] = _put(found[edit.path], entry, make(entry.raw, edit.now))
     return {path: text for path, text in found.items() if text != texts.get(path, "")}
 
 
@@ -175,7 +176,8 @@ def take_back(texts: Mapping[str, str], edits: Sequence[Edit]) -> tuple[dict[str
         held = _digests(found.get(edit.path, ""))
         entry = held.get(edit.after)
         if entry is not None:
-            found[edit.path] = _put(found[edit.path], entry, _unmade(entry.raw, edit))
+            undo = _commented if edit.kind == "kept" else _restored
+            found[edit.path] = _put(found[edit.path], entry, undo(entry.raw, edit.was))
         elif edit.before not in held:
             left += 1
             continue
@@ -193,7 +195,12 @@ def without(edits: Iterable[Edit], standing: Collection[str]) -> Iterator[Edit]:
     """
     for edit in edits:
         if edit.before in standing or edit.after in standing:
-            needs = (_standing(need, standing) for need in edit.needs)
+            needs = (
+                need
+                if any(each in standing for each in need.digests)
+                else need._replace(digests=())
+                for need in edit.needs
+            )
             yield replace(edit, needs=tuple(needs))
 
 
@@ -213,7 +220,7 @@ def digests_of(text: str) -> frozenset[str]:
 
 
 def words(entry: Entry) -> str:
-    """What an entry says, struck out or not, on one line."""
+    """The words of an entry, struck out or not, on one line."""
     first, *rest = entry.raw.split("\n")
     found = _FIRST.match(first)
     said = (found["words"] if found is not None else first, *map(str.strip, rest))
@@ -225,20 +232,15 @@ def _digests(text: str) -> dict[str, Entry]:
     return {entry.digest: entry for entry in entries("", text)}
 
 
-def _standing(need: Need, standing: Collection[str]) -> Need:
-    return need if any(each in standing for each in need.digests) else replace(need, digests=())
-
-
-def _paths(edit: Edit) -> set[str]:
-    return {edit.path, *(need.path for need in edit.needs), *((edit.to,) if edit.to else ())}
-
-
-def _made(raw: str, edit: Edit) -> str:
-    return _commented(raw, edit.now) if edit.kind == "kept" else _struck(raw, edit.now)
-
-
-def _unmade(raw: str, edit: Edit) -> str:
-    return _commented(raw, edit.was) if edit.kind == "kept" else _restored(raw, edit.was)
+def paths_of(made: Iterable[Edit]) -> list[str]:
+    """The notes that changes concern, each once."""
+    named = (
+        path
+        for edit in made
+        for path in (edit.path, edit.to, *(need.path for need in edit.needs))
+        if path
+    )
+    return list(dict.fromkeys(named))
 
 
 def _put(text: str, entry: Entry, raw: str) -> str:
@@ -252,11 +254,6 @@ def _without(text: str, entry: Entry, path: str) -> str:
     del lines[entry.start : entry.end]
     left = "\n".join(lines)
     return "" if left == _heading(path) else left
-
-
-def _appended(text: str, raw: str, path: str) -> str:
-    lead = _heading(path) if not text else "" if text.endswith("\n") else "\n"
-    return f"{text}{lead}{raw}\n"
 
 
 def _heading(path: str) -> str:
@@ -273,25 +270,19 @@ def _commented(raw: str, comment: str) -> str:
 
 
 def _struck(raw: str, comment: str) -> str:
-    first, *rest = _commented(raw, comment).split("\n")
-    lines = [_FIRST.sub(_wrapped, first), *(_NEXT.sub(_wrapped, line) for line in rest)]
-    return "\n".join(lines)
+    return _changed(raw, comment, lambda words: f"~~{words}~~")
 
 
 def _restored(raw: str, comment: str) -> str:
+    return _changed(raw, comment, lambda words: _STRUCK.sub(r"\g<words>", words))
+
+
+def _changed(raw: str, comment: str, change: Callable[[str], str]) -> str:
+    """An entry with another comment and the words of each line changed."""
+
+    def put(found: re.Match[str]) -> str:
+        kept = found.groupdict().get("comment") or ""
+        return f"{found['lead']}{change(found['words'])}{kept}{found['end']}"
+
     first, *rest = _commented(raw, comment).split("\n")
-    lines = [_FIRST.sub(_bare, first), *(_NEXT.sub(_bare, line) for line in rest)]
-    return "\n".join(lines)
-
-
-def _wrapped(found: re.Match[str]) -> str:
-    return _around(found, f"~~{found['words']}~~")
-
-
-def _bare(found: re.Match[str]) -> str:
-    return _around(found, _STRUCK.sub(r"\g<words>", found["words"]))
-
-
-def _around(found: re.Match[str], words: str) -> str:
-    comment = found["comment"] or "" if "comment" in found.re.groupindex else ""
-    return f"{found['lead']}{words}{comment}{found['end']}"
+    return "\n".join([_FIRST.sub(put, first), *(_NEXT.sub(put, line) for line in rest)])

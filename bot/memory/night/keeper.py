@@ -20,9 +20,9 @@ import structlog
 from bot.clock import Clock
 from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import forgettings
+from bot.memory import note_store
 from bot.memory.memory import Memory, Spot
-from bot.memory.night import edits, known, proposals, record, rules
+from bot.memory.night import edits, proposals, record, rules
 from bot.memory.night.edits import Edit
 from bot.memory.night.record import Night, Record
 from bot.memory.night.rules import Draft
@@ -36,14 +36,14 @@ MOST_BYTES: Final = 8_000_000  # of all of them
 TRIES: Final = 5  # while others change the same notes
 
 Propose = Callable[[str], Awaitable[str]]
-"""What a model answers when it is shown entries."""
+"""Asks a model about entries and returns its answer."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What came of taking a night back: entries as before, and those that were changed since."""
+    """The result of undoing a night: entries restored, and those that were changed since."""
 
     back: int
     left: int
@@ -59,7 +59,7 @@ class Keeper:
         self._versions = Versions(database, clock)
 
     async def of(self, space: str) -> Record:
-        """What the nights of a space were.
+        """The record of a space's nights.
 
         Raises:
             StorageError: the database cannot be read.
@@ -137,7 +137,7 @@ class Keeper:
         more: Callable[[Draft], None] | None = None
         shown = found.shown
         if propose is not None:
-            entries = await asyncio.to_thread(known.known, notes, aging, view.space)
+            entries = await asyncio.to_thread(rules.known_entries, notes, aging, view.space)
             seen = proposals.shown(entries)
             listed = proposals.listed(seen)
             is_new = len(seen) > 1 and edits.digest(listed) != found.shown
@@ -153,8 +153,7 @@ class Keeper:
         Raises:
             StorageError: the database cannot be read or written.
         """
-        found = await self.of(view.space)
-        await self._put(view.space, found, replace(found, tries=found.tries + 1, why=why))
+        await self._update(view.space, lambda found: replace(found, tries=found.tries + 1, why=why))
 
     async def skip(self, view: MemoryView, today: date) -> None:
         """Let a day go by without looking.
@@ -162,14 +161,13 @@ class Keeper:
         Raises:
             StorageError: the database cannot be read or written.
         """
-        found = await self.of(view.space)
-        await self._put(view.space, found, replace(found, looked=today.isoformat()))
+        await self._update(view.space, lambda found: replace(found, looked=today.isoformat()))
 
     async def spots(
         self, view: MemoryView, made: Sequence[Edit], *, asked: bool = False
     ) -> list[tuple[Edit, Spot]]:
-        """Where the entries of changes stand, and what they say; of those `asked` as they were."""
-        notes = await self._read(view, _paths(made))
+        """The places and words of the entries of changes; of those `asked` as they were."""
+        notes = await self._read(view, edits.paths_of(made))
         found: list[tuple[Edit, Spot]] = []
         for edit in made:
             entry = edits.find(notes.get(edit.path, ""), edit.before if asked else edit.after)
@@ -194,7 +192,13 @@ class Keeper:
             return await self.take_back(view)  # somebody answered just now, or did the same
         async with self._memory.notes.watching(view) as watch:
             left = await self._change(view, night.edits, watch, back=True)
-        await self._set(view.space, night.day, state="undone")
+
+        def undone(found: Record) -> Record:
+            if found.night is None or found.night.day != night.day:
+                return found
+            return replace(found, night=replace(found.night, state="undone"))
+
+        await self._update(view.space, undone)
         back = len(night.edits) - left
         log.info("memory.night_undone", back=back, left=left)
         return TakenBack(back, left)
@@ -207,7 +211,7 @@ class Keeper:
             async with self._memory.notes.watching(view) as begun:
                 return await self._do(view, night, begun)
         await self._change(view, night.edits, watch)
-        notes = await self._read(view, _paths(night.edits))
+        notes = await self._read(view, edits.paths_of(night.edits))
         made = tuple(
             each
             for each in night.changes
@@ -215,7 +219,10 @@ class Keeper:
         )
         is_news = bool(made or night.asked) and not night.was_told
         done = replace(night, changes=made, state="done", was_told=not is_news)
-        await self._put_night(view.space, night, done)
+        # What was forgotten of it meanwhile leaves another one, which the next look completes.
+        await self._update(
+            view.space, lambda found: replace(found, night=done) if found.night == night else found
+        )
         log.info("memory.night", changes=len(made))
         return done if made or night.asked else None
 
@@ -231,7 +238,7 @@ class Keeper:
         """
         made, left = list(wanted), 0
         for _ in range(TRIES):
-            paths = _paths(made)
+            paths = edits.paths_of(made)
             since = await self._versions.numbers()
             before = await self._read(view, paths)
             after, left = edits.take_back(before, made) if back else (edits.apply(before, made), 0)
@@ -247,7 +254,7 @@ class Keeper:
                     if watch.words:
                         raise
                     log.warning("memory.night_left_note")
-                    made = [edit for edit in made if path not in _paths([edit])]
+                    made = [edit for edit in made if path not in edits.paths_of([edit])]
                     break
                 await self._versions.changed(view.space, path, said, since, "night")
             else:
@@ -303,41 +310,19 @@ class Keeper:
 
         def work(tx: Transaction) -> bool:
             is_same = record.of_space(tx, space) == before
-            if not is_same or (watch is not None and forgettings.heard(tx, watch)):
+            if not is_same or (watch is not None and note_store.heard_forgetting(tx, watch)):
                 return False
             record.put(tx, space, after, now)
             return True
 
         return await self._database.write(work)
 
-    async def _put_night(self, space: str, begun: Night, done: Night) -> None:
+    async def _update(self, space: str, change: Callable[[Record], Record]) -> None:
         now = self._clock()
 
         def work(tx: Transaction) -> None:
             found = record.of_space(tx, space)
-            # What was forgotten of it meanwhile leaves another one, which the next look completes.
-            if found.night == begun:
-                record.put(tx, space, replace(found, night=done), now)
+            if (changed := change(found)) != found:
+                record.put(tx, space, changed, now)
 
         await self._database.write(work)
-
-    async def _set(self, space: str, day: date, *, state: record.State) -> None:
-        now = self._clock()
-
-        def work(tx: Transaction) -> None:
-            found = record.of_space(tx, space)
-            if found.night is not None and found.night.day == day:
-                record.put(tx, space, replace(found, night=replace(found.night, state=state)), now)
-
-        await self._database.write(work)
-
-
-def _paths(made: Sequence[Edit]) -> list[str]:
-    """The notes that changes concern."""
-    named = [
-        path
-        for edit in made
-        for path in (edit.path, edit.to, *(need.path for need in edit.needs))
-        if path
-    ]
-    return list(dict.fromkeys(named))

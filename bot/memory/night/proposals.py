@@ -1,4 +1,4 @@
-"""What a model proposes for a night, read and guarded. Pure.
+"""A model's proposals for a night, parsed and checked. Pure.
 
 A model names entries by number and adds no words of its own. What it proposes goes the way of the
 plain rules, with what they ask: entries that are there, of this space, none from elsewhere, the
@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from bot.context import wording
-from bot.memory import dates, layout
+from bot.memory import layout, periods
 from bot.memory.night import rules
-from bot.memory.night.known import Known
-from bot.memory.night.rules import Draft
+from bot.memory.night.rules import Draft, Known
 
 MOST_SHOWN: Final = 200  # entries that a model is shown, the newest
 MOST_CHARACTERS: Final = 24_000  # of all of them
@@ -74,7 +73,7 @@ def listed(found: Sequence[Known]) -> str:
 
 
 def read(reply: str, found: Sequence[Known]) -> list[Proposal]:
-    """What a reply proposes of entries it was shown; nothing of what is no proposal."""
+    """The proposals in a reply about entries it was shown; anything else is ignored."""
     made: list[Proposal] = []
     for said in _objects(reply[:MOST_REPLY]):
         proposal = _proposal(said, found)
@@ -87,7 +86,7 @@ def take(made: Draft, proposals: Sequence[Proposal]) -> None:
     """Put what a model proposes into a draft, as far as it may."""
     for each in proposals:
         match each.kind:
-            case "same" if _may_be_same(each.entries):
+            case "same" if all(_is_alike(each.entries[0], other) for other in each.entries[1:]):
                 rules.put_together(made, each.entries)
             case "over" if rules.may_end(each.entries[1], each.entries[0]):
                 old, new = each.entries
@@ -129,7 +128,7 @@ def _proposal(said: Mapping[str, Any], found: Sequence[Known]) -> Proposal | Non
             return Proposal("over", entries) if len(entries) == 2 else None
         case {"move": number, "to": str(topic)}:
             entries, to = _named([number], found), topic.strip().casefold().replace(" ", "-")
-            is_topic = _SLUG.fullmatch(to) is not None and dates.first_day(to) is None
+            is_topic = _SLUG.fullmatch(to) is not None and periods.first_day(to) is None
             return Proposal("move", entries, to) if entries and is_topic else None
         case {"drop": number}:
             entries = _named([number], found)
@@ -144,11 +143,6 @@ def _named(numbers: Sequence[object], found: Sequence[Known]) -> tuple[Known, ..
     if len(set(known)) != len(numbers):
         return ()
     return tuple(found[n - 1] for n in known)
-
-
-def _may_be_same(entries: Sequence[Known]) -> bool:
-    first = entries[0]
-    return all(_is_alike(first, other) for other in entries[1:])
 
 
 def _is_alike(one: Known, other: Known) -> bool:

@@ -1,4 +1,4 @@
-"""What the last night did to a space: kept so that it can be told, and taken back as a whole.
+"""The record of a space's last night: kept so that it can be reported, and undone as a whole.
 
 It holds no words: notes by name, entries by digest, comments that say whose an entry is and since
 when. One text in `meta` for each space.
@@ -6,19 +6,20 @@ when. One text in `meta` for each space.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Final, Literal
 
 import orjson
 
 from bot.memory.night import edits
-from bot.memory.night.edits import Edit, Need
+from bot.memory.night.edits import Edit
 from bot.memory.night.rules import Change
 from bot.sessions.erasing import NIGHT
 from bot.storage import Transaction
-from bot.storage.meta import drop_under, keep, text_of
+from bot.storage.records import drop_under, from_json, keep, value_of
 
 LEFT: Final = 300  # names of changes that were taken back, and are not made again
 
@@ -28,7 +29,7 @@ State = Literal["begun", "done", "undoing", "undone"]
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What was changed on a day, of a space; `was_told` once its person knows of it.
+    """The changes of a space on a day; `was_told` once its person has been notified.
 
     What is `asked` is done when they say so, and else nothing.
     """
@@ -46,7 +47,7 @@ class Night:
 
     @property
     def questions(self) -> tuple[Edit, ...]:
-        """What is asked."""
+        """The changes that are asked about."""
         return tuple(edit for change in self.asked for edit in change.edits)
 
     @property
@@ -89,14 +90,13 @@ class Record:
 
 
 def of_space(tx: Transaction, space: str) -> Record:
-    """The record of a space; an empty one before its first night."""
-    said = text_of(tx, f"{NIGHT}{space}")
-    return _read(orjson.loads(said)) if said is not None else Record()
+    """The record of a space; an empty one before its first night, or if it cannot be read."""
+    return value_of(tx, f"{NIGHT}{space}", partial(from_json, Record)) or Record()
 
 
 def put(tx: Transaction, space: str, record: Record, now: int) -> None:
     """Keep a record."""
-    keep(tx, f"{NIGHT}{space}", orjson.dumps(_written(record)).decode(), now)
+    keep(tx, f"{NIGHT}{space}", orjson.dumps(record, default=list).decode(), now)
 
 
 def forget(tx: Transaction, space: str, standing: Collection[str], now: int) -> None:
@@ -128,58 +128,3 @@ def _without(changes: Sequence[Change], known: set[str]) -> tuple[Change, ...]:
         name = change.name if known.issuperset(edits.named_in(change.name)) else ""
         left += [replace(change, name=name, edits=made)] if made else []
     return tuple(left)
-
-
-def _read(said: Mapping[str, Any]) -> Record:
-    night = said["night"]
-    told = None if night is None else _night(night)
-    failed = said.get("tries", 0), said.get("why", "")
-    return Record(said["looked"], told, tuple(said["left"]), said.get("shown", ""), *failed)
-
-
-def _night(said: Mapping[str, Any]) -> Night:
-    return Night(
-        date.fromisoformat(said["day"]),
-        tuple(map(_change, said["changes"])),
-        tuple(map(_change, said["asked"])),
-        said["state"],
-        said["was_told"],
-    )
-
-
-def _change(said: Mapping[str, Any]) -> Change:
-    return Change(said["kind"], said["name"], tuple(map(_edit, said["edits"])))
-
-
-def _edit(said: dict[str, Any]) -> Edit:
-    needs = said.pop("needs")
-    return Edit(**said, needs=tuple(Need(path, tuple(digests)) for path, digests in needs))
-
-
-def _written(record: Record) -> Mapping[str, Any]:
-    night = record.night
-    told = night and {
-        "day": night.day.isoformat(),
-        "changes": list(map(_change_written, night.changes)),
-        "asked": list(map(_change_written, night.asked)),
-        "state": night.state,
-        "was_told": night.was_told,
-    }
-    left = list(record.left)
-    known = {"looked": record.looked, "night": told, "left": left, "shown": record.shown}
-    return known | {"tries": record.tries, "why": record.why}
-
-
-def _change_written(change: Change) -> Mapping[str, Any]:
-    return {
-        "kind": change.kind,
-        "name": change.name,
-        "edits": list(map(_edit_written, change.edits)),
-    }
-
-
-def _edit_written(edit: Edit) -> Mapping[str, Any]:
-    return {
-        **{each.name: getattr(edit, each.name) for each in fields(edit)},
-        "needs": [[need.path, list(need.digests)] for need in edit.needs],
-    }

@@ -1,4 +1,4 @@
-"""What the night may change by itself: entries in the same words, and facts that are over. Pure.
+"""The changes the night may make by itself: same words, and facts that are over. Pure.
 
 Of entries that are the same but for a number, a date or a name nobody but the person knows whether
 both are so: that is asked.
@@ -10,18 +10,205 @@ another one rests on.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from pathlib import PurePosixPath
 from typing import Final
 
-from bot.memory import claims, layout, markdown
-from bot.memory.claims import Aging
-from bot.memory.night import edits, slots
-from bot.memory.night.edits import Edit, Entry, Need
-from bot.memory.night.known import LASTING, Known, Place, known
+from bot.clock import MONTH_NAME
+from bot.context import wording
+from bot.memory import claims, layout, markdown, periods
+from bot.memory.claims import Aging, Claim
+from bot.memory.night import edits
+from bot.memory.night.edits import Edit, Entry, Kind, Need
 from bot.memory.notes import is_day_note
+
+# Reads from an entry the few facts somebody has one of, in English and Chinese. Pure.
+#
+# Where somebody lives and works, their age, phone number and e-mail address: of two entries that
+# differ in one of these the later counts. Of two others that are the same sentence but for
+# numbers, dates or names, `frame` tells that much, in any language; the rest is left to the
+# model.
+
+MOST_SLOTS: Final = 300  # characters of an entry that is looked at
+
+_WHO = r"(?:(?:The )?(?P<who>[Mm]y \w+|[A-Za-z]\w*)(?:['’](?:ve|m))? )?"
+_LATELY = r"(?i:(?:just |recently |now |have |has |am )*)"
+_NAME = r"(?P<value>[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*){0,3})"
+_SINCE = r"(?i: now| today| yesterday| recently| since .{1,20}| (?:last|this) \w+)?"
+_HAS = r"(?:(?P<who>[Mm]y \w+|[A-Z]\w*)['’]s |[Mm]y )?(?i:new )?(?P<kind>(?i:work|home|private) )?"
+_PHONE = r"(?P<value>[+\d][\d ()/.-]{4,20}\d)"
+_EMAIL = r"(?P<value>\S{1,60}@\S{1,60})"
+_KIN_ZH = "妹妹|姐姐|哥哥|弟弟|妈妈|爸爸|母亲|父亲|女儿|儿子|老婆|妻子|老公|丈夫|奶奶|爷爷"
+_WHO_ZH = (
+    rf"(?:我们?|用户)?的?(?P<who>{_KIN_ZH}|[A-Za-z]{{2,20}}|)的?(?:现在|已经|刚|最近|今年)?新?的?"
+)
+_NAME_ZH = r"(?P<value>(?![一这那哪个家早晚])[\w·]{2,12}?)(?<!公寓)(?<!房子)(?<!附近)"
+_IS_ZH = r"(?:现在)?(?:是|改成|换成|变成|[:：])了?\s?"
+_TABLE: Final = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("home", rf"{_WHO}{_LATELY}(?i:lives?|moved|relocated)(?: now)? (?:in|to) {_NAME}{_SINCE}"),
+        (
+            "work",
+            rf"{_WHO}{_LATELY}(?i:works?|started|working)(?: now)? (?:at|for) {_NAME}{_SINCE}",
+        ),
+        ("age", rf"{_WHO}(?:am |is )?(?P<value>\d{{1,3}}) years? old{_SINCE}"),
+        ("age", rf"{_WHO}(?:just )?(?i:turned|turns) (?P<value>\d{{1,3}}){_SINCE}"),
+        ("phone", rf"{_HAS}(?i:(?:tele|mobile )?phone(?: number)?)(?: is|:)?(?: now)? {_PHONE}"),
+        ("email", rf"{_HAS}(?i:e-?mail(?: address)?)(?: is|:)?(?: now)? {_EMAIL}"),
+        ("home", rf"{_WHO_ZH}(?:住在|定居在|搬家?到|搬去)了?{_NAME_ZH}(?:生活)?了?"),
+        ("work", rf"{_WHO_ZH}在{_NAME_ZH}(?:工作|上班)了?"),
+        ("age", rf"{_WHO_ZH}(?P<value>\d{{1,3}})岁了?"),
+        ("phone", rf"{_WHO_ZH}(?:电话|手机)(?:号码?)?{_IS_ZH}{_PHONE}"),
+        ("email", rf"{_WHO_ZH}(?:电子)?邮[箱件](?:地址)?{_IS_ZH}{_EMAIL}"),
+    )
+)
+GAP: Final = "…"
+LEAST: Final = 1  # words, or Chinese characters, that tell what an entry is about
+# A name is a word with a capital that does not begin the sentence, where it is the subject.
+_VALUE: Final = re.compile(
+    rf"\d+(?:[.,:/]\d+)*|\b(?i:{MONTH_NAME})\b|(?<=\S )[A-ZÀ-ÖØ-Þ\u0410-\u042f]\w+"
+)
+_CJK: Final = re.compile(r"[\u3400-\u9fff]")
+_SELF: Final = frozenset({"", "i", "user", "owner", "person"})
+_NOBODY: Final = frozenset({"he", "she", "they", "it", "we", "who", "this", "that", "there"})
+
+
+def read_slots(words: str) -> tuple[str, str] | None:
+    """Of whom an entry says what (`sister home`), and its value; None when it fits no pattern."""
+    flat = " ".join(unicodedata.normalize("NFKC", words[: MOST_SLOTS + 1]).split()).rstrip(
+        "。.!！~ "
+    )
+    if len(flat) > MOST_SLOTS:
+        return None
+    for name, pattern in _TABLE:
+        if (found := pattern.fullmatch(flat)) is not None:
+            who = (found["who"] or "").casefold().removeprefix("my ")
+            kind = (found.groupdict().get("kind") or "").casefold()
+            who = "" if who in _SELF else f"{who} "
+            return None if who.strip() in _NOBODY else (f"{who}{kind}{name}", found["value"])
+    return None
+
+
+def slot_frame(words: str) -> tuple[str, tuple[str, ...]]:
+    """An entry with a gap for each number, month and name, and what stood there.
+
+    Both are empty where nothing would be left that tells what the entry is about.
+    """
+    if len(words) > MOST_SLOTS or words.endswith(("?", "\uff1f")):
+        return "", ()
+    flat = " ".join(unicodedata.normalize("NFKC", words).split()).rstrip("。.!！ ")
+    bare = _VALUE.sub(GAP, flat)
+    if len(wording.stems(bare)) < LEAST:
+        return "", ()
+    return bare.casefold(), tuple(value.casefold() for value in _VALUE.findall(flat))
+
+
+def contradict(one: str, other: str) -> bool:
+    """True for two values of one slot that cannot both be so at the same time."""
+    numbers = [re.sub(r"\D", "", each)[-7:] for each in (one, other)]
+    if all(len(each) >= 5 for each in numbers):
+        return numbers[0] != numbers[1]
+    one, other = one.casefold(), other.casefold()
+    # "Bonn" and 波恩 may be one place, and "Bonn-Beuel" is in Bonn.
+    is_one_script = bool(_CJK.search(one)) == bool(_CJK.search(other))
+    return is_one_script and one not in other and other not in one
+
+
+# The entries of notes that may take part in what the night does. Pure.
+
+LASTING: Final = "memory/lasting.md"  # where goes what mattered for long
+
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+# Comments of entries that may be changed; those that people wrote are theirs.
+_MARK: Final = re.compile(rf"(?:(?:owner|agent|imported)(?: {_DAY})?(?: confirmed {_DAY})?)?")
+
+_NAMES_SUBJECT: Final = re.compile(r"(?:I|[Mm]y|[Uu]ser)\b|我|用户")
+_AROUND: Final = ".,;:!?\"'“”‘’()[]*_`…。，、；：！？"
+
+Place = tuple[str, str]
+"""Of an entry: its note, and its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An entry that may take part: whose claim it is since when, and what it says.
+
+    `context` is what it stands below: those of other headings are about something else. `words` are
+    the same for entries that say the same; a `slot` is a fact of which only one `value` is so.
+    """
+
+    entry: Entry
+    claim: Claim
+    context: str
+    words: str
+    slot: str = ""
+    value: str = ""
+
+    @property
+    def path(self) -> str:
+        """The note it stands in."""
+        return self.entry.path
+
+    @property
+    def place(self) -> Place:
+        """Its note and digest, which identify it."""
+        return self.path, self.entry.digest
+
+    @property
+    def order(self) -> tuple[date, str, int]:
+        """Sorts by when it was said, and within a note by its place."""
+        return self.claim.said or date.min, self.path, self.entry.start
+
+
+def known_entries(notes: Mapping[str, str], aging: Aging, space: str = "") -> list[Known]:
+    """The entries of a space's notes that may take part, by path; the oldest first.
+
+    What came from elsewhere may not, nor what cannot be had back to the last byte.
+    """
+    found = [each for path, text in notes.items() for each in _of_note(path, text, aging, space)]
+    return sorted(found, key=lambda each: each.order)
+
+
+def _of_note(path: str, text: str, aging: Aging, space: str) -> Iterator[Known]:
+    contexts = _contexts(path, text)
+    for entry, claim in zip(edits.entries(path, text), claims.of_note(path, text), strict=True):
+        if not edits.is_plain(entry) or _MARK.fullmatch(entry.comment) is None:
+            continue
+        text = markdown.untimed(claim.text)
+        context = next(each for line, each in reversed(contexts) if line <= entry.start)
+        context = "" if _NAMES_SUBJECT.match(text) else context
+        slot, value = read_slots(text) or ("", "")
+        yield Known(entry, aging.aged(claim, space), context, _normal(text), slot, value)
+
+
+def _normal(text: str) -> str:
+    """Words without case and without punctuation around them; nothing of what asks or is long."""
+    if len(text) > MOST_SLOTS or text.endswith(("?", "？")):
+        return ""
+    flat = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(filter(None, (word.strip(_AROUND) for word in flat.split())))
+
+
+def _contexts(path: str, text: str) -> list[tuple[int, str]]:
+    """From which line on, from 0, entries stand below which words: a note's name and headings."""
+    name = PurePosixPath(path)
+    is_open = is_day_note(path) or path in {*layout.CURATED, LASTING}
+    about = "" if is_open else markdown.normal(str(name.with_suffix("")))
+    found, above = [(0, about)], dict[int, str]()
+    for number, level, words in markdown.headings(text.split("\n")):
+        title = markdown.plain(words)
+        above = {other: heading for other, heading in above.items() if other < level}
+        if level > 1 and periods.first_day(title) is None:
+            above[level] = markdown.normal(title)
+        found.append((number, "/".join(filter(None, (about, *above.values())))))
+    return found
+
 
 NOBODYS: Final = 0.05  # a strength below which it is asked whether a conclusion may go
 MOST_ASKED: Final = 3  # questions of a night
@@ -39,14 +226,14 @@ class Change:
     `name` tells it from others, and has the digests of the entries it rests on.
     """
 
-    kind: edits.Kind
+    kind: Kind
     name: str
     edits: tuple[Edit, ...]
 
 
 @dataclass(slots=True)
 class Draft:
-    """What is put together for a night: changes, and others that are made only when asked for."""
+    """A night being planned: changes, and others that are made only if the person agrees."""
 
     today: date
     most: int
@@ -58,7 +245,7 @@ class Draft:
     _needed: set[Place] = field(default_factory=set[Place])
 
     def add(
-        self, kind: edits.Kind, made: Sequence[Edit], needed: Known | None, *, asks: bool = False
+        self, kind: Kind, made: Sequence[Edit], needed: Known | None, *, asks: bool = False
     ) -> None:
         """Take a change up while there is room, unless it would touch what another one rests on."""
         places = {(each.path, each.before) for each in made}
@@ -92,7 +279,7 @@ def plan(
 
     `more` puts in others while there is room, before what only moves; what is asked comes last.
     """
-    found = known(notes, aging, space)
+    found = known_entries(notes, aging, space)
     standing = {
         (path, entry.digest) for path, text in notes.items() for entry in edits.entries(path, text)
     }
@@ -195,7 +382,7 @@ def move(made: Draft, known: Known, to: str) -> None:
 
 
 def _over(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
-    """What is over, with what ended it: of what is said of one thing the latest counts.
+    """Entries that are over, each with the one that ended it: the latest about a thing counts.
 
     Of what has no day nobody knows whether it is over; that is to be asked.
     """
@@ -206,20 +393,20 @@ def _over(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
     for group in about.values():
         latest = group[-LATEST:][::-1]
         for old in group:
-            others = (new for new in latest if slots.contradict(new.value, old.value))
+            others = (new for new in latest if contradict(new.value, old.value))
             if (new := next((new for new in others if _is_later(new, old)), None)) is not None:
                 yield old, new
 
 
 def _differing(found: Sequence[Known]) -> Iterator[tuple[Known, Known]]:
-    """What lasts, with a later entry that is the same but for numbers, dates or names.
+    """Lasting entries, each with a later one that differs only in numbers, dates or names.
 
     A day's note tells what was so on that day, and entries of one topic may be a list.
     """
     framed: dict[tuple[str, str], list[tuple[Known, tuple[str, ...]]]] = defaultdict(list)
     for each in found:
         if not each.slot:
-            about, values = slots.frame(markdown.untimed(each.claim.text))
+            about, values = slot_frame(markdown.untimed(each.claim.text))
             if values:
                 framed[each.context, about].append((each, values))
     for group in framed.values():
@@ -278,9 +465,7 @@ def drop(made: Draft, known: Known) -> None:
 # --- comments ------------------------------------------------------------------------------------
 
 
-def _struck(
-    made: Draft, known: Known, kind: edits.Kind, why: str, *needs: Need, path: str = ""
-) -> Edit:
+def _struck(made: Draft, known: Known, kind: Kind, why: str, *needs: Need, path: str = "") -> Edit:
     return edits.striking(known.entry, kind, until(made.today, known.entry, why, path), needs)
 
 

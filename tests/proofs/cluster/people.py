@@ -308,8 +308,7 @@ class Page:
         while True:
             for name, text in tuple(self.waiting.items()):
                 await ws.send_json({"type": "send", "id": name, "text": text})
-                async with asyncio.timeout(5):
-                    await self._until_taken(ws, name)
+                await asyncio.wait_for(self._until_taken(ws, name), 5)
             self._more.clear()
             if not self.waiting:
                 await self._more.wait()

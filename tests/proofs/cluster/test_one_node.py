@@ -9,7 +9,7 @@ import pytest
 from tests.proofs.cluster.cluster import Cluster
 from tests.proofs.cluster.people import DIRECT, People
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 
 async def test_one_node_answers_everybody_once_over_a_kill_and_a_lost_database(tmp_path):

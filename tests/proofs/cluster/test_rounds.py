@@ -17,7 +17,7 @@ from tests.proofs.cluster.people import People
 from tests.proofs.crash import SEED
 from tests.proofs.rounds import rounds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 
 async def test_whatever_goes_wrong_each_message_is_answered_exactly_once(tmp_path, capsys):

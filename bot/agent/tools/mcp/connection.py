@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Self, cast
 import anyio
 import httpx2
 import mcp_types as types
-import orjson
+import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import ClientSession, IncomingMessage, Transport
 from mcp.client.stdio import get_default_environment
@@ -28,32 +29,48 @@ from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 from yarl import URL
 
-from bot.agent.tools.mcp.listing import Offer, offers_in
+from bot.agent.tools.mcp.servers import UNUSABLE, Offer, reduced
 from bot.channel import reveal
 from bot.config import McpConfig
 from bot.errors import ToolError
 from bot.net.proxy import choose
 
-MAX_MESSAGES = 5_000  # within a window
+MAX_MESSAGES = 5_000  # within a window …
+MAX_BYTES = 40_000_000  # … and of all of them
 WINDOW = 10.0  # seconds
 
 
-class Flood:
-    """Counts messages; more than a window may hold are a flood."""
+class Traffic:
+    """Counts what a server sends, and notes why nothing more comes."""
 
     def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.reason = ""
+        self.size = 0  # bytes, all in all
         self._began = 0.0
-        self._count = 0
+        self._messages = self._bytes = 0  # since then
 
-    def is_over(self, now: float) -> bool:
-        """Count one more, at a time in seconds; True when it is one too many."""
+    def end(self, reason: str) -> None:
+        """Say that the connection is of no use any more; the first reason counts."""
+        self.reason = self.reason or reason
+        self.ended.set()
+
+    def is_flood(self, size: int, messages: int = 1) -> bool:
+        """Count what came; True, and the end, when it is more than a window may hold."""
+        now = asyncio.get_running_loop().time()
         if now - self._began > WINDOW:
-            self._began, self._count = now, 0
-        self._count += 1
-        return self._count > MAX_MESSAGES
+            self._began, self._messages, self._bytes = now, 0, 0
+        self.size += size
+        self._messages += messages
+        self._bytes += size
+        if self._messages > MAX_MESSAGES or self._bytes > MAX_BYTES:
+            most = f"{MAX_MESSAGES} messages or {MAX_BYTES} bytes in {WINDOW:g} s"
+            self.end(f"it sent more than {most}")
+        return self.ended.is_set()
 
 
-MAX_LINE = 8_000_000  # bytes of one message
+# The SDK reads a message's parts on the event loop: about 0.1 s for the worst of this size.
+MAX_LINE = 2_000_000  # bytes of one message
 LARGE = 64_000  # bytes of a message that is not parsed on the event loop
 GRACE = 2.0  # seconds to end by itself, and once more after it was asked to
 
@@ -63,9 +80,9 @@ Streams = tuple[MemoryObjectReceiveStream[Received], MemoryObjectSendStream[Sess
 
 @asynccontextmanager
 async def stdio(
-    command: str, arguments: Sequence[str], environment: Mapping[str, str], ended: asyncio.Event
+    command: str, arguments: Sequence[str], environment: Mapping[str, str], traffic: Traffic
 ) -> AsyncGenerator[Streams]:
-    """Start a server; `ended` is set once it says nothing any more. At the end it is stopped.
+    """Start a server; its `traffic` ends once it says nothing any more. At the end it is stopped.
 
     It gets a few variables of ours, such as PATH, and what `environment` says: no key of the bot's.
 
@@ -86,7 +103,7 @@ async def stdio(
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, process, arrived, ended)
+            group.start_soon(_read, process, arrived, traffic)
             group.start_soon(_write, process, to_send)
             try:
                 yield incoming, outgoing
@@ -104,20 +121,20 @@ async def stdio(
 async def _read(
     process: asyncio.subprocess.Process,
     arrived: MemoryObjectSendStream[Received],
-    ended: asyncio.Event,
+    traffic: Traffic,
 ) -> None:
-    flood = Flood()
     try:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ValueError):
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with arrived:
-                # A line beyond the limit is a ValueError: there is no use in the rest.
                 while process.stdout is not None and (line := await process.stdout.readline()):
-                    if flood.is_over(asyncio.get_running_loop().time()):
+                    if traffic.is_flood(len(line)):
                         return
                     if line.strip():
                         await arrived.send(await _parsed(line))
+    except ValueError:  # there is no use in the rest of such a line
+        traffic.end(f"it sent a message of more than {MAX_LINE} bytes")
     finally:
-        ended.set()
+        traffic.ended.set()
 
 
 async def _parsed(line: bytes) -> Received:
@@ -178,10 +195,13 @@ def _signal(process: asyncio.subprocess.Process, ask: signal.Signals | None) -> 
 CONNECT_TIMEOUT = 30.0  # seconds until a server has answered the first time
 HTTP_TIMEOUT = 30.0  # seconds for each step but reading …
 SILENCE = 300.0  # … which may take as long as this, or as a call
-MAX_PAGES = 200  # of one list
-MAX_RESULT = 1_000_000  # characters; what is beyond is not kept either
+MAX_PAGES = 200  # of one list …
+MAX_OFFERS = 10_000  # … tools …
+MAX_LIST = 8_000_000  # … and bytes
 MAX_SAID = 1_000  # characters of an error that a server tells
 _LOST = (anyio.BrokenResourceError, anyio.ClosedResourceError, httpx2.HTTPError, OSError)
+
+log = structlog.get_logger(__name__)
 
 # The SDK quotes in its log what servers send.
 for _name in ("mcp", "httpx2"):
@@ -191,17 +211,16 @@ for _name in ("mcp", "httpx2"):
 class Connection:
     """Open for the length of an `async with`, by one task.
 
-    `ended` is set once it is of no use any more, `changed` when the server has another list.
+    `changed` is set when the server has another list. `traffic` says when it is of no use any more.
     """
 
     def __init__(self, name: str, config: McpConfig) -> None:
-        self.ended = asyncio.Event()
+        self.traffic = Traffic()
         self.changed = asyncio.Event()
         self._name = name
         self._config = config
         self._stack = AsyncExitStack()
         self._session: ClientSession | None = None
-        self._dispatcher: JSONRPCDispatcher[Any] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -211,49 +230,44 @@ class Connection:
         """
         async with AsyncExitStack() as stack, asyncio.timeout(CONNECT_TIMEOUT):
             transport = await self._transport(stack)
-            dispatcher = JSONRPCDispatcher(*await stack.enter_async_context(transport))
+            dispatcher = _Dispatcher(*await stack.enter_async_context(transport))
             session = _Session(dispatcher=dispatcher, message_handler=self._heard)
             await stack.enter_async_context(session)
             await _greet(session)
-            self._session, self._dispatcher = session, dispatcher
+            self._session = session
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        self._session = self._dispatcher = None
+        self._session = None
         await self._stack.aclose()
 
     async def offers(self) -> list[Offer]:
-        """What the server offers now.
+        """The tools the server offers now, as far as a list is read.
 
         Raises:
             Exception: it does not say.
         """
         found: list[Offer] = []
+        cursors: set[str | None] = {None}
         cursor: str | None = None
+        before = self.traffic.size
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            for _ in range(MAX_PAGES):
+            while True:
                 page, cursor = await self._page(cursor)
                 found += page
                 if not cursor:
-                    break
-        return found
+                    return found
+                is_long = len(found) >= MAX_OFFERS or self.traffic.size - before > MAX_LIST
+                if is_long or cursor in cursors or len(cursors) >= MAX_PAGES:
+                    log.warning("mcp.list_cut", server=self._name, tools=len(found))
+                    return found
+                cursors.add(cursor)
 
     async def _page(self, cursor: str | None) -> tuple[list[Offer], str | None]:
-        """A part of the list, and where the next one begins.
-
-        The SDK refuses a list with one schema that is none; then it is read as it came.
-        """
+        """A part of the list, and where the next one begins."""
         asked = types.PaginatedRequestParams(cursor=cursor)
-        try:
-            page = await self._open().list_tools(params=asked)
-        except ValidationError:
-            if self._dispatcher is None:
-                raise
-            params = {"cursor": cursor} if cursor else None
-            raw = await self._dispatcher.send_raw_request("tools/list", params)
-            after = raw.get("nextCursor")
-            return offers_in(raw.get("tools")), after if isinstance(after, str) else None
+        page = await self._open().list_tools(params=asked)
         return [_offer(tool) for tool in page.tools], page.next_cursor
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -268,20 +282,22 @@ class Connection:
             if error.code == types.CONNECTION_CLOSED:
                 raise self._lost() from None
             if self._config.url and error.code == types.INVALID_REQUEST:  # it was started anew
-                self.ended.set()
+                self.traffic.end("it was started anew")
             said = error.message[:MAX_SAID]
             raise ToolError(f"the tool server {self._name} refuses: {said}") from None
         except _LOST:
             raise self._lost() from None
         except (ValidationError, RuntimeError):
             raise ToolError(f"the tool server {self._name} answered, but with no result") from None
-        words = words_of(result)[:MAX_RESULT]
+        words = "\n".join(
+            each.text for each in result.content if isinstance(each, types.TextContent)
+        )
         if result.is_error:
             raise ToolError(f"the tool server {self._name} says: {words[:MAX_SAID]}")
         return words
 
     def _lost(self) -> ToolError:
-        self.ended.set()
+        self.traffic.end("it was lost in the middle of a call")
         return ToolError(
             f"the tool server {self._name} was lost in the middle of this: whether it was done is "
             "not known. It is being started again; look what came of it before you call it again."
@@ -296,17 +312,24 @@ class Connection:
         config = self._config
         if config.command:
             environment = {name: reveal(value) for name, value in config.env.items()}
-            return stdio(config.command, config.args, environment, self.ended)
+            return stdio(config.command, config.args, environment, self.traffic)
         headers = {name: reveal(value) for name, value in config.headers.items()}
         timeout = httpx2.Timeout(HTTP_TIMEOUT, read=max(SILENCE, config.timeout))
         http = httpx2.AsyncClient(
             headers=headers,
             timeout=timeout,
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [self._bound]},
             proxy=_proxy(config.url),
             trust_env=False,
         )
         return streamable_http_client(config.url, http_client=await stack.enter_async_context(http))
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        """Let no body be read without end; the SDK bounds each event of a stream of events."""
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            most = math.inf if is_stream else MAX_LINE
+            response.stream = _Bounded(response.stream, self.traffic, most)
 
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -349,24 +372,22 @@ async def _greet(session: ClientSession) -> None:
             raise refused from None
 
 
-async def _bound(response: httpx2.Response) -> None:
-    """Let no body be read without end; the SDK bounds only the events of a stream."""
-    is_json = response.headers.get("content-type", "").startswith("application/json")
-    if is_json and isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _Bounded(response.stream)
-
-
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that is an error once it is too long."""
+    """A body that counts as traffic, and is an error once there is too much of it."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, traffic: Traffic, most: float) -> None:
         self._stream = stream
+        self._traffic = traffic
+        self._most = most
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         size = 0
         async for chunk in self._stream:
             size += len(chunk)
-            if size > MAX_LINE:
+            ends = chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+            if self._traffic.is_flood(len(chunk), ends):
+                raise httpx2.ReadError("the server sends too much")
+            if size > self._most:
                 raise httpx2.ReadError("the answer is too long")
             yield chunk
 
@@ -375,41 +396,29 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """The SDK's, which hands on of an answer only what is used of it.
+
+    The SDK checks every part of it on the event loop, which takes a second and more for some.
+    """
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        """See `JSONRPCDispatcher`."""
+        raw = await super().send_raw_request(method, params, *args, **kwargs)
+        return await asyncio.to_thread(reduced, method, raw)
+
+
 def _offer(tool: types.Tool) -> Offer:
     hints = tool.annotations
-    return Offer(
-        tool.name,
-        tool.description or "",
-        tool.input_schema,
-        changes=hints is None or hints.read_only_hint is not True,
-    )
-
-
-def words_of(result: types.CallToolResult) -> str:
-    """What a tool answered, as words: of pictures and the like, that they came."""
-    parts = [_words(block) for block in result.content]
-    if not parts and result.structured_content is not None:
-        parts = [orjson.dumps(result.structured_content).decode()]
-    return "\n".join(parts)
-
-
-def _words(block: types.ContentBlock) -> str:
-    match block:
-        case types.TextContent():
-            return block.text
-        case types.ImageContent() | types.AudioContent():
-            return f"[{block.type}, {block.mime_type}: not shown]"
-        case types.ResourceLink():
-            return f"[{block.name}: {block.uri}]"
-        case types.EmbeddedResource():
-            held = block.resource
-            return (
-                held.text if isinstance(held, types.TextResourceContents) else "[a file: not shown]"
-            )
+    schema = None if tool.input_schema == UNUSABLE else tool.input_schema
+    changes = hints is None or hints.read_only_hint is not True
+    return Offer(tool.name, tool.description or "", schema, changes)
 
 
 def why(error: BaseException, config: McpConfig) -> str:
-    """What stands in the way of a connection, in a sentence that holds no secret."""
+    """The reason a connection failed, in a sentence that holds no secret."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return why(group.exceptions[0], config)

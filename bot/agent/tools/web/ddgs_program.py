@@ -19,7 +19,7 @@ MEMORY = 1 << 30  # bytes of address space, most of it never used
 
 
 def answer(query: str, count: int, seconds: int) -> dict[str, Any]:
-    """What the engines found."""
+    """The results of the engines."""
     from ddgs.ddgs import DDGS  # noqa: PLC0415 - an extra
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException  # noqa: PLC0415
 
