@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
-
-from cachetools import TTLCache
 
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
@@ -33,7 +30,7 @@ from bot.sessions import erasing, forgetting, search, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
-from bot.storage.records import drop, keep, text_of
+from bot.storage.records import drop, drop_under, keep, text_of
 from bot.unicode import one_line
 from bot.unit_of_work import UnitOfWork
 from bot.upkeep import nights
@@ -102,8 +99,8 @@ class NightCommands:
 MAX_SHOWN = 10  # places or messages of one answer
 MAX_QUOTE = 120  # characters of a place's own words
 MAX_MESSAGES = 100  # of a turn that are looked at
-ASKED_SECONDS = 600.0  # how long "yes" is understood
-MAX_ASKED = 1_000  # people with a question open
+ASKED_MS = 600_000  # how long "yes" is understood
+QUESTION_KEPT_MS = 86_400_000  # an answer may wait for the program to be started again
 
 YES = frozenset({"yes", "是", "确认"})
 UNNAMED = "/memory forget …"  # as a transcript has it
@@ -129,10 +126,6 @@ class MemoryCommands:
         self._lookup = lookup
         self._forgetter = forgetter
         self._night = night
-        # By conversation and person: in a shared one nobody confirms what another one asked.
-        self._asked: TTLCache[tuple[str, str], str] = TTLCache(
-            MAX_ASKED, ASKED_SECONDS, timer=time.monotonic
-        )
 
     @command(is_private=True)
     async def memory(self, call: Call) -> Apply:
@@ -354,17 +347,15 @@ class MemoryCommands:
         return saying(f"{stored}\n\n{confirmation(call.language, told.written)}")
 
     async def _forget(self, call: Call, rest: str) -> Apply:
-        key = (call.place.key, call.person)
         if rest.lower() in YES:
-            # One that was confirmed when the program ended goes on.
-            begun = await self._database.read(lambda tx: text_of(tx, _begun(call)))
-            words = self._asked.get(key, "") or begun or ""
+            # The answer may be worked on long after it was given: the program may have ended.
+            since = min(call.inbound.sent_at, call.now) - ASKED_MS
+            words = await self._database.read(lambda tx: text_of(tx, _question(call), since))
             if not words:
                 return saying(text(call.language, "memory.forget_nothing_asked"))
             return await self._forgotten(call, words)
         if rest.lower() in NO:
-            self._asked.pop(key, None)
-            await self._database.write(lambda tx: drop(tx, _begun(call)))
+            await self._database.write(lambda tx: drop(tx, _question(call)))
             return saying(text(call.language, "memory.forget_kept"))
         if not rest:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
@@ -383,20 +374,19 @@ class MemoryCommands:
         answer = Answer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            self._asked[key] = rest
+            drop_under(unit.tx, erasing.FORGETTING, before=unit.now - QUESTION_KEPT_MS)
+            keep(unit.tx, _question(call), rest, unit.now)
             return answer
 
         return apply
 
     async def _forgotten(self, call: Call, words: str) -> Apply:
-        await self._database.write(lambda tx: keep(tx, _begun(call), words, call.now))
-        self._asked.pop((call.place.key, call.person), None)
         work = self._forgetter.forgetting(call.view, words, call.now)
         complete = await call.scope.enter_async_context(work)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             done = complete(unit.tx)
-            drop(unit.tx, _begun(call))
+            drop(unit.tx, _question(call))
             unsent = unit.forget(done.sessions, done.keys, words)
             cleared = done.cleared
             lines = [text(call.language, "memory.forget_done")]
@@ -413,8 +403,8 @@ class MemoryCommands:
         return apply
 
 
-def _begun(call: Call) -> str:
-    """Where it is kept what somebody has confirmed to be forgotten, until it is."""
+def _question(call: Call) -> str:
+    """The key of what somebody was asked to confirm: nobody else in a shared chat confirms it."""
     return f"{erasing.FORGETTING}{call.person}/{call.place.key}"
 
 

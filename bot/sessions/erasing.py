@@ -261,7 +261,7 @@ def speaker_accounts(tx: Transaction) -> Iterable[str]:
 
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
-FORGETTING = "forgetting:"  # and what somebody is having forgotten: "person/key"
+FORGETTING = "forgetting:"  # and what somebody is asked to have forgotten: "person/key"
 WAITING = "forgotten:"  # and what was forgotten of entries that are not here: "id/block"
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told

@@ -278,9 +278,9 @@ class MetaStore:
         await self._database.write(lambda tx: keep(tx, key, text, now))
 
 
-def text_of(tx: Transaction, key: str) -> str | None:
-    """The text of a key, if there is one."""
-    return scalar(tx, "SELECT value FROM meta WHERE key = ?", key)
+def text_of(tx: Transaction, key: str, since: int = 0) -> str | None:
+    """The text of a key, if one has been kept since then."""
+    return scalar(tx, "SELECT value FROM meta WHERE key = ? AND updated_at >= ?", key, since)
 
 
 def value_of(tx: Transaction, key: str, read: Callable[[str], T]) -> T | None:
@@ -319,9 +319,10 @@ def drop(tx: Transaction, key: str) -> None:
     tx.execute("DELETE FROM meta WHERE key = ?", (key,))
 
 
-def drop_under(tx: Transaction, prefix: str) -> None:
-    """Keep nothing under the keys with a prefix."""
-    tx.execute(f"DELETE FROM meta WHERE {_UNDER}", (prefix, _after(prefix)))
+def drop_under(tx: Transaction, prefix: str, *, before: int | None = None) -> None:
+    """Keep nothing under the keys with a prefix, or nothing that is older than `before`."""
+    is_old, values = ("", ()) if before is None else (" AND updated_at < ?", (before,))
+    tx.execute(f"DELETE FROM meta WHERE {_UNDER}{is_old}", (prefix, _after(prefix), *values))
 
 
 def keep(tx: Transaction, key: str, text: str, now: int) -> None:

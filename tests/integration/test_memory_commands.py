@@ -531,11 +531,22 @@ async def test_no_takes_the_question_back(tmp_path, no):
 
 async def test_a_question_is_over_after_a_while(tmp_path, monkeypatch):
     furnish(tmp_path)
-    monkeypatch.setattr("bot.commands.memory.ASKED_SECONDS", -1.0)
+    monkeypatch.setattr("bot.commands.memory.ASKED_MS", -1)
     async with started(tmp_path) as engine:
         await engine.ask("/memory forget peanuts")
         assert "nothing to confirm" in await engine.ask("/memory forget yes")
         assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
+
+
+async def test_a_question_outlives_a_restart_and_no_longer_than_its_words(tmp_path):
+    furnish(tmp_path)
+    asked = "SELECT value FROM meta WHERE key LIKE 'forgetting:%'"
+    async with started(tmp_path) as engine:
+        await engine.ask("/memory forget peanuts")
+        assert brains.query(tmp_path, asked) == [("peanuts",)]
+    async with started(tmp_path) as engine:
+        assert "Forgotten:" in await engine.ask("/memory forget yes")
+        assert brains.query(tmp_path, asked) == []
 
 
 async def test_what_is_nowhere_is_not_asked_about(tmp_path):
