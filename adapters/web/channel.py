@@ -12,6 +12,7 @@ import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from adapters.web import protocol
+from adapters.web.completions import Completions, told
 from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import Away, OtherNodes
 from adapters.web.pages import PersonPages
@@ -40,6 +41,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 ADDRESS = address_of(PAGE_OWNER)
 STYLES = {"/assets/base.css": "bot.dashboard", "/static/app.css": "adapters.web"}  # of the page
+ANSWER = "answer"  # what other nodes are told of one to a program
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -76,17 +78,19 @@ class Web(TakesMarkdown):
         self._visits: set[asyncio.Task[Any]] = set()
         self._others = OtherNodes()
         self._files = FilePages()
+        self._programs = Completions()
         self._people: dict[str, PersonPages] = {}
         self._histories = Pool(HISTORIES)
         self._use(None)
 
     def _use(self, engine: Engine | None) -> None:
-        self._engine = self._others.engine = self._files.engine = engine
+        self._engine = self._others.engine = self._files.engine = self._programs.engine = engine
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
         files = http.asset_routes("adapters.web", "/static", index="index.html", styles=STYLES)
-        return shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
+        own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
+        return [*own, *self._programs.routes()]
 
     async def start(self, engine: Engine) -> None:
         """Take visitors from now on."""
@@ -107,25 +111,38 @@ class Web(TakesMarkdown):
 
     async def send(self, piece: Piece) -> str:
         """Show it on the person's open pages; with none open it waits in the history."""
-        await self._pages_of(piece.address.chat).send(piece)
+        person = piece.address.chat
+        if piece.address.thread and piece.kind != "reminder":
+            said = told(piece)
+            await self._programs.sent({"person": person, **said})
+            await self._others.tell(person, ANSWER, **said)
+        else:
+            await self._pages_of(person).send(piece)
         return piece.id
 
     async def typing(self, address: Address) -> None:
         """Show the person that a reply is being written."""
-        await self._pages_of(address.chat).typing()
+        if not address.thread:
+            await self._pages_of(address.chat).typing()
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """Show a reply as it grows."""
-        await self._pages_of(address.chat).draft(draft_id, text)
+        if address.thread:
+            self._programs.draft(address.thread, text)
+        else:
+            await self._pages_of(address.chat).draft(draft_id, text)
 
     async def activity(self, address: Address, activity: Activity) -> None:
         """Show what goes on beside the replies, and what it came to."""
-        await self._pages_of(address.chat).activity(activity)
+        if not address.thread:
+            await self._pages_of(address.chat).activity(activity)
 
     async def heard(self, body: str) -> None:
         """Show on this node's pages what another node told; see `Channel.heard`."""
         said = self._others.heard(body) if self._engine is not None else {}
-        if said:  # else it is our own
+        if said.get("show") == ANSWER:
+            await self._programs.sent(said)
+        elif said:  # else it is our own
             await self._pages_of(said.get("person", PAGE_OWNER)).heard(said)
 
     async def forgotten(self, is_about: Callable[[Address], bool]) -> None:

@@ -131,6 +131,7 @@ _HOLDS = {
     "links": "accounts that are joined",
     "page_people": "names on the page",
     "page_logins": "browsers that are let in",
+    "api_keys": "keys of programs",
     "push_subscriptions": "browsers that are told of messages",
     "usage_counts": "counts of what was used",
     "titles": "names of conversations",

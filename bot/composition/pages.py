@@ -85,7 +85,7 @@ def build_pages(
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
             LoginPages(browsers, visits, core.settings),
-            AccountPages(browsers, visits, passwords),
+            AccountPages(browsers, visits, passwords, core.settings),
             *_people(core, browsers, settings),
             StartPages(
                 settings,

@@ -26,9 +26,10 @@ from bot.dashboard.pages import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
 from bot.sessions import links, page_logins
-from bot.sessions.page_logins import Invited, Login, LoginLink, PagePerson
+from bot.sessions.page_logins import ApiKey, Invited, Login, LoginLink, PagePerson
 from bot.storage import Database, Transaction
 
+KEY_MARK = "confidant-"  # what the key of a program begins with: people know what it is of
 LOOK_SECONDS = 15.0  # between looks whether open connections are still somebody's who is let in
 LATELY_SECONDS = 10.0  # for which the files of a page need no other look whose a cookie is …
 MOST_LATELY = 1_000  # … of so many cookies
@@ -136,6 +137,52 @@ class Browsers:
         await self._database.write(work)
         await self.look()  # the oldest may have made room
         log.info("page.login", is_owner=person == PAGE_OWNER)
+
+    # --- programs ---------------------------------------------------------------------------------
+
+    async def make_key(self, person: str, name: str, *, is_apart: bool) -> str:
+        """A secret with which a program talks as somebody; empty when they have too many."""
+        now, secret = self._clock(), f"{KEY_MARK}{page_logins.new_key()}"
+        is_made = await self._database.write(
+            lambda tx: page_logins.make_key(tx, secret, person, name, now, is_apart=is_apart)
+        )
+        log.info("page.key_made", is_made=is_made)
+        return secret if is_made else ""
+
+    async def keys(self, person: str) -> Sequence[ApiKey]:
+        """The keys of somebody's programs, the newest first."""
+        return await self._database.read(lambda tx: page_logins.api_keys(tx, person))
+
+    async def revoke(self, person: str, key: str) -> None:
+        """Let a program talk as somebody no more, from its next request on."""
+        gone = await self._database.write(lambda tx: page_logins.revoke(tx, person, key))
+        log.info("page.key_revoked", was_there=gone)
+
+    async def of_program(self, secret: str) -> Visitor | None:
+        """Who a program talks as.
+
+        Raises:
+            StorageError: nobody can tell now.
+        """
+        if not secret.startswith(KEY_MARK):
+            return None
+        now = self._clock()
+
+        def work(tx: Transaction) -> tuple[ApiKey, MessageOrigin | None] | None:
+            found = page_logins.api_key(tx, secret)
+            if found is None or found.person == PAGE_OWNER:
+                return found and (found, None)
+            known = page_logins.person(tx, found.person)
+            return (found, known.origin) if known is not None and not known.is_out else None
+
+        found = await self._database.read(work)
+        if found is None or not self._may_come(found[0].person, found[1]):
+            return None
+        key = found[0]
+        if abs(now - key.used_at) >= page_logins.SEEN_MS:
+            with suppress(StorageError):  # nobody is kept out for that
+                await self._database.write(lambda tx: page_logins.key_used(tx, key.id, now))
+        return Visitor(key.person, key=key.id, is_apart=key.is_apart)
 
     # --- links ------------------------------------------------------------------------------------
 

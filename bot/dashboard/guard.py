@@ -45,6 +45,7 @@ FAVICON = "/static/favicon.svg"  # which the login page has as well
 ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
 # … and what else needs nobody to be known.
 OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
+PROGRAMS = "/v1/"  # what programs use with a key of their own; no cookie or token counts there
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
@@ -141,6 +142,8 @@ class Guard:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if (refusal := self._not_local(request)) is not None:
                 self._refused("elsewhere")
+            elif request.path.startswith(PROGRAMS):
+                refusal = await self._bad_key(request)
             elif (refusal := await self._bad_bearer(request)) is not None:
                 pass  # counted where it was tried
             elif (refusal := self._foreign(request)) is not None:
@@ -161,7 +164,8 @@ class Guard:
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer when it is the visitor's turn; before anybody has logged in, their network's."""
-        if request.path in ANYBODYS or _wants_websocket(request):
+        is_bounded = request.path not in ANYBODYS and not request.path.startswith(PROGRAMS)
+        if not is_bounded or _wants_websocket(request):
             return await handler(request)
         visitor = request.get(VISITOR)
         try:
@@ -228,6 +232,19 @@ class Guard:
                 return None
             case "wrong":
                 return pages.refuse(request, 401, "token_wrong")
+            case "too_many":
+                return pages.refuse(request, 429, "too_many")
+
+    async def _bad_key(self, request: web.Request) -> web.Response | None:
+        candidate = _bearer(request) or ""
+        visitor = await self._browsers.of_program(candidate)
+        if visitor is not None:
+            request[VISITOR] = visitor
+        match await self.answer(request, is_right=visitor is not None):
+            case "right":
+                return None
+            case "wrong":
+                return pages.refuse(request, 401, "key_wrong")
             case "too_many":
                 return pages.refuse(request, 429, "too_many")
 

@@ -149,6 +149,9 @@ def login(request: web.Request, *, status: int = 200, problem: str = "") -> web.
 def refuse(request: web.Request, status: int, key: str) -> web.Response:
     """A sentence saying why not, as a page for a browser and as JSON for a program."""
     why = text(language(request), f"page.{key}")
+    if request.path.startswith("/v1/"):  # as OpenAI's clients read it
+        said = {"message": why, "type": "invalid_request_error", "param": None, "code": key}
+        return web.json_response({"error": said}, status=status, headers=NO_STORE)
     if not wants_html(request):
         return web.json_response({"error": why}, status=status, headers=NO_STORE)
     return page(request, "refusal.html", status, why=why, number=status)

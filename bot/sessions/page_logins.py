@@ -1,8 +1,8 @@
-"""Logins of the page: people, links and browsers. Functions over one transaction.
+"""Logins of the page: people, links, browsers and programs. Functions over one transaction.
 
 A page person has a name, which is their account in the web channel and is never given to anybody
 else. A login is a browser that was let in. Of what is secret, the key of a link and the cookie of
-a login, there are only digests here.
+a login, there are only digests here, as of the key of a program.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ SEEN_MS = 5 * 60_000  # how exactly it is kept when a browser was last seen
 MAX_PEOPLE = 2_000
 MAX_LINKS = 1_000
 MAX_LOGINS = 20  # of one person; the one that was not seen for longest makes room
+MAX_KEYS = 20  # of one person, for programs
+MAX_KEY_NAME = 60  # characters
 
 Invited = Literal["made", "too_many", "not_let_in"]
 MayTalk = Callable[[MessageOrigin], bool]  # True when whoever writes from there gets an answer
@@ -82,9 +84,25 @@ class LoginLink:
     valid_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What a program talks to the bot with, as a page person, until they revoke it.
+
+    With `is_apart` each conversation of the program is one of its own; else all are one.
+    """
+
+    id: str
+    person: str
+    name: str
+    is_apart: bool
+    made_at: int
+    used_at: int
+
+
 PEOPLE: Final = Records("page_people", PagePerson, seat=Form("channel sender"), origin=ORIGIN)
 LINKS: Final = Records("page_links", LoginLink, "digest", origin=ORIGIN)
 LOGINS: Final = Records("page_logins", Login, "digest", origin=ORIGIN)
+KEYS: Final = Records("api_keys", ApiKey, "digest")
 
 
 def new_key() -> str:
@@ -143,6 +161,7 @@ def take_out(tx: Transaction, name: str, now: int) -> bool:
         (now, name),
     )
     tx.execute("DELETE FROM page_links WHERE person = ?", (name,))
+    tx.execute("DELETE FROM api_keys WHERE person = ?", (name,))
     end(tx, name)
     return bool(rows)
 
@@ -263,6 +282,40 @@ def end_from(tx: Transaction, seat: Seat) -> None:
     tx.publish("books")
 
 
+# --- programs -------------------------------------------------------------------------------------
+
+
+def make_key(
+    tx: Transaction, secret: str, person: str, name: str, now: int, *, is_apart: bool
+) -> bool:
+    """Let a program talk as somebody; False when they have too many already."""
+    if KEYS.count(tx, "person = ?", person) >= MAX_KEYS:
+        return False
+    made = ApiKey(secrets.token_hex(4), person, name, is_apart, now, 0)
+    KEYS.put(tx, made, _digest(secret))
+    return True
+
+
+def api_key(tx: Transaction, secret: str) -> ApiKey | None:
+    """The key that a program sent; None for what is none, or was revoked."""
+    return KEYS.get(tx, _digest(secret))
+
+
+def api_keys(tx: Transaction, person: str) -> list[ApiKey]:
+    """The keys of somebody's programs, the newest first."""
+    return KEYS.where(tx, "person = ?", person, order="made_at DESC, id")
+
+
+def key_used(tx: Transaction, id_: str, now: int) -> None:
+    """Note that a program was there."""
+    tx.execute("UPDATE api_keys SET used_at = ? WHERE id = ?", (now, id_))
+
+
+def revoke(tx: Transaction, person: str, id_: str) -> bool:
+    """Let a program talk as somebody no more; False when it was not theirs."""
+    return bool(KEYS.delete(tx, "person = ? AND id = ?", person, id_))
+
+
 # --- beside the work ------------------------------------------------------------------------------
 
 
@@ -276,6 +329,7 @@ def drop_all(tx: Transaction) -> None:
     """Let nobody in by what an older database says: it may have been ended since."""
     tx.execute("DELETE FROM page_links")
     tx.execute("DELETE FROM page_logins")
+    tx.execute("DELETE FROM api_keys")
     tx.execute("UPDATE page_people SET password = ''")
 
 

@@ -247,6 +247,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # How much the model thinks in a conversation, where its person chose.
     ("ALTER TABLE sessions ADD COLUMN thinking TEXT NOT NULL DEFAULT ''",),
+    # Programs that talk as a page person, by the digest of what they know.
+    (
+        """CREATE TABLE api_keys(
+        digest TEXT PRIMARY KEY, id TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL,
+        is_apart BIGINT NOT NULL, made_at BIGINT NOT NULL, used_at BIGINT NOT NULL)""",
+        "CREATE INDEX api_keys_by_person ON api_keys(person, made_at)",
+    ),
 )
 """The changes of each version after `BASELINE`."""
 

@@ -13,6 +13,7 @@ import aiohttp
 
 from adapters.web import plugin as web
 from adapters.web.channel import Web
+from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.dashboard.guard import COOKIE
 from bot.testing import InMemoryChannel, ScriptedModel
@@ -31,13 +32,15 @@ async def serving(
     token: str | None = TOKEN,
     allowed_origins: tuple[str, ...] = (),
     model: ScriptedModel | None = None,
+    more_tools: tuple[Tool, ...] = (),
     **sections: Any,
 ) -> AsyncIterator[Engine]:
     """The program with its page, a channel in memory, and a clock that a test moves."""
     dashboard = {"port": 0, "token": token, "allowed_origins": allowed_origins}
     config, plugins = make_config(folder, web, dashboard=dashboard, **sections)
     memory, scripted, clock = InMemoryChannel(), model or ScriptedModel(), FakeClock()
-    parts = Parts(clock=clock, remote=scripted, channels={"memory": memory, "web": Web()})
+    channels = {"memory": memory, "web": Web()}
+    parts = Parts(clock=clock, remote=scripted, channels=channels, tools=more_tools)
     async with App(config, plugins, parts) as app:
         yield Engine(app, memory, scripted, clock, folder)
 

@@ -112,6 +112,11 @@ ROUTES = {
     "POST /account/end-others": "visitor",
     "POST /account/logout": "visitor",
     "POST /account/password": "visitor",
+    "POST /account/keys": "visitor",
+    "POST /account/keys/revoke": "visitor",
+    "POST /v1/chat/completions": "visitor",
+    "GET /v1/models": "visitor",
+    "GET /v1/models/{model}": "visitor",
     "GET /assets/people.css": "visitor",
     "GET /assets/settings.css": "visitor",
 }
