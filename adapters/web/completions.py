@@ -333,7 +333,7 @@ class Completions:
             words = f"/new {words}"  # it begins as one did before
         foreign = ()
         if asked.instructions and self._told.get(address.thread) != asked.instructions:
-            foreign = (Foreign("forwarded", asked.instructions, "program"),)
+            foreign = (Foreign("forwarded", asked.instructions, visitor.program),)
         await engine.receive(
             Inbound(
                 channel=address.channel,

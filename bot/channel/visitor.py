@@ -15,13 +15,14 @@ class Visitor:
     """Somebody with a browser, or a program of theirs.
 
     `name` is the id of their account in the web channel: "owner", or the one they were let in by.
-    `login` is the id of what their browser is known by, or empty; `key` that of what a program is
-    known by. With `is_apart` each conversation of the program is one of its own.
+    `login` is the id of what their browser is known by, or empty; `key` that of what a
+    `program` is known by. With `is_apart` each conversation of the program is one of its own.
     """
 
     name: str = PAGE_OWNER
     login: str = ""
     key: str = ""
+    program: str = ""
     is_apart: bool = False
 
     @property

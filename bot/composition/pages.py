@@ -13,6 +13,7 @@ from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords
+from bot.dashboard.mcp import McpPages
 from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
@@ -70,6 +71,8 @@ def build_pages(
     growth = MemoryGrowth(memory, database, clock)
     core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
     browsers = access.browsers
+    programs = McpPages(visits, agent.toolbox, memory.notes, database, clock)
+    core.stack.push_async_callback(programs.stop)
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     server = DashboardServer(
@@ -86,6 +89,7 @@ def build_pages(
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
             LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords, core.settings),
+            programs,
             *_people(core, browsers, settings),
             StartPages(
                 settings,

@@ -182,7 +182,7 @@ class Browsers:
         if abs(now - key.used_at) >= page_logins.SEEN_MS:
             with suppress(StorageError):  # nobody is kept out for that
                 await self._database.write(lambda tx: page_logins.key_used(tx, key.id, now))
-        return Visitor(key.person, key=key.id, is_apart=key.is_apart)
+        return Visitor(key.person, "", key.id, key.name, key.is_apart)
 
     # --- links ------------------------------------------------------------------------------------
 

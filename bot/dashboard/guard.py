@@ -45,7 +45,8 @@ FAVICON = "/static/favicon.svg"  # which the login page has as well
 ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
 # … and what else needs nobody to be known.
 OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
-PROGRAMS = "/v1/"  # what programs use with a key of their own; no cookie or token counts there
+# What programs use with a key of their own; no cookie or token counts there.
+PROGRAMS = ("/v1/", "/mcp")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 

@@ -117,6 +117,9 @@ ROUTES = {
     "POST /v1/chat/completions": "visitor",
     "GET /v1/models": "visitor",
     "GET /v1/models/{model}": "visitor",
+    "GET /mcp": "visitor",
+    "POST /mcp": "visitor",
+    "DELETE /mcp": "visitor",
     "GET /assets/people.css": "visitor",
     "GET /assets/settings.css": "visitor",
 }
