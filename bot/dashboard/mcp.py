@@ -135,7 +135,7 @@ class McpPages:
                 made.set_result(manager)
                 await self._ends.wait()
         except Exception as error:
-            log.exception("mcp.failed")
+            log.exception("page.mcp_failed")
             self._manager = None  # the next call tries again
             if not made.done():
                 made.set_exception(error)
