@@ -208,6 +208,7 @@ Whose = Literal[
     "place",
     "card",
     "preview",  # of a link
+    "event",  # that a program reported
     "file",  # what a file says …
     "name",  # … and what it is called
     "heard",  # said in a room, and not to the bot

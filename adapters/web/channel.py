@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any, cast
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from adapters.web import protocol
+from adapters.web import hooks, protocol
 from adapters.web.completions import Completions, told
 from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import Away, OtherNodes
@@ -35,7 +36,7 @@ from bot.channel.kit.text import TakesMarkdown
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import system_clock
 from bot.errors import StorageError
-from bot.shares import HISTORIES, Pool
+from bot.shares import HISTORIES, Budget, Pool
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,6 +51,8 @@ STOP_SECONDS = 5.0
 MAX_SOCKETS = 64
 OWNERS_SOCKETS = 16  # of them are for the owner, so that nobody keeps them out …
 MAX_OF_ONE = 12  # … and so many for anybody else, so that one keeps no other out
+EVENTS = 30  # of one webhook at once …
+EVENT_SECONDS = 10.0  # … and then one in so many
 BURST = 40  # frames a page may send at once …
 FRAMES_PER_SECOND = 20.0  # … and then at this pace; faster ones wait
 
@@ -79,6 +82,7 @@ class Web(TakesMarkdown):
         self._others = OtherNodes()
         self._files = FilePages()
         self._programs = Completions()
+        self._reported = Budget(EVENTS, 1 / EVENT_SECONDS, time.monotonic)
         self._people: dict[str, PersonPages] = {}
         self._histories = Pool(HISTORIES)
         self._use(None)
@@ -90,7 +94,7 @@ class Web(TakesMarkdown):
         """The page, its files and its WebSocket."""
         files = http.asset_routes("adapters.web", "/static", index="index.html", styles=STYLES)
         own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
-        return [*own, *self._programs.routes()]
+        return [*own, *self._programs.routes(), *shared([web.post("/hooks/{id}", self._event)])]
 
     async def start(self, engine: Engine) -> None:
         """Take visitors from now on."""
@@ -284,6 +288,20 @@ class Web(TakesMarkdown):
                         await self._pages_of(socket.person).seen(id_)
                     case Send():
                         await self._receive(frame, socket, engine)
+
+    async def _event(self, request: web.Request) -> web.Response:
+        """Say to somebody's conversation what a program of theirs reports."""
+        engine, hook = self._engine, visitor_of(request)
+        if engine is None:
+            raise web.HTTPServiceUnavailable
+        if self._reported.is_used_up(hook.key):
+            raise web.HTTPTooManyRequests(headers={"Retry-After": str(round(EVENT_SECONDS))})
+        self._reported.add(hook.key, 1)
+        inbound = hooks.event(hook, request.headers, await request.read(), system_clock())
+        await engine.receive(inbound)
+        pages = self._pages_of(hook.name)
+        await pages.said(inbound.message_id, inbound.shown, inbound.sent_at)
+        return web.Response(status=202)
 
     async def _tell_older(self, before: str, socket: Socket, engine: Engine) -> None:
         try:

@@ -87,7 +87,13 @@ class PersonPages:
         await self._tell("message", **message, more=more)
 
     async def said(
-        self, message_id: str, text: str, at: int, files: Sequence[Json] = (), *, besides: Socket
+        self,
+        message_id: str,
+        text: str,
+        at: int,
+        files: Sequence[Json] = (),
+        *,
+        besides: Socket | None = None,
     ) -> None:
         """Show what the person typed on one page on the others, with its files."""
         self._show_said(message_id, text, at, files, besides)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 ChatType = Literal["direct", "group", "channel", "thread"]
 LengthUnit = Literal["chars", "utf16"]
 OutboundKind = Literal["reply", "notice", "receipt", "reminder"]
-ForeignKind = Literal["forwarded", "poll", "place", "card", "preview"]
+ForeignKind = Literal["forwarded", "poll", "place", "card", "preview", "event"]
 
 DEFAULT_ACCOUNT = "default"
 PAGE_OWNER = "owner"  # what whoever owns the bot is called in its page, as others are by name
@@ -71,7 +71,8 @@ class Foreign:
 
     "forwarded" are the words of another message, by `author` as far as the platform tells;
     "poll", "place", "card" (a contact, a task, a game …) and "preview" (of a link) are described in
-    one line, such as "poll: Tea? — yes / no". Memory never takes any of it for the sender's words.
+    one line, such as "poll: Tea? — yes / no"; an "event" is what the program `author` reports, and
+    nobody sent. Memory never takes any of it for the sender's words.
     """
 
     kind: ForeignKind
@@ -83,6 +84,8 @@ class Foreign:
         if self.kind == "forwarded":
             head = f"[forwarded from {self.author}]" if self.author else "[forwarded]"
             return f"{head}\n{self.text}" if self.text else head
+        if self.kind == "event":
+            return f"[event from {self.author}]\n{self.text}"
         return f"[{self.text}]"
 
 

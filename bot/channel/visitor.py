@@ -16,7 +16,8 @@ class Visitor:
 
     `name` is the id of their account in the web channel: "owner", or the one they were let in by.
     `login` is the id of what their browser is known by, or empty; `key` that of what a
-    `program` is known by. With `is_apart` each conversation of the program is one of its own.
+    `program` is known by. With `is_apart` each conversation of the program is one of its own. An
+    event that it reports is told by `template`.
     """
 
     name: str = PAGE_OWNER
@@ -24,6 +25,7 @@ class Visitor:
     key: str = ""
     program: str = ""
     is_apart: bool = False
+    template: str = ""
 
     @property
     def is_owner(self) -> bool:

@@ -28,11 +28,11 @@ SECONDS = 60.0  # that one call may take
 def memory(config: ConfigOption = None) -> None:
     """Give another agent your memory over standard input and output (MCP); the bot must run.
 
-    Set MCP_API_KEY to a key that you made on the page, under Account.
+    Set MCP_API_KEY to a key that you made on the page (Connected programs).
     """
     key = os.environ.get(KEY, "").strip()
     if not key:
-        raise ConfigError(f"Set {KEY} to a key that you made on the page, under Account.")
+        raise ConfigError(f"Set {KEY} to a key that you made on the page (Connected programs).")
     found = load(config, quiet=True).config
     page = None if reveal(found.storage.url) else served(found.storage.folder)
     url = page.url if page else Listening(found.dashboard.host, found.dashboard.port).url

@@ -132,6 +132,7 @@ _HOLDS = {
     "page_people": "names on the page",
     "page_logins": "browsers that are let in",
     "api_keys": "keys of programs",
+    "hooks": "webhooks",
     "push_subscriptions": "browsers that are told of messages",
     "usage_counts": "counts of what was used",
     "titles": "names of conversations",

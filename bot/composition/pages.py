@@ -20,6 +20,7 @@ from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, 
 from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
+from bot.dashboard.programs import ProgramPages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
@@ -88,7 +89,8 @@ def build_pages(
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
             LoginPages(browsers, visits, core.settings),
-            AccountPages(browsers, visits, passwords, core.settings),
+            AccountPages(browsers, visits, passwords),
+            ProgramPages(browsers, visits, core.settings),
             programs,
             *_people(core, browsers, settings),
             StartPages(

@@ -29,7 +29,9 @@ RESULT_CAP = 1_500  # characters of a tool's answer that is shown
 CALL_CAP = 300  # characters of a tool call's arguments
 
 # What of a message is as much a part of the conversation as its own words.
-_PASSED_ON: frozenset[Whose] = frozenset({"forwarded", "poll", "place", "card", "preview", "file"})
+_PASSED_ON: frozenset[Whose] = frozenset(
+    {"forwarded", "poll", "place", "card", "preview", "event", "file"}
+)
 # Notes that quote what nobody said here.
 _BESIDE: frozenset[Whose] = frozenset({"heard", "unknown"})
 _FRAME = re.compile(rf"> (?:\[e?\d+\] )?(?P<who>{'|'.join(get_args(Who))}):(?: (?P<text>.*))?")

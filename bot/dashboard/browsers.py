@@ -7,13 +7,16 @@ as whoever asked for it there may talk to the bot and is the same person here.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from cachetools import TTLCache
@@ -26,10 +29,12 @@ from bot.dashboard.pages import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
 from bot.sessions import links, page_logins
-from bot.sessions.page_logins import ApiKey, Invited, Login, LoginLink, PagePerson
+from bot.sessions.page_logins import ApiKey, Hook, Invited, Login, LoginLink, PagePerson
 from bot.storage import Database, Transaction
 
 KEY_MARK = "confidant-"  # what the key of a program begins with: people know what it is of
+HOOK_MARK = "whsec_"  # what the secret of a webhook begins with; the rest is in base64
+SIGNED_MS = 300_000  # how old a signature may be that says when it was made
 LOOK_SECONDS = 15.0  # between looks whether open connections are still somebody's who is let in
 LATELY_SECONDS = 10.0  # for which the files of a page need no other look whose a cookie is …
 MOST_LATELY = 1_000  # … of so many cookies
@@ -45,6 +50,8 @@ _SYSTEMS: Final = (
     ("CrOS", "ChromeOS"),
     ("Linux", "Linux"),
 )
+
+Program = TypeVar("Program", ApiKey, Hook)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -166,10 +173,47 @@ class Browsers:
         """
         if not secret.startswith(KEY_MARK):
             return None
+        found = await self._theirs(lambda tx: page_logins.api_key(tx, secret))
+        if found is None:
+            return None
+        return Visitor(found.person, "", found.id, found.name, found.is_apart)
+
+    async def add_hook(self, person: str, name: str, template: str) -> str:
+        """A secret that a program signs events with; empty when somebody has too many."""
+        secret = f"{HOOK_MARK}{b64encode(secrets.token_bytes(24)).decode()}"
+        made = Hook(secrets.token_hex(8), person, name, secret, template, self._clock())
+        is_made = await self._database.write(lambda tx: page_logins.add_hook(tx, made))
+        log.info("page.hook_made", is_made=is_made)
+        return secret if is_made else ""
+
+    async def hooks(self, person: str) -> Sequence[Hook]:
+        """Somebody's webhooks, the newest first."""
+        return await self._database.read(lambda tx: page_logins.hooks(tx, person))
+
+    async def delete_hook(self, person: str, hook: str) -> None:
+        """Take no more events of a program."""
+        gone = await self._database.write(lambda tx: page_logins.delete_hook(tx, person, hook))
+        log.info("page.hook_deleted", was_there=gone)
+
+    async def of_hook(self, id_: str, headers: Mapping[str, str], body: bytes) -> Visitor | None:
+        """Who an event is for; None when it is not signed as it should be.
+
+        Raises:
+            StorageError: nobody can tell now.
+        """
+        found = await self._database.read(lambda tx: page_logins.HOOKS.get(tx, id_))
+        if found is None or not is_signed(found.secret, headers, body, self._clock()):
+            return None
+        if await self._theirs(lambda _: found) is None:
+            return None
+        return Visitor(found.person, "", found.id, found.name, template=found.template)
+
+    async def _theirs(self, read: Callable[[Transaction], Program | None]) -> Program | None:
+        """A program, if its person may come in; it was there then."""
         now = self._clock()
 
-        def work(tx: Transaction) -> tuple[ApiKey, MessageOrigin | None] | None:
-            found = page_logins.api_key(tx, secret)
+        def work(tx: Transaction) -> tuple[Program, MessageOrigin | None] | None:
+            found = read(tx)
             if found is None or found.person == PAGE_OWNER:
                 return found and (found, None)
             known = page_logins.person(tx, found.person)
@@ -178,11 +222,11 @@ class Browsers:
         found = await self._database.read(work)
         if found is None or not self._may_come(found[0].person, found[1]):
             return None
-        key = found[0]
-        if abs(now - key.used_at) >= page_logins.SEEN_MS:
+        program = found[0]
+        if abs(now - program.used_at) >= page_logins.SEEN_MS:
             with suppress(StorageError):  # nobody is kept out for that
-                await self._database.write(lambda tx: page_logins.key_used(tx, key.id, now))
-        return Visitor(key.person, "", key.id, key.name, key.is_apart)
+                await self._database.write(lambda tx: page_logins.program_seen(tx, program.id, now))
+        return program
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -375,3 +419,26 @@ def browser_of(agent: str) -> str:
 
 def _first(agent: str, known: Sequence[tuple[str, str]]) -> str:
     return next((name for mark, name in known if mark in agent), "")
+
+
+def is_signed(secret: str, headers: Mapping[str, str], body: bytes, now: int) -> bool:
+    """True for an event that has the secret itself, or a signature made with it.
+
+    GitHub's (`X-Hub-Signature-256`), which many have taken over, or that of Standard Webhooks,
+    https://www.standardwebhooks.com, which says when it was made.
+    """
+    kind, _, token = headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), secret.encode()):
+        return True
+    github = f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+    sent = headers.get("X-Hub-Signature-256", "")
+    if hmac.compare_digest(sent.encode(), github.encode()):
+        return True
+    id_, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not at.isascii() or not at.isdigit() or abs(now - int(at[:12]) * 1000) > SIGNED_MS:
+        return False
+    key = b64decode(secret.removeprefix(HOOK_MARK))
+    made = hmac.digest(key, f"{id_}.{at}.".encode() + body, "sha256")
+    wanted = f"v1,{b64encode(made).decode()}".encode()
+    signatures = headers.get("webhook-signature", "").split(" ")[:10]
+    return any(hmac.compare_digest(each.encode(), wanted) for each in signatures)

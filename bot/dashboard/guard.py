@@ -45,8 +45,9 @@ FAVICON = "/static/favicon.svg"  # which the login page has as well
 ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
 # … and what else needs nobody to be known.
 OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
+HOOKS = "/hooks/"  # where programs report events, each signed
 # What programs use with a key of their own; no cookie or token counts there.
-PROGRAMS = ("/v1/", "/mcp")
+PROGRAMS = ("/v1/", "/mcp", HOOKS)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
@@ -237,8 +238,11 @@ class Guard:
                 return pages.refuse(request, 429, "too_many")
 
     async def _bad_key(self, request: web.Request) -> web.Response | None:
-        candidate = _bearer(request) or ""
-        visitor = await self._browsers.of_program(candidate)
+        if request.path.startswith(HOOKS):
+            id_, body = request.path.removeprefix(HOOKS), await request.read()
+            visitor = await self._browsers.of_hook(id_, request.headers, body)
+        else:
+            visitor = await self._browsers.of_program(_bearer(request) or "")
         if visitor is not None:
             request[VISITOR] = visitor
         match await self.answer(request, is_right=visitor is not None):

@@ -241,13 +241,10 @@ ACCOUNT = "/account"
 class AccountPages:
     """Each visitor's own; the owner's log in with the token, everybody else may have a password."""
 
-    def __init__(
-        self, browsers: Browsers, visits: Visits, passwords: Passwords, settings: Settings
-    ) -> None:
+    def __init__(self, browsers: Browsers, visits: Visits, passwords: Passwords) -> None:
         self._browsers = browsers
         self._visits = visits
         self._passwords = passwords
-        self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
@@ -258,17 +255,13 @@ class AccountPages:
                 web.post(f"{ACCOUNT}/end-others", self._end_others),
                 web.post(f"{ACCOUNT}/logout", self._log_out),
                 web.post(f"{ACCOUNT}/password", self._set_password),
-                web.post(f"{ACCOUNT}/keys", self._make_key),
-                web.post(f"{ACCOUNT}/keys/revoke", self._revoke),
             ]
         )
 
     async def _page(
-        self, request: web.Request, *, status: int = 200, problem: str = "", made: str = ""
+        self, request: web.Request, *, status: int = 200, problem: str = ""
     ) -> web.Response:
         visitor = visitor_of(request)
-        headers = request.headers
-        here = headers.get("Origin") or f"http://{headers.get('Host', '')}"  # where it is open
         known = None if visitor.is_owner else await self._browsers.person(visitor.name)
         return pages.page(
             request,
@@ -280,26 +273,7 @@ class AccountPages:
             shortest=SHORTEST,
             problem=problem,
             is_done="done" in request.query,
-            keys=await self._browsers.keys(visitor.name),
-            made=made,
-            base=f"{self._settings.now.dashboard.public_url or here}/v1",
         )
-
-    async def _make_key(self, request: web.Request) -> web.Response:
-        form = await sent(request)
-        name = " ".join(form.get("name", "").split())[: page_logins.MAX_KEY_NAME]
-        if not name:
-            return await self._page(request, status=400, problem="key_name")
-        visitor, is_apart = visitor_of(request), form.get("talks") == "apart"
-        made = await self._browsers.make_key(visitor.name, name, is_apart=is_apart)
-        if not made:
-            return await self._page(request, status=409, problem="key_many")
-        return await self._page(request, made=made)  # kept nowhere: this answer alone shows it
-
-    async def _revoke(self, request: web.Request) -> web.Response:
-        key = (await sent(request)).get("key", "")
-        await self._browsers.revoke(visitor_of(request).name, key)
-        return pages.see(f"{ACCOUNT}#keys")
 
     async def _end(self, request: web.Request) -> web.Response:
         login = (await sent(request)).get("login", "")

@@ -99,10 +99,27 @@ class ApiKey:
     used_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Where a program reports events to a page person, signed with its `secret`.
+
+    `template` says how an event is told; empty is all of it.
+    """
+
+    id: str
+    person: str
+    name: str
+    secret: str
+    template: str
+    made_at: int
+    used_at: int = 0
+
+
 PEOPLE: Final = Records("page_people", PagePerson, seat=Form("channel sender"), origin=ORIGIN)
 LINKS: Final = Records("page_links", LoginLink, "digest", origin=ORIGIN)
 LOGINS: Final = Records("page_logins", Login, "digest", origin=ORIGIN)
 KEYS: Final = Records("api_keys", ApiKey, "digest")
+HOOKS: Final = Records("hooks", Hook)
 
 
 def new_key() -> str:
@@ -162,6 +179,7 @@ def take_out(tx: Transaction, name: str, now: int) -> bool:
     )
     tx.execute("DELETE FROM page_links WHERE person = ?", (name,))
     tx.execute("DELETE FROM api_keys WHERE person = ?", (name,))
+    tx.execute("DELETE FROM hooks WHERE person = ?", (name,))
     end(tx, name)
     return bool(rows)
 
@@ -306,14 +324,33 @@ def api_keys(tx: Transaction, person: str) -> list[ApiKey]:
     return KEYS.where(tx, "person = ?", person, order="made_at DESC, id")
 
 
-def key_used(tx: Transaction, id_: str, now: int) -> None:
-    """Note that a program was there."""
-    tx.execute("UPDATE api_keys SET used_at = ? WHERE id = ?", (now, id_))
+def program_seen(tx: Transaction, id_: str, now: int) -> None:
+    """Note that the program of a key or of a webhook was there."""
+    for table in ("api_keys", "hooks"):
+        tx.execute(f"UPDATE {table} SET used_at = ? WHERE id = ?", (now, id_))
 
 
 def revoke(tx: Transaction, person: str, id_: str) -> bool:
     """Let a program talk as somebody no more; False when it was not theirs."""
     return bool(KEYS.delete(tx, "person = ? AND id = ?", person, id_))
+
+
+def add_hook(tx: Transaction, hook: Hook) -> bool:
+    """Let a program report events to somebody; False when they have too many already."""
+    if HOOKS.count(tx, "person = ?", hook.person) >= MAX_KEYS:
+        return False
+    HOOKS.put(tx, hook)
+    return True
+
+
+def hooks(tx: Transaction, person: str) -> list[Hook]:
+    """Somebody's webhooks, the newest first."""
+    return HOOKS.where(tx, "person = ?", person, order="made_at DESC, id")
+
+
+def delete_hook(tx: Transaction, person: str, id_: str) -> bool:
+    """Take no more events of a program; False when it was not theirs."""
+    return bool(HOOKS.delete(tx, "person = ? AND id = ?", person, id_))
 
 
 # --- beside the work ------------------------------------------------------------------------------
@@ -330,6 +367,7 @@ def drop_all(tx: Transaction) -> None:
     tx.execute("DELETE FROM page_links")
     tx.execute("DELETE FROM page_logins")
     tx.execute("DELETE FROM api_keys")
+    tx.execute("DELETE FROM hooks")
     tx.execute("UPDATE page_people SET password = ''")
 
 

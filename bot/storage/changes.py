@@ -44,7 +44,8 @@ SYNC_SECONDS = 5.0  # what nobody was told is done may wait so long for the disk
 
 LEFT_OUT = frozenset(
     {
-        *("approvals", "page_links", "page_logins", "api_keys", "push_subscriptions", "link_codes"),
+        *("approvals", "page_links", "page_logins", "api_keys", "hooks"),
+        *("push_subscriptions", "link_codes"),
         *("uploads", "note_versions", "claim_uses"),
     }
 )

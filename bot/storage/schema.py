@@ -253,6 +253,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         digest TEXT PRIMARY KEY, id TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL,
         is_apart BIGINT NOT NULL, made_at BIGINT NOT NULL, used_at BIGINT NOT NULL)""",
         "CREATE INDEX api_keys_by_person ON api_keys(person, made_at)",
+        # Where programs report events to a page person, signed with `secret`.
+        """CREATE TABLE hooks(
+        id TEXT PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL, secret TEXT NOT NULL,
+        template TEXT NOT NULL, made_at BIGINT NOT NULL, used_at BIGINT NOT NULL)""",
+        "CREATE INDEX hooks_by_person ON hooks(person, made_at)",
     ),
 )
 """The changes of each version after `BASELINE`."""

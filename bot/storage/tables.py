@@ -103,6 +103,7 @@ TABLES = (
     Table("page_links", ("asker",), ("page person", "page asker")),
     Table("page_logins", ("digest",), ("page person",), export="made_at seen_at browser"),
     Table("api_keys", ("digest",), ("page person",), export="made_at used_at name"),
+    Table("hooks", ("id",), ("page person",), export="made_at used_at name template"),
     Table(
         "page_people", ("name",), ("page name", "seat"), export="made_at out_at name channel sender"
     ),

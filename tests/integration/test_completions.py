@@ -31,7 +31,7 @@ PIXEL = (
 
 async def key_of(page: Browser, talks: str = "one") -> str:
     """A key that somebody makes on the page."""
-    status, text = await page.post("/account/keys", name="editor", talks=talks)
+    status, text = await page.post("/programs/keys", name="editor", talks=talks)
     found = KEY.search(text)
     assert found is not None, (status, text)
     return found[0]
@@ -137,7 +137,7 @@ async def test_a_picture_and_what_the_program_instructs(tmp_path):
     assert any(isinstance(block, Picture) for block in shown)
     texts = str(seen[-1].messages)
     assert texts.count("21 degrees") == 1  # told once, as somebody else's words
-    assert "forwarded from program" in texts
+    assert "forwarded from editor" in texts
 
 
 async def test_nobody_gets_what_is_not_theirs(tmp_path):
@@ -155,13 +155,13 @@ async def test_nobody_gets_what_is_not_theirs(tmp_path):
             assert await ask(bos, "hello") == "hello"
             people = query(tmp_path, "SELECT DISTINCT person FROM sessions ORDER BY person")
             assert people == [("main",), ("web:bo",)]
-            status, text = await bo.get("/account")
+            status, text = await bo.get("/programs")
             assert status == 200
-            assert text.count("/account/keys/revoke") == 1
+            assert text.count("/programs/keys/revoke") == 1
             # A key opens nothing but the interface, and no cookie or token opens that.
             url = engine.app.address.url if engine.app.address else ""
             async with aiohttp.ClientSession() as client:
-                for path in ("", "api/ways", "settings", "account"):
+                for path in ("", "api/ways", "settings", "programs"):
                     headers = {"Authorization": f"Bearer {mine}", "Accept": "*/*"}
                     async with client.get(f"{url}{path}", headers=headers) as answer:
                         assert answer.status in {401, 429}, path
@@ -178,13 +178,13 @@ async def test_a_revoked_key_is_worthless(tmp_path):
         async with program(engine, await key_of(page)) as at:
             await ask(at, "hello")
             ((id_,),) = query(tmp_path, "SELECT id FROM api_keys")
-            assert await page.post("/account/keys/revoke", key=id_) == (303, "/account#keys")
+            assert await page.post("/programs/keys/revoke", key=id_) == (303, "/programs")
             with pytest.raises(openai.AuthenticationError, match="not valid here"):
                 await ask(at, "hello")
-        assert (await page.post("/account/keys", name=" "))[0] == 400
+        assert (await page.post("/programs/keys", name=" "))[0] == 400
         for _ in range(20):
             await key_of(page)
-        assert (await page.post("/account/keys", name="one more"))[0] == 409
+        assert (await page.post("/programs/keys", name="one more"))[0] == 409
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ async def test_keys_on_the_page_are_shown_once(tmp_path):
     async with serving(tmp_path) as engine, browser(engine) as page:
         await page.log_in()
         key = await key_of(page)
-        status, text = await page.get("/account")
+        status, text = await page.get("/programs")
         assert status == 200
         assert "editor" in text
         assert key not in text

@@ -37,6 +37,7 @@ TABLES = {
     **dict.fromkeys(("push_subscriptions", "note_versions", "forgotten_spaces"), "*"),
     "page_logins": "id, person",
     "api_keys": "id, person, name",
+    "hooks": "id, person, name",
     "pairing": "*",
     "rooms": "key, activation",
     "uploads": "ref, part, data",
@@ -63,8 +64,8 @@ class World:
         assert server is not None
         routes = [*server.routes, *Web().routes()]
         names = {f"{route.method} {route.path}" for route in routes if route.method not in SAFE}
-        # No cookie counts there: see test_completions and test_memory_server.
-        names -= {"POST /v1/chat/completions", "POST /mcp", "DELETE /mcp"}
+        # No cookie counts there: see test_completions, test_memory_server and test_hooks.
+        names -= {"POST /v1/chat/completions", "POST /mcp", "DELETE /mcp", "POST /hooks/{id}"}
         assert set(ROWS) <= names
         return {name: ROUTES.get(name, "owner") for name in (*ROWS, *sorted(names - set(ROWS)))}
 
@@ -135,8 +136,10 @@ ROWS = {
     "POST /account/end": Row(form(login="0" * 16), changes=False),
     "POST /account/end-others": Row(of={"person": 303}),
     "POST /account/logout": Row(),
-    "POST /account/keys": Row(form(name="editor"), 200),
-    "POST /account/keys/revoke": Row(form(key="0" * 8), changes=False),
+    "POST /programs/keys": Row(form(name="editor"), 200),
+    "POST /programs/keys/revoke": Row(form(key="0" * 8), changes=False),
+    "POST /programs/hooks": Row(form(name="alerts"), 200),
+    "POST /programs/hooks/delete": Row(form(hook="0" * 16), changes=False),
     "POST /account/password": Row(form(new="correct horse battery"), of={"owner": 400}),
     "POST /channels/check": Row(form(channel="memory"), changes=False),
     "POST /channels/activation": Row(form(key="x", activation="always"), changes=False),

@@ -58,7 +58,7 @@ VIEW = MemoryView("people/ada", private=True, people=("ada",), keys=(PLACE.key,)
 NOT_LOGGED = {
     *("approvals", "page_links", "page_logins", "push_subscriptions", "link_codes", "uploads"),
     *("note_versions", "claim_uses", "prefixes", "prefix_texts", "changes", "schema_versions"),
-    "api_keys",
+    *("api_keys", "hooks"),
 }
 
 
