@@ -17,6 +17,7 @@ from yarl import URL
 from adapters.discord import inbound as discord
 from adapters.nextcloud_talk import inbound as talk
 from adapters.telegram import inbound as telegram
+from adapters.web import hooks
 from bot.agent import offline, recall
 from bot.agent.models import capabilities, output, wire
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory, provenance
@@ -25,8 +26,10 @@ from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
 from bot.channel.kit import markdown_html
+from bot.channel.visitor import Visitor
 from bot.context import prompt, wording
 from bot.dashboard import conversations
+from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
 from bot.identity import access
 from bot.identity.access import ToolRights
@@ -268,6 +271,15 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
+    ),
+    "adapters.web.hooks.event": lambda text: hooks.event(
+        Visitor(template=text), {"webhook-id": text}, text.encode(), 0
+    ),
+    "bot.dashboard.browsers.is_signed": lambda text: is_signed(
+        f"{HOOK_MARK}AAAA",
+        {"webhook-id": text, "webhook-timestamp": text, "webhook-signature": text},
+        text.encode(),
+        0,
     ),
     "adapters.nextcloud_talk.inbound.normalise": lambda text: talk.normalise(
         payload(text), talk.Identity("default", "Nova"), 1
