@@ -95,7 +95,7 @@ def build_pages(
                     agent.allowance.account(visits.of(request)), "", "trial"
                 ),
             ),
-            SettingsPages(settings),
+            SettingsPages(settings, agent.models.names),
             access.pages,
             *core.channels.values(),
         ),

@@ -143,7 +143,7 @@ ROWS = {
     "POST /people/unblock": Row(form(channel="memory", sender="eve")),
     "POST /people/revoke": Row(form(channel="memory", sender="bob")),
     "POST /people/part": Row(form(channel="memory", sender="bob"), changes=False),
-    "POST /settings/change": Row(form(group="bot", **{"agent.name": "Heron"})),
+    "POST /settings/change": Row(form(section="general", **{"agent.name": "Heron"})),
     "POST /settings/unset": Row(form(option="agent.name")),
     "POST /settings/secret": Row(form(option="models.anthropic.api_key", value="sk-ant-x")),
     "POST /settings/take-back": Row(form(change="none"), 422, changes=False),

@@ -114,6 +114,7 @@ ROUTES = {
     "POST /account/password": "visitor",
     "GET /assets/people.css": "visitor",
     "GET /assets/settings.css": "visitor",
+    "GET /assets/settings.js": "visitor",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")
