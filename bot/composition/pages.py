@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bot import housekeeping
 from bot.channel import reveal
 from bot.composition.core import Core
 from bot.composition.engine import Agent, Engine
+from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
@@ -32,6 +34,9 @@ from bot.settings.fields import Key
 from bot.storage.records import MetaStore
 from bot.upkeep.nights import Nights
 from bot.views.usage import UsageViews
+
+if TYPE_CHECKING:
+    from bot.portability.schedule import Backups
 
 GROWTH_SECONDS = 3600.0
 FIRST_GROWTH_SECONDS = 60.0  # after a start
@@ -57,7 +62,13 @@ def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
 
 
 def build_pages(
-    core: Core, agent: Agent, engine: Engine, access: PageAccess, settings: ServedSettings
+    core: Core,
+    agent: Agent,
+    engine: Engine,
+    access: PageAccess,
+    settings: ServedSettings,
+    *,
+    backups: Callable[[], Backups],
 ) -> DashboardServer:
     """Build the server with every page."""
     clock, database = core.clock, core.database
@@ -70,6 +81,10 @@ def build_pages(
     growth = MemoryGrowth(memory, database, clock)
     core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
     browsers = access.browsers
+    backup_pages = BackupPages(
+        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
+    )
+    core.stack.push_async_callback(backup_pages.stop)
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     server = DashboardServer(
@@ -87,6 +102,7 @@ def build_pages(
             LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords),
             *_people(core, browsers, settings),
+            backup_pages,
             StartPages(
                 settings,
                 core.connections.all,

@@ -120,3 +120,29 @@ async def test_without_scripts_sections_search_and_saving_work(tmp_path, browser
         assert await page.locator("#limits-each-day_usd").input_value() == "2.5"
         assert not await page.get_by_role("button", name="Discard changes").is_visible()
         await context.close()
+
+
+async def test_a_backup_is_made_downloaded_and_its_command_copied(tmp_path, browser):
+    async with started(tmp_path) as program:
+        context = await browser.new_context(
+            locale="en-GB", viewport={"width": 390, "height": 800}, bypass_csp=True
+        )
+        await context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = await context.new_page()
+        await page.goto(f"{program.url}/settings")
+        await page.locator(".sections").get_by_role("link", name="Backups").click()
+        await page.get_by_role("button", name="Back up now").click()
+        await expect(page.get_by_text("Backup made.")).to_be_visible()
+        async with page.expect_download() as found:
+            await page.get_by_role("button", name="Download").click()
+        download = await found.value
+        assert download.suggested_filename.endswith(".backup")
+        kept = program.folder / "backups" / download.suggested_filename
+        assert (await download.path()).read_bytes() == kept.read_bytes()
+        await page.locator("details summary").click()
+        await page.get_by_role("button", name="Copy").click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert str(kept) in await page.evaluate("navigator.clipboard.readText()")
+        assert await faults(page) == []
+        assert await fits(page)
+        await context.close()

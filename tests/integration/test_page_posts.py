@@ -76,7 +76,11 @@ class World:
         )
         files = {
             path: path.read_bytes()
-            for path in [*(data / "workspace").rglob("*.md"), data / ".env"]
+            for path in [
+                *(data / "workspace").rglob("*.md"),
+                data / ".env",
+                *data.glob("backups/*.backup"),
+            ]
             if path.is_file()
         }
         return rows, files
@@ -143,6 +147,8 @@ ROWS = {
     "POST /people/unblock": Row(form(channel="memory", sender="eve")),
     "POST /people/revoke": Row(form(channel="memory", sender="bob")),
     "POST /people/part": Row(form(channel="memory", sender="bob"), changes=False),
+    "POST /backups/make": Row(),
+    "POST /backups/download": Row(form(name="confidant.db"), 404, changes=False),
     "POST /settings/change": Row(form(section="general", **{"agent.name": "Heron"})),
     "POST /settings/unset": Row(form(option="agent.name")),
     "POST /settings/secret": Row(form(option="models.anthropic.api_key", value="sk-ant-x")),
