@@ -87,6 +87,11 @@ def build_pages(
     core.stack.push_async_callback(backup_pages.stop)
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
+    people, rooms = _people(core, browsers, settings)
+
+    async def waiting() -> Mapping[str, int]:
+        return {"/people": await people.waiting(), "/channels": await rooms.waiting()}
+
     server = DashboardServer(
         core.settings.now.dashboard,
         readiness=report,
@@ -101,7 +106,8 @@ def build_pages(
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
             LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords),
-            *_people(core, browsers, settings),
+            people,
+            rooms,
             backup_pages,
             StartPages(
                 settings,
@@ -117,6 +123,7 @@ def build_pages(
         ),
         browsers=browsers,
         passwords=passwords,
+        waiting=waiting,
     )
     core.stack.push_async_callback(server.stop)
     return server
@@ -138,11 +145,17 @@ def _memory_pages(
     )
 
 
-def _people(core: Core, browsers: Browsers, settings: ServedSettings) -> tuple[HasRoutes, ...]:
+def _people(
+    core: Core, browsers: Browsers, settings: ServedSettings
+) -> tuple[PeoplePages, ChannelPages]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
         return settings.kept.origins
+
+    def invitation(channel: str, account: str) -> str:
+        found = core.channels.get(channel)
+        return found.invitation(account) if found is not None else ""
 
     async def changed() -> None:
         await core.read_books()
@@ -161,6 +174,7 @@ def _people(core: Core, browsers: Browsers, settings: ServedSettings) -> tuple[H
         resolver=core.resolver,
         connections=core.connections.all,
         plugins=settings.plugins,
+        invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,

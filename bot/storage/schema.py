@@ -247,6 +247,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # How much the model thinks in a conversation, where its person chose.
     ("ALTER TABLE sessions ADD COLUMN thinking TEXT NOT NULL DEFAULT ''",),
+    # Which room was declined, and when the owner let the bot answer there; 0 is never.
+    (
+        "ALTER TABLE rooms ADD COLUMN channel TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN chat TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN chat_type TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN admitted_at BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 """The changes of each version after `BASELINE`."""
 

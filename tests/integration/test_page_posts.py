@@ -139,6 +139,8 @@ ROWS = {
     "POST /account/password": Row(form(new="correct horse battery"), of={"owner": 400}),
     "POST /channels/check": Row(form(channel="memory"), changes=False),
     "POST /channels/activation": Row(form(key="x", activation="always"), changes=False),
+    "POST /channels/admit": Row(form(key="x"), changes=False),
+    "POST /channels/dismiss": Row(form(key="x"), changes=False),
     "POST /people/approve": Row(
         lambda world, _who: {"data": {"channel": "memory", "code": world.codes["bob"]}}
     ),
