@@ -999,7 +999,7 @@ class Config(Section):
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
-    scope: ScopeConfig = Field(default_factory=ScopeConfig)
+    scope: Live[ScopeConfig] = Field(default_factory=ScopeConfig)
     send_policy: SendPolicyConfig = Field(default_factory=SendPolicyConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)

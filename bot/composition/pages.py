@@ -22,6 +22,7 @@ from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
@@ -108,6 +109,7 @@ def build_pages(
             AccountPages(browsers, visits, passwords),
             people,
             rooms,
+            ScopePages(settings, database),
             backup_pages,
             StartPages(
                 settings,

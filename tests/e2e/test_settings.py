@@ -146,3 +146,28 @@ async def test_a_backup_is_made_downloaded_and_its_command_copied(tmp_path, brow
         assert await faults(page) == []
         assert await fits(page)
         await context.close()
+
+
+@pytest.mark.parametrize("look", sample(LOOKS[:1], LOOKS[1:]))
+async def test_where_memory_is_used_is_checked_while_it_is_typed(tmp_path, browser, look):
+    async with started(tmp_path) as program:
+        context = await browser.new_context(bypass_csp=True, **{**look, "locale": "en-GB"})
+        page = await context.new_page()
+        await page.goto(f"{program.url}/channels/scope")
+        said = page.locator("#scope-said")
+        await expect(said).to_have_text("In every chat: memory is used.")
+        await page.get_by_label("Chat's id").fill("telegram:42")
+        await expect(said).to_have_text(
+            "Enter only the id, on one line, without the channel's name before it."
+        )
+        assert await faults(page) == []
+        await page.get_by_label("Chat's id").fill("-42")
+        await page.get_by_label("Where").select_option("Groups")
+        await expect(said).to_contain_text("In the chat -42: the room's notes and the shared ones")
+        await page.get_by_role("button", name="Add as the first rule").click()
+        await expect(page.locator(".rule").first).to_contain_text("In the chat -42")
+        await page.get_by_role("button", name="Remove").first.click()
+        await expect(page.locator(".rule")).to_have_count(1)
+        assert await faults(page) == []
+        assert await fits(page)
+        await context.close()

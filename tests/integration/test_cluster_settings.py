@@ -17,6 +17,7 @@ from bot.cluster.node import Node, Retention
 from bot.cluster.turns import checked_pool
 from bot.composition.core import Backend, open_backend
 from bot.errors import StorageError
+from bot.identity import MessageOrigin
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 from tests.fakes import completions_api
@@ -457,3 +458,16 @@ async def test_a_direct_way_that_is_not_there_yet_is_waited_for(postgres_url):
         assert not opening.done()
         proxy.mend()
         await (await asyncio.wait_for(opening, 60)).close()
+
+
+async def test_a_rule_about_memory_counts_on_every_node(tmp_path, postgres_url):
+    async with (
+        node(tmp_path / "one", postgres_url) as one,
+        node(tmp_path / "two", postgres_url) as two,
+    ):
+        fields = {"effect": "allow", "chat": "-5", "chat_type": "group"}
+        assert (await one.post("/channels/scope/add", **fields))[0] == 200
+        await until(lambda: len(two.app.core.resolver.policy.config.scope.rules) == 2)
+        room = MessageOrigin("telegram", "default", "-5", "group", "7")
+        assert two.app.core.resolver.of(room).view.space == "rooms/telegram--5"
+        assert (one.kept, two.kept) == ("", "")

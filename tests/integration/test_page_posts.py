@@ -141,6 +141,10 @@ ROWS = {
     "POST /channels/activation": Row(form(key="x", activation="always"), changes=False),
     "POST /channels/admit": Row(form(key="x"), changes=False),
     "POST /channels/dismiss": Row(form(key="x"), changes=False),
+    "POST /channels/scope/check": Row(form(effect="allow", chat="den"), 200, changes=False),
+    "POST /channels/scope/add": Row(form(effect="allow", chat="den")),
+    "POST /channels/scope/remove": Row(form(number="99", rule="x"), changes=False),
+    "POST /channels/scope/up": Row(form(number="99", rule="x"), changes=False),
     "POST /people/approve": Row(
         lambda world, _who: {"data": {"channel": "memory", "code": world.codes["bob"]}}
     ),

@@ -115,6 +115,7 @@ ROUTES = {
     "GET /assets/people.css": "visitor",
     "GET /assets/settings.css": "visitor",
     "GET /assets/settings.js": "visitor",
+    "GET /assets/scope.js": "visitor",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")
