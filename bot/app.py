@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
@@ -55,6 +56,9 @@ from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
 from bot.upkeep import nights
 from bot.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from bot.portability.schedule import Backups
 
 STOP_GRACE = 18.0  # seconds running turns and tasks may take to finish when the program stops
 SWEEP_SECONDS = 60.0
@@ -139,7 +143,9 @@ class App:
         care = self.maintenance = build_maintenance(core, agent)
         self.engine = await build_engine(core, agent, care, access.pusher, access.browsers.relook)
         if parts.dashboard:
-            self.server = build_pages(core, agent, self.engine, access, served)
+            self.server = build_pages(
+                core, agent, self.engine, access, served, backups=lambda: self.backups
+            )
 
     async def _start(self) -> None:
         """Start the parts in order; the stack stops them the other way round."""
@@ -256,13 +262,18 @@ class App:
         )
         every("selftest", selftest.LOOK_SECONDS, asks.look, first=selftest.FIRST_SECONDS)
         if self.settings.now.backup.folder is not None:
-            self._schedule_backups()
+            from bot.portability import schedule  # noqa: PLC0415 - see `backups`
 
-    def _schedule_backups(self) -> None:
+            first, pause = schedule.FIRST_SECONDS, schedule.LOOK_SECONDS
+            every("backups", pause, self.backups.look, first=first)
+
+    @cached_property
+    def backups(self) -> Backups:
+        """What makes backups of everything."""
         from bot.portability import schedule  # noqa: PLC0415 - few starts need what it imports
 
         core, loaded = self.core, self._parts.loaded
-        backups = schedule.Backups(
+        return schedule.Backups(
             self.settings.now,
             core.database,
             core.coordination,
@@ -270,8 +281,6 @@ class App:
             metrics=core.metrics,
             settings=lambda: settings.show(loaded) if loaded is not None else "",
         )
-        first, pause = schedule.FIRST_SECONDS, schedule.LOOK_SECONDS
-        core.scheduler.every("backups", pause, backups.look, first=first)
 
     def _start_background(self) -> None:
         """Start what runs for as long as the program does."""

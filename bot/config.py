@@ -30,6 +30,7 @@ from bot.channel import (
     ScopeConfig,
     Section,
     ToolRule,
+    reveal,
 )
 
 T = TypeVar("T")
@@ -804,7 +805,8 @@ class DashboardConfig(Section):
     @field_validator("token")
     @classmethod
     def _is_no_guess(cls, token: SecretStr | None) -> SecretStr | None:
-        if token is not None and 0 < len(token.get_secret_value()) < SHORTEST_TOKEN:
+        said = reveal(token)
+        if said and len(said.strip()) < SHORTEST_TOKEN:
             raise ValueError(
                 f"the page's token has fewer than {SHORTEST_TOKEN} characters and can be guessed: "
                 "set CONFIDANT_DASHBOARD__TOKEN to what `openssl rand -hex 32` prints"
@@ -997,7 +999,7 @@ class Config(Section):
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
-    scope: ScopeConfig = Field(default_factory=ScopeConfig)
+    scope: Live[ScopeConfig] = Field(default_factory=ScopeConfig)
     send_policy: SendPolicyConfig = Field(default_factory=SendPolicyConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)
     dashboard: DashboardConfig = Field(default_factory=DashboardConfig)

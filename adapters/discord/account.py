@@ -228,7 +228,7 @@ class Account:
         # A new session costs one of the 1000 a day, so these waits grow longer.
         self._restarts = Backoff(pace.first, pace.rejected)
         self._restarted = False  # without a wait, since a connection last stood for a while
-        self._application = ""
+        self.application = ""
         self._menus: dict[str, Sequence[Command]] = {}
         self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
@@ -255,7 +255,7 @@ class Account:
         self._menus = menus
         self.events.public = {each.name for each in menus.get("", ()) if not each.is_private}
         self._published = not menus
-        if self._application and menus:
+        if self.application and menus:
             self.supervisor.spawn(self._publish())
 
     async def is_admin(self, address: Address, sender: str) -> bool:
@@ -307,7 +307,7 @@ class Account:
 
     def _end(self) -> None:
         """Forget what is another one's now: that begins with what was missed."""
-        self._since, self._application, self._is_connected = 0, "", False
+        self._since, self.application, self._is_connected = 0, "", False
         self.intake.hold()
         self.places.forget()
         self.drafts.clear()
@@ -394,7 +394,7 @@ class Account:
         number = identity(user, "id")
         self.places.me = number
         self.events.me = Identity(number, label(text(user, "username")))
-        self._application = identity(child(data, "application"), "id") or number
+        self.application = identity(child(data, "application"), "id") or number
         self.places.connected(data)
         self.intake.hold()
         self._since = 0
@@ -440,7 +440,7 @@ class Account:
     async def _publish(self) -> None:
         menus, self._published = self._menus, True
         try:
-            changed = await sync(self.rest, self._application, menus)
+            changed = await sync(self.rest, self.application, menus)
         except discord.DiscordException as error:
             self._published = False  # the next connection tries again
             _log.warning("discord.menu.failed", account=self.name, error=reason(error))

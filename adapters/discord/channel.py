@@ -250,6 +250,11 @@ class Discord(Channel):
         """Register the commands with every bot; see `Channel.register`."""
         await register(self._config, self._menus)
 
+    def invitation(self, account: str) -> str:
+        """The address at which a server takes it along; see `Channel.invitation`."""
+        found = self._accounts.get(account)
+        return invitation(found.application) if found is not None and found.application else ""
+
     async def tried(self, option: str) -> Trial:
         """What Discord says of a secret; see `Channel.tried`."""
         return await tried(self._config, option)

@@ -151,6 +151,12 @@ class Telegram(Channel):
 
         await register(self._config, self._menus)
 
+    def invitation(self, account: str) -> str:
+        """The address of its chat; see `Channel.invitation`."""
+        found = self._accounts.get(account)
+        name = found.updates.me.username if found is not None else ""
+        return f"https://t.me/{name}" if name else ""
+
     async def tried(self, option: str) -> Trial:
         """What Telegram says of a secret; see `Channel.tried`."""
         from adapters.telegram.doctor import tried  # noqa: PLC0415  # only a trial needs it

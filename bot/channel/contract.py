@@ -332,6 +332,13 @@ class Channel(ABC):
             ChannelError: the platform did not take it; the message says why, without secrets.
         """
 
+    def invitation(self, account: str) -> str:
+        """The link by which people come to an account's bot, or take it along to where they are.
+
+        Empty where the platform has none, and until it said who the bot is.
+        """
+        return ""
+
     async def tried(self, option: str) -> Trial:
         """Try a secret of the section, such as that of "token", as far as the platform allows.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bot import housekeeping
 from bot.channel import reveal
 from bot.composition.core import Core
 from bot.composition.engine import Agent, Engine
+from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
@@ -22,6 +24,7 @@ from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.programs import ProgramPages
 from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
@@ -34,6 +37,9 @@ from bot.settings.fields import Key
 from bot.storage.records import MetaStore
 from bot.upkeep.nights import Nights
 from bot.views.usage import UsageViews
+
+if TYPE_CHECKING:
+    from bot.portability.schedule import Backups
 
 GROWTH_SECONDS = 3600.0
 FIRST_GROWTH_SECONDS = 60.0  # after a start
@@ -59,7 +65,13 @@ def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
 
 
 def build_pages(
-    core: Core, agent: Agent, engine: Engine, access: PageAccess, settings: ServedSettings
+    core: Core,
+    agent: Agent,
+    engine: Engine,
+    access: PageAccess,
+    settings: ServedSettings,
+    *,
+    backups: Callable[[], Backups],
 ) -> DashboardServer:
     """Build the server with every page."""
     clock, database = core.clock, core.database
@@ -74,8 +86,17 @@ def build_pages(
     browsers = access.browsers
     programs = McpPages(visits, agent.toolbox, memory.notes, database, clock)
     core.stack.push_async_callback(programs.stop)
+    backup_pages = BackupPages(
+        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
+    )
+    core.stack.push_async_callback(backup_pages.stop)
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
+    people, rooms = _people(core, browsers, settings)
+
+    async def waiting() -> Mapping[str, int]:
+        return {"/people": await people.waiting(), "/channels": await rooms.waiting()}
+
     server = DashboardServer(
         core.settings.now.dashboard,
         readiness=report,
@@ -92,7 +113,10 @@ def build_pages(
             AccountPages(browsers, visits, passwords),
             ProgramPages(browsers, visits, core.settings),
             programs,
-            *_people(core, browsers, settings),
+            people,
+            rooms,
+            ScopePages(settings, database),
+            backup_pages,
             StartPages(
                 settings,
                 core.connections.all,
@@ -101,12 +125,13 @@ def build_pages(
                     agent.allowance.account(visits.of(request)), "", "trial"
                 ),
             ),
-            SettingsPages(settings),
+            SettingsPages(settings, agent.models.names),
             access.pages,
             *core.channels.values(),
         ),
         browsers=browsers,
         passwords=passwords,
+        waiting=waiting,
     )
     core.stack.push_async_callback(server.stop)
     return server
@@ -128,11 +153,17 @@ def _memory_pages(
     )
 
 
-def _people(core: Core, browsers: Browsers, settings: ServedSettings) -> tuple[HasRoutes, ...]:
+def _people(
+    core: Core, browsers: Browsers, settings: ServedSettings
+) -> tuple[PeoplePages, ChannelPages]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
         return settings.kept.origins
+
+    def invitation(channel: str, account: str) -> str:
+        found = core.channels.get(channel)
+        return found.invitation(account) if found is not None else ""
 
     async def changed() -> None:
         await core.read_books()
@@ -151,6 +182,7 @@ def _people(core: Core, browsers: Browsers, settings: ServedSettings) -> tuple[H
         resolver=core.resolver,
         connections=core.connections.all,
         plugins=settings.plugins,
+        invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,

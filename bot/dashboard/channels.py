@@ -39,7 +39,7 @@ PATH: Final = "/channels"
 MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebody talks there
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
-TOLD: Final = frozenset({"checked", "room", "gone"})
+TOLD: Final = frozenset({"checked", "room", "gone", "let_in", "sent_out"})
 SHOWN: Final = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
 SHOWN_OF_ROOM: Final = ("allow_from", "mention_patterns", "notices", "language", "streaming")
 
@@ -61,13 +61,17 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account of a channel: its health, when it was last heard from, what is unsent."""
+    """One account of a channel: its health, when it was last heard from, what is unsent.
+
+    `invitation` is the link that leads to the bot, where its platform has some.
+    """
 
     name: str
     state: str
     detail: str
     heard: int
     backlog: Backlog
+    invitation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,21 @@ class RoomCard:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """A room in which the bot was spoken to and said that it may not talk there, last at `last`.
+
+    `is_let_in` since the owner let it.
+    """
+
+    key: str
+    place: str
+    chat: str
+    kind: str
+    last: int
+    is_let_in: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GroupCard:
     """A room that the configuration lists: what it says of it, and where that stands."""
 
@@ -117,13 +136,15 @@ class ChannelPages:
         resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
+        invitation: Callable[[str, str], str],
         examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`examine` has a channel look at itself; `origins` says where the configuration stands.
+        """`invitation` gives the link to an account's bot, where there is one.
 
+        `examine` has a channel look at itself; `origins` says where the configuration stands;
         `read_books` lets what was changed count at once.
         """
         self._database = database
@@ -131,6 +152,7 @@ class ChannelPages:
         self._visits = Visits(resolver)
         self._connections = connections
         self._plugins = plugins
+        self._invitation = invitation
         self._examine = examine
         self._origins = origins
         self._read_books = read_books
@@ -144,12 +166,23 @@ class ChannelPages:
             web.get(PATH, self._page),
             web.post(f"{PATH}/check", self._check),
             web.post(f"{PATH}/activation", self._activate),
+            web.post(f"{PATH}/admit", partial(self._admit, is_admitted=True)),
+            web.post(f"{PATH}/dismiss", partial(self._admit, is_admitted=False)),
         ]
+
+    async def waiting(self) -> int:
+        """How many rooms were declined that the owner could let in."""
+        declined = await self._database.read(lambda tx: rooms.declined(tx, MAX_ROOMS))
+        cards = filter(None, map(self._asking, declined))
+        return sum(not each.is_let_in for each in cards)
 
     async def _page(self, request: web.Request) -> web.Response:
         query = request.query
-        heard, backlogs, latest = await self._database.read(
-            lambda tx: (inbox.last_received(tx), outbox.backlogs(tx), rooms.latest(tx, MAX_ROOMS))
+        heard, backlogs, latest, declined = await self._database.read(
+            lambda tx: (
+                *(inbox.last_received(tx), outbox.backlogs(tx)),
+                *(rooms.latest(tx, MAX_ROOMS), rooms.declined(tx, MAX_ROOMS)),
+            )
         )
         wanted = query.get("q", "").strip()
         origins = self._origins()
@@ -157,6 +190,9 @@ class ChannelPages:
         groups = [
             card for name in self._plugins for card in _groups(name, self._section(name), origins)
         ]
+        asking = [card for room in declined if (card := self._asking(room)) is not None]
+        waiting = [each for each in asking if not each.is_let_in]
+        let_in = [each for each in asking if each.is_let_in]
         done = query.get("told", "")
         in_rooms = part_of(matching(found, wanted, "place", "chat"), query.get("rooms", ""))
         listed = part_of(matching(groups, wanted, "place", "chat"), query.get("groups", ""))
@@ -170,6 +206,8 @@ class ChannelPages:
             said=partial(told, language=pages.language(request)),
             when=partial(to_the_minute, zone=self._visits.of(request).zone),
             rooms=in_rooms,
+            asking=part_of(waiting, query.get("asking", "")),
+            let_in=part_of(let_in, query.get("let_in", "")),
             groups=listed,
             wishes=tuple(WISHES),
             at=partial(address, PATH, wanted),
@@ -209,6 +247,16 @@ class ChannelPages:
         log.info("room.activated", activation=wish or "as configured")
         return _back("room", "rooms")
 
+    async def _admit(self, request: web.Request, *, is_admitted: bool) -> web.Response:
+        """Let the bot answer in a room that was declined, or no more."""
+        key, now = (await sent(request)).get("key", ""), self._clock()
+        work = partial(rooms.admit, key=key, now=now, is_admitted=is_admitted)
+        if not await self._database.write(work):
+            return _back("gone")
+        await self._read_books()
+        log.info("room.admitted" if is_admitted else "room.dismissed")
+        return _back("let_in" if is_admitted else "sent_out", "asking")
+
     # --- as it is shown ---------------------------------------------------------------------------
 
     def _section(self, name: str) -> ChannelConfig:
@@ -222,7 +270,8 @@ class ChannelPages:
         for channel, account, health, detail in self._connections():
             place = (channel, account)
             backlog = backlogs.get(place, Backlog())
-            found = Account(account, health.value, detail, heard.get(place, 0), backlog)
+            link = self._invitation(channel, account)
+            found = Account(account, health.value, detail, heard.get(place, 0), backlog, link)
             running.setdefault(channel, []).append(found)
         off = {name: each.off(self._section(name)) for name, each in self._plugins.items()}
         on = [name for name in running if not off.get(name)]  # one may be switched off meanwhile
@@ -237,6 +286,20 @@ class ChannelPages:
             )
             for name in (*on, *(name for name, why in off.items() if why))
         ]
+
+    def _asking(self, room: Room) -> Asking | None:
+        """A room that was declined; None where the configuration decides, whatever is done here."""
+        section = self._resolver.policy.section(room.origin).config
+        if section.listed(room.origin) is not None or section.group_policy != "allowlist":
+            return None
+        return Asking(
+            room.key,
+            place_of(room.origin.channel, room.origin.account),
+            shortened(room.origin.chat),
+            room.origin.chat_type,
+            room.last_at,
+            room.origin.chat_ref in self._resolver.now.books.admitted,
+        )
 
     def _room(self, room: Room) -> RoomCard:
         here = self._resolver.of(replace(room.origin, sender=""))

@@ -35,6 +35,8 @@ STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
 Pages = TypeVar("Pages", bound=type)
 NO_STORE: Final = {"Cache-Control": "no-store"}
 
+# In an owner's request: how many wait on a page, by its path.
+WAITING: Final = web.RequestKey("waiting", dict[str, int])
 _BY_STATUS = {404: "not_found", 500: "failed", 503: "stopping"}
 
 
@@ -92,13 +94,18 @@ class WayPages:
             "visitor": visitor.name,
             "is_owner": visitor.is_owner,
             "called": config.session.owner_name if visitor.is_owner else "",
-            "ways": ways(visitor, language(request)),
+            "ways": ways(visitor, language(request), waiting=request.get(WAITING)),
         }
         return web.json_response(body, headers=NO_STORE)
 
 
-def ways(visitor: Visitor, spoken: str, path: str = "") -> list[dict[str, str]]:
-    """Where a visitor may go: path, label, the words above its group, and the mark it has."""
+def ways(
+    visitor: Visitor, spoken: str, path: str = "", waiting: Mapping[str, int] | None = None
+) -> list[dict[str, str]]:
+    """Where a visitor may go: path, label, the words above its group, and the mark it has.
+
+    `badge` is how many wait there, as `waiting` has it by path, and empty for none.
+    """
     seen = [way for way in menu() if visitor.is_owner or not way.is_owners]
     # One alone needs no words above it.
     sizes = Counter(way.group for way in seen if way.group)
@@ -109,6 +116,7 @@ def ways(visitor: Visitor, spoken: str, path: str = "") -> list[dict[str, str]]:
             "label": text(spoken, f"nav.{way.key}"),
             "group": text(spoken, f"nav.group.{way.group}") if way.group in groups else "",
             "current": way.mark(path),
+            "badge": str((waiting or {}).get(way.path) or ""),
         }
         for way in seen
     ]
@@ -124,7 +132,9 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
     spoken = language(request)
     visitor = request.get(VISITOR)
     drawn = _templates().get_template(template)
-    listed = ways(visitor, spoken, request.path) if visitor is not None else []
+    listed = list[dict[str, str]]()
+    if visitor is not None:
+        listed = ways(visitor, spoken, request.path, request.get(WAITING))
     body = drawn.render(
         values,
         t=partial(text, spoken),

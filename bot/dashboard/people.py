@@ -77,6 +77,11 @@ class PeoplePages:
             *(web.post(f"{PATH}/{act}", partial(self._act, *ACTS[act])) for act in ACTS),
         ]
 
+    async def waiting(self) -> int:
+        """How many ask to be let in."""
+        now = self._clock()
+        return len(await self._database.read(lambda tx: pairing.pending(tx, now)))
+
     async def _page(self, request: web.Request) -> web.Response:
         now, query = self._clock(), request.query
         session = self._resolver.policy.config.session

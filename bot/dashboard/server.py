@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import gzip
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from pydantic import SecretStr
 
 from bot.channel import http
 from bot.channel.http import HttpServer, Limits, Refusals
-from bot.channel.visitor import SharedRoute, shared
+from bot.channel.visitor import VISITOR, SharedRoute, shared
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
@@ -46,6 +47,7 @@ MAX_RESULTS = 50
 DEFAULT_SPACE = "main"
 
 ReadinessProvider = Callable[[], Awaitable[Readiness]]
+Waiting = Callable[[], Awaitable[Mapping[str, int]]]
 
 
 class HasRoutes(Protocol):
@@ -182,8 +184,12 @@ class DashboardServer:
         channels: Iterable[HasRoutes] = (),
         name: Callable[[], str] = lambda: "Confidant",
         passwords: Passwords | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
-        """`channels` are pages and channels with pages; `name` is what the bot is called."""
+        """`channels` are pages and channels with pages; `name` is what the bot is called.
+
+        `waiting` counts who waits for the owner, by the path of the page.
+        """
         refused = Counter(
             "confidant_page_refused",
             "Requests to the page that came to nothing, by reason.",
@@ -215,6 +221,7 @@ class DashboardServer:
             *brought,
             *install,
         )
+        self._waiting = waiting
         self._server: HttpServer | None = None
 
     async def start(self) -> Listening:
@@ -249,12 +256,32 @@ class DashboardServer:
 
     def _application(self) -> web.Application:
         middlewares = [_plain_errors, self._guard.middleware]
+        if self._waiting is not None:
+            middlewares.append(_counted(self._waiting))
         if self._config.path:
             middlewares.insert(0, _below(self._config.path))
         app = web.Application(client_max_size=MAX_BODY, middlewares=middlewares)
         app.on_response_prepare.append(add_security_headers)
         app.add_routes(self.routes)
         return app
+
+
+def _counted(waiting: Waiting) -> Middleware:
+    """Lets the owner's pages know who waits; they are shown all the same when nobody can tell."""
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        visitor = request.get(VISITOR)
+        if visitor is not None and visitor.is_owner and _has_menu(request):
+            with suppress(StorageError):
+                request[pages.WAITING] = dict(await waiting())
+        return await handler(request)
+
+    return counted
+
+
+def _has_menu(request: web.Request) -> bool:
+    return pages.wants_html(request) or request.path == "/api/ways"
 
 
 # What begins an address of ours, in what the server sends; scripts find theirs by their own place.

@@ -166,7 +166,8 @@ class Admission:
     async def _decline(self, conversation: Conversation) -> None:
         """Say once a day, and in the same words whatever the reason, that this is not possible."""
         origin, now = conversation.origin, self._clock()
-        key = self._resolver.of(_whole_room(origin)).key
+        room = _whole_room(origin)
+        key = self._resolver.of(room).key
         told = self._told.get(key)
         if told is not None and abs(now - told) < DAY_MS:
             return
@@ -176,6 +177,9 @@ class Admission:
         def work(unit: UnitOfWork) -> bool:
             if not rooms.warn(unit.tx, key, now, DAY_MS):
                 return False
+            if conversation.verdict is AccessDecision.DECLINE:
+                first = self._resolver.now.books.first(room.chat_ref)
+                rooms.decline(unit.tx, key, replace(room, chat=first))
             unit.say(conversation.address, words, "notice", language=language)
             return True
 
@@ -380,6 +384,7 @@ def read_books(tx: Transaction) -> Books:
         blocked=frozenset(each.seat for each in pairing.blocked(tx)),
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
         moved=rooms.moved(tx),
+        admitted=rooms.admitted(tx),
         zones=zones.everything(tx),
         told=zones.told(tx),
     )

@@ -30,13 +30,16 @@ class AccessDecision(StrEnum):
     DENY = "deny"  # as if it had not been said
 
 
-def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> AccessDecision:
+def decide(
+    config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool, is_let_in: bool = False
+) -> AccessDecision:
     """Decide if a message may become a turn; `config` is the account's own.
 
-    In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there.
+    In direct chats `dm_policy` decides, in rooms `group_policy` and who may talk there. A room that
+    the owner let in is one of the bot's own, unless the configuration lists it and says otherwise.
     """
     if origin.chat_type != "direct":
-        return _in_room(config, origin, is_owner=is_owner)
+        return _in_room(config, origin, is_owner=is_owner, is_let_in=is_let_in)
     if not origin.sender or config.dm_policy == "disabled":
         return AccessDecision.DENY
     if is_owner or _names(config.allow_from, origin):
@@ -46,11 +49,13 @@ def decide(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> A
     return AccessDecision.PAIR if config.dm_policy == "pairing" else AccessDecision.DENY
 
 
-def _in_room(config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool) -> AccessDecision:
+def _in_room(
+    config: ChannelConfig, origin: MessageOrigin, *, is_owner: bool, is_let_in: bool
+) -> AccessDecision:
     if config.group_policy == "disabled" or not origin.chat:
         return AccessDecision.DENY
     room = config.listed(origin)
-    is_admitted = room.enabled if room is not None else config.group_policy == "open"
+    is_admitted = room.enabled if room is not None else is_let_in or config.group_policy == "open"
     if not is_admitted:
         return AccessDecision.DECLINE
     if not origin.sender:

@@ -156,7 +156,10 @@ def resolve(
     # What is allowed, and what it asks for.
     settings = section.config if direct else section.room(known)
     activation: Activation = "" if direct else books.chosen.get(key, "")
-    verdict = access.decide(section.config, known, is_owner=is_named)
+    room = (home.channel, home.account, home.parent or home.chat)
+    verdict = access.decide(
+        section.config, known, is_owner=is_named, is_let_in=room in books.admitted
+    )
     if own_seat in books.blocked and not is_named:  # whatever else would let them in
         verdict = AccessDecision.DENY
     parsed = parse(inbound.text) if inbound is not None else None
@@ -287,7 +290,7 @@ class ConversationResolver:
         self.now = PolicySnapshot.of(policy, books, before.version + 1)
         is_same = (policy is before.policy) and all(
             getattr(books, each) == getattr(before.books, each)
-            for each in ("links", "paired", "blocked")
+            for each in ("links", "paired", "blocked", "admitted")
         )
         if not is_same:
             for hear in self._hear:

@@ -122,7 +122,8 @@ class Books:
     `links` are the accounts joined with /link, `paired` who was let in by pairing (channel,
     account, sender), `blocked` who gets no answer, `chosen` when the bot answers in rooms, by
     session key, the newest last, `moved` the first id of every chat that has another one now,
-    `zones` the time zones people chose, by canonical identity, and `told` those that their browsers
+    `admitted` the rooms that the owner let it answer in beside those of the configuration, `zones`
+    the time zones people chose, by canonical identity, and `told` those that their browsers
     are in.
     """
 
@@ -131,6 +132,7 @@ class Books:
     blocked: frozenset[Seat] = frozenset()
     chosen: Mapping[str, Activation] = field(default_factory=dict[str, Activation])
     moved: Mapping[ChatRef, str] = field(default_factory=dict[ChatRef, str])
+    admitted: frozenset[ChatRef] = frozenset()
     zones: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
     told: Mapping[str, ZoneInfo] = field(default_factory=dict[str, ZoneInfo])
 

@@ -25,8 +25,8 @@ from bot.coordination import Coordination
 from bot.errors import ArchiveBusy, ArchiveError, ConfidantError
 from bot.metrics import Metrics
 from bot.portability import backup, restore
-from bot.storage import Database, backup_state
-from bot.storage.backup_state import BackupState, Record, What
+from bot.storage import Database, backup_state, files
+from bot.storage.backup_state import BackupFiles, BackupState, Record, What
 
 LOOK_SECONDS = 60.0  # between two looks what is due
 FIRST_SECONDS = 90.0  # a start has better things to do
@@ -58,6 +58,7 @@ class Backups:
         self._metrics = metrics
         self._settings = settings
         self.state = BackupState()
+        self._one_by_one = asyncio.Lock()
         if config.backup.folder is not None:
             metrics.follow(
                 "backup_age_seconds",
@@ -73,11 +74,33 @@ class Backups:
     async def look(self) -> None:
         """Do what is due."""
         work = {"made": self._make, "tested": self._test}
-        for what in ("made", "tested"):
-            if await self._is_due(what):
-                async with self._coordination.owning(OWNED):
-                    if await self._is_due(what):
-                        await self._do(what, work[what])
+        async with self._one_by_one:
+            for what in ("made", "tested"):
+                if await self._is_due(what):
+                    async with self._coordination.owning(OWNED):
+                        if await self._is_due(what):
+                            await self._do(what, work[what])
+
+    async def make_now(self) -> None:
+        """Make one, due or not; `state` says how it went."""
+        async with self._one_by_one, self._coordination.owning(OWNED):
+            self.state = await self._database.read(backup_state.read)
+            await self._do("made", self._make)
+
+    async def files(self) -> BackupFiles:
+        """The backups there are; none, and why, where their folder cannot be looked into."""
+        state, folder = await self._database.read(backup_state.read), self.folder
+        try:
+            with _told(folder):
+                listed = await asyncio.to_thread(found, folder, state.bot)
+        except ArchiveError as error:
+            return BackupFiles(state, folder, {}, str(error))
+        return BackupFiles(state, folder, listed)
+
+    @property
+    def folder(self) -> Path:
+        """The configured folder; without one, that of the database's own copies."""
+        return self._config.backup.target or self._config.storage.folder / files.BACKUPS
 
     async def _is_due(self, what: What) -> bool:
         self.state = await self._database.read(backup_state.read)
@@ -113,7 +136,7 @@ class Backups:
 
     async def _make(self) -> Path:
         """Write a backup."""
-        folder, bot = self._target(), self.state.bot
+        folder, bot = self.folder, self.state.bot
         with _told(folder):
             await asyncio.to_thread(remove_unfinished, folder, bot)
             is_other = await asyncio.to_thread(is_other_disk, folder, self._config.storage.folder)
@@ -134,7 +157,7 @@ class Backups:
 
     async def _test(self) -> Path:
         """Restore the newest backup into a folder that is thrown away."""
-        folder = self._target()
+        folder = self.folder
         with _told(folder):
             backups = await asyncio.to_thread(found, folder, self.state.bot)
         if not backups:
@@ -154,11 +177,6 @@ class Backups:
             )
         except OSError as exc:
             log.warning("backup.not_pruned", error=type(exc).__name__)
-
-    def _target(self) -> Path:
-        folder = self._config.backup.target
-        assert folder is not None, "nothing is due without one"  # noqa: S101
-        return folder
 
     def _age(self, record: Record) -> float:
         return max(0, self._clock() - record.at) / 1000 if record.at else math.nan

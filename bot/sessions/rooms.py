@@ -81,9 +81,46 @@ def warn(tx: Transaction, key: str, now: int, every: int) -> bool:
     return bool(rows)
 
 
+def decline(tx: Transaction, key: str, room: MessageOrigin) -> None:
+    """Note where a room is that was warned, so that the owner can let it in."""
+    tx.execute(
+        "UPDATE rooms SET channel = ?, account = ?, chat = ?, chat_type = ? WHERE key = ?",
+        (room.channel, room.account, room.chat, room.chat_type, key),
+    )
+
+
+def declined(tx: Transaction, limit: int) -> list[Room]:
+    """The rooms that were declined, the latest first, and those let in since."""
+    rows = tx.execute(
+        "SELECT key, warned_at, channel, account, chat, chat_type FROM rooms "
+        "WHERE channel <> '' ORDER BY warned_at DESC, key LIMIT ?",
+        (limit,),
+    )
+    return [Room(key, at, MessageOrigin(*where, sender="")) for key, at, *where in rows]
+
+
+def admit(tx: Transaction, key: str, now: int, *, is_admitted: bool) -> bool:
+    """Let the bot answer in a room that was declined, or no more; False for one nobody knows."""
+    rows = tx.execute(
+        "UPDATE rooms SET admitted_at = ?, changed_at = ? WHERE key = ? AND channel <> '' "
+        "RETURNING key",
+        (now if is_admitted else 0, now, key),
+    )
+    tx.publish("books")
+    return bool(rows)
+
+
+def admitted(tx: Transaction) -> frozenset[ChatRef]:
+    """The rooms that the owner let the bot answer in, by their first ids."""
+    rows = tx.execute("SELECT channel, account, chat FROM rooms WHERE admitted_at > 0")
+    return frozenset((channel, account, chat) for channel, account, chat in rows)
+
+
 def prune(tx: Transaction, before: int) -> None:
     """Forget the rooms nothing was chosen for and that were warned before a moment."""
-    tx.execute("DELETE FROM rooms WHERE activation = '' AND warned_at < ?", (before,))
+    tx.execute(
+        "DELETE FROM rooms WHERE activation = '' AND admitted_at = 0 AND warned_at < ?", (before,)
+    )
 
 
 def moved(tx: Transaction) -> Mapping[ChatRef, str]:

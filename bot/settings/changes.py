@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from bot.clock import Clock, system_clock
 from bot.config import OFFLINE, Config, Settings
 from bot.errors import ConfigError
+from bot.settings.checks import Mistakes
 from bot.settings.fields import Key, env_name, is_shared, mark_of, shape_at
 from bot.settings.loader import DATABASE, Loaded, Sources
 from bot.settings.sources import (
@@ -135,11 +136,12 @@ FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
 Table = TypeVar("Table", bound=BaseModel)
 
 
-class Overruled(ConfigError):
+class Overruled(Mistakes):
     """Something that counts more sets this option; `origin` says what and where."""
 
     def __init__(self, key: Key, origin: str) -> None:
-        super().__init__(f"{'.'.join(map(str, key))} is set by {origin}, which counts more.")
+        message = f"{'.'.join(map(str, key))} is set by {origin}, which counts more."
+        super().__init__(message, (key,))
         self.origin = origin
 
 
@@ -216,7 +218,8 @@ class ChangeableSettings:
         loaded = sources.load(shared=values)
         _must_count(wanted, loaded, f"{DATABASE}:")
         if MODEL in wanted and not _has_service(loaded.config):
-            raise ConfigError("agent.model: its service is not set up here, so it cannot answer")
+            said = "agent.model: its service is not set up here, so it cannot answer"
+            raise Mistakes(said, (MODEL,))
         return loaded
 
     def take_shared(self, found: SharedSettings) -> Loaded | None:
@@ -288,7 +291,7 @@ class ChangeableSettings:
     def _edited(self, wanted: Mapping[Key, str | None]) -> tuple[str, Loaded]:
         sources, path = self._changeable()
         for key, value in wanted.items():
-            _check_name(key, value)
+            _check(key, value)
         names = {env_name(key): value for key, value in wanted.items()}
         try:
             text = edited_dotenv(self._text(), names, self._place)
@@ -397,10 +400,11 @@ def _check(key: Key, value: str | None) -> None:
     try:
         dotenv_line(env_name(key), value or "")
     except ValueError as error:
-        raise ConfigError(f"{'.'.join(map(str, key))}: {error}") from error
+        raise Mistakes(f"{'.'.join(map(str, key))}: {error}", (key,)) from error
 
 
 def _check_name(key: Key, value: str | None) -> None:
     if value is not None and value.strip().startswith(FILE_PREFIX):
         # It would be read, and sent to whatever address the option belongs to.
-        raise ConfigError(f"{'.'.join(map(str, key))}: the name of a file cannot be set here")
+        said = f"{'.'.join(map(str, key))}: the name of a file cannot be set here"
+        raise Mistakes(said, (key,))

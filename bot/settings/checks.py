@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from bot.channel import DEFAULT_ACCOUNT, ChannelConfig, ChannelPlugin, Rule, ToolRule, reveal
 from bot.config import ANTHROPIC, OFFLINE, OPENAI, Config, is_loopback
+from bot.errors import ConfigError
 from bot.i18n import DEFAULT_LANGUAGE, catalog
 from bot.settings.fields import Key, Shape, env_name, lookup, shape_at, shape_of
 from bot.unicode import well_formed
@@ -47,6 +48,14 @@ _LIMITS = {
     "too_short": "is too short: it needs {min_length} or more entries",
     "too_long": "is too long: it may have {max_length} entries",
 }
+
+
+class Mistakes(ConfigError):
+    """Values that cannot be used; `keys` are the places they are at."""
+
+    def __init__(self, message: str, keys: Iterable[Key]) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bot.errors import ConfigError
 from bot.settings import checks
 from bot.settings.checks import (
     MAX_DEPTH,
+    Mistakes,
     Problem,
     from_validation,
     nearest,
@@ -363,7 +364,7 @@ class _Reading:
             found = checks.problems(config, model_kinds(), has_other_tools=has_tools())
             self.problems += [each for each in found if self._is_news(each)]
         if self.problems or config is None:
-            raise ConfigError(self._report())
+            raise Mistakes(self._report(), (each.key for each in self.problems))
         return config
 
     def _validated(self) -> Config | None:

@@ -6,8 +6,10 @@ The schedule (`bot.portability.schedule`) writes it; whoever tells people of bac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import orjson
@@ -113,6 +115,16 @@ class BackupState:
     def with_record(self, what: What, record: Record) -> BackupState:
         """With another record of one of both."""
         return replace(self, made=record) if what == "made" else replace(self, tested=record)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFiles:
+    """The state of backups, their folder, and the files in it by when they were made (ms)."""
+
+    state: BackupState
+    folder: Path
+    found: Mapping[int, Path]
+    problem: str = ""
 
 
 def read(tx: Transaction) -> BackupState:

@@ -259,6 +259,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         template TEXT NOT NULL, made_at BIGINT NOT NULL, used_at BIGINT NOT NULL)""",
         "CREATE INDEX hooks_by_person ON hooks(person, made_at)",
     ),
+    # Which room was declined, and when the owner let the bot answer there; 0 is never.
+    (
+        "ALTER TABLE rooms ADD COLUMN channel TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN chat TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN chat_type TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE rooms ADD COLUMN admitted_at BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 """The changes of each version after `BASELINE`."""
 

@@ -89,13 +89,15 @@ async def test_settings_work_by_the_keyboard_on_a_small_dark_page_in_chinese(tmp
         await page.keyboard.press("ControlOrMeta+a")
         await page.keyboard.type("苍鹭")
         await page.keyboard.press("Enter")
-        await expect(page.locator("#bot [role=status]")).to_contain_text("已保存")
+        await expect(page.locator(".section > [role=status]")).to_contain_text("已保存")
         await expect(page.locator("#agent-name")).to_have_value("苍鹭")
         await page.evaluate(
             "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
         )
         assert await faults(page) == []
         assert await fits(page)
+        await page.goto(f"{program.url}/settings?section=advanced")
         await page.locator("#changes button").press("Enter")
+        await page.goto(f"{program.url}/settings")
         await expect(page.locator("#agent-name")).to_have_value("Confidant")
         await context.close()

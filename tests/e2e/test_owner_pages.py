@@ -62,3 +62,29 @@ async def test_people_and_channels_can_be_used_by_everybody(page, engine):
     assert await page.locator("#rooms select").input_value() == "mention"
     assert await faults(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+CLOSED: dict[str, Any] = {"memory": {"dm_policy": "pairing", "group_policy": "allowlist"}}
+
+
+@pytest.mark.parametrize("context_options", WAYS[:1])
+async def test_a_declined_room_is_let_in_by_a_click(page, tmp_path):
+    async with running(tmp_path, serves=True, channels=CLOSED) as engine:
+        await engine.say("hello", chat="den", chat_type="group", mentions_bot=True)
+        await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
+        await page.route("**/static/favicon.svg", lambda route: route.fulfill(body=""))
+        await page.goto(f"{engine.app.address.url}people")
+        menu = page.locator("#ways")
+        if not await menu.is_visible():
+            await page.locator("button.opens").click()
+        link = menu.get_by_role("link", name="Channels 1 waiting")
+        await link.click()
+        assert await faults(page) == []
+        await page.get_by_role("button", name="Let it answer here").click()
+        await page.wait_for_selector("[role=status]")
+        assert await faults(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert await page.locator(".badge").count() == 0
+        await engine.say("and now?", chat="den", chat_type="group", mentions_bot=True)
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("den")) > 1)
+        assert "may not talk" not in engine.sent_to("den")[1]

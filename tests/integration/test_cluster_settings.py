@@ -17,6 +17,7 @@ from bot.cluster.node import Node, Retention
 from bot.cluster.turns import checked_pool
 from bot.composition.core import Backend, open_backend
 from bot.errors import StorageError
+from bot.identity import MessageOrigin
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
 from tests.fakes import completions_api
@@ -50,7 +51,7 @@ def everything_in(url: str) -> str:
 
 async def change(program: Started, **fields: str) -> tuple[int, str]:
     dotted = {name.replace("__", "."): value for name, value in fields.items()}
-    return await program.post("/settings/change", group="bot", **dotted)
+    return await program.post("/settings/change", section="general", **dotted)
 
 
 async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_back_on_any(
@@ -66,7 +67,7 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             assert (one.kept, two.kept) == ("", "")
         async with node(tmp_path / "two", postgres_url) as two:
             assert name_of(two) == "Heron"  # before anything was said to it
-            page = await two.get("/settings")
+            page = await two.get("/settings?section=advanced")
             (made,) = re.findall(r'name="change" value="(\w+)"', page)
             assert "“Heron”" in page
             await change(two, session__owner_name="Ada")
@@ -140,7 +141,7 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_pat
             before = two.app.core.resolver.policy.config.agent.model
             # With its service set up, another model of it is an option like any other.
             status, _ = await one.post(
-                "/settings/change", group="models", **{"agent.model": "openai/gpt-two"}
+                "/settings/change", section="models", **{"agent.model": "openai/gpt-two"}
             )
             assert status == 200
             await change(one, agent__name="Heron")
@@ -161,18 +162,18 @@ async def test_secrets_stay_with_their_node_and_never_reach_the_database(tmp_pat
 async def test_wrong_values_change_nothing_anywhere(tmp_path, postgres_url):
     async with node(tmp_path / "one", postgres_url) as one:
         for name, value, said in (
-            ("agent.timezone", "Europe/Berlinn", "did you mean"),
-            ("agent.name", "Eve\x07", "without control characters"),
-            ("agent.name", "x" * 5_000, "too long"),
-            ("agent.name", "file:/etc/passwd", "name of a file"),
+            ("agent.timezone", "Europe/Berlinn", "such as Europe/Berlin."),
+            ("agent.name", "Eve\x07", "a name of one line"),
+            ("agent.name", "x" * 5_000, "a name of one line"),
+            ("agent.name", "file:/etc/passwd", "a name of one line"),
             ("session.owner_name", "x" * 81, "80 characters"),
         ):
-            status, page = await one.post("/settings/change", group="bot", **{name: value})
+            status, page = await one.post("/settings/change", section="general", **{name: value})
             assert (status, said in page) == (422, True), page
         status, page = await one.post(
-            "/settings/change", group="models", **{"agent.model": "openai/gpt-two"}
+            "/settings/change", section="models", **{"agent.model": "openai/gpt-two"}
         )
-        assert (status, "its service is not set up here" in page) == (422, True)
+        assert (status, "No connected service has this model" in page) == (422, True)
         assert "settings" not in everything_in(postgres_url)
 
 
@@ -182,7 +183,7 @@ async def test_how_many_months_are_kept_is_offered_and_counts_everywhere(tmp_pat
         node(tmp_path / "two", postgres_url) as two,
     ):
         status, _ = await one.post(
-            "/settings/change", group="months", **{"storage.keep_months": "24"}
+            "/settings/change", section="memory", **{"storage.keep_months": "24"}
         )
         assert status == 200
         await until(lambda: two.app.core.resolver.policy.config.storage.keep_months == 24)
@@ -457,3 +458,16 @@ async def test_a_direct_way_that_is_not_there_yet_is_waited_for(postgres_url):
         assert not opening.done()
         proxy.mend()
         await (await asyncio.wait_for(opening, 60)).close()
+
+
+async def test_a_rule_about_memory_counts_on_every_node(tmp_path, postgres_url):
+    async with (
+        node(tmp_path / "one", postgres_url) as one,
+        node(tmp_path / "two", postgres_url) as two,
+    ):
+        fields = {"effect": "allow", "chat": "-5", "chat_type": "group"}
+        assert (await one.post("/channels/scope/add", **fields))[0] == 200
+        await until(lambda: len(two.app.core.resolver.policy.config.scope.rules) == 2)
+        room = MessageOrigin("telegram", "default", "-5", "group", "7")
+        assert two.app.core.resolver.of(room).view.space == "rooms/telegram--5"
+        assert (one.kept, two.kept) == ("", "")

@@ -59,6 +59,12 @@ async def test_the_bot_asks_for_what_it_needs_and_nothing_else(fake, engine, cha
     assert intents == (1 << 0) | (1 << 9) | (1 << 12) | (1 << 15)
 
 
+async def test_the_invitation_is_known_once_discord_said_who_the_bot_is(fake, engine, channel):
+    link = channel.invitation("default")
+    assert link.startswith("https://discord.com/oauth2/authorize?client_id=")
+    assert channel.invitation("nobody") == ""
+
+
 @pytest.mark.parametrize(
     "place", [("501", "channel", ""), ("601", "thread", "501"), ("602", "thread", "502")]
 )

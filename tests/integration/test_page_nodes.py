@@ -364,7 +364,7 @@ async def a_reply_that_is_written(look: Looking) -> None:
 
 
 async def a_setting(look: Looking) -> None:
-    await look.does("/settings/change", group="bot", **{"agent.name": "Heron"})
+    await look.does("/settings/change", section="general", **{"agent.name": "Heron"})
     try:
         await look.shows("/settings", 'value="Heron"')
     finally:

@@ -80,7 +80,11 @@ class World:
         )
         files = {
             path: path.read_bytes()
-            for path in [*(data / "workspace").rglob("*.md"), data / ".env"]
+            for path in [
+                *(data / "workspace").rglob("*.md"),
+                data / ".env",
+                *data.glob("backups/*.backup"),
+            ]
             if path.is_file()
         }
         return rows, files
@@ -143,6 +147,12 @@ ROWS = {
     "POST /account/password": Row(form(new="correct horse battery"), of={"owner": 400}),
     "POST /channels/check": Row(form(channel="memory"), changes=False),
     "POST /channels/activation": Row(form(key="x", activation="always"), changes=False),
+    "POST /channels/admit": Row(form(key="x"), changes=False),
+    "POST /channels/dismiss": Row(form(key="x"), changes=False),
+    "POST /channels/scope/check": Row(form(effect="allow", chat="den"), 200, changes=False),
+    "POST /channels/scope/add": Row(form(effect="allow", chat="den")),
+    "POST /channels/scope/remove": Row(form(number="99", rule="x"), changes=False),
+    "POST /channels/scope/up": Row(form(number="99", rule="x"), changes=False),
     "POST /people/approve": Row(
         lambda world, _who: {"data": {"channel": "memory", "code": world.codes["bob"]}}
     ),
@@ -151,7 +161,9 @@ ROWS = {
     "POST /people/unblock": Row(form(channel="memory", sender="eve")),
     "POST /people/revoke": Row(form(channel="memory", sender="bob")),
     "POST /people/part": Row(form(channel="memory", sender="bob"), changes=False),
-    "POST /settings/change": Row(form(group="bot", **{"agent.name": "Heron"})),
+    "POST /backups/make": Row(),
+    "POST /backups/download": Row(form(name="confidant.db"), 404, changes=False),
+    "POST /settings/change": Row(form(section="general", **{"agent.name": "Heron"})),
     "POST /settings/unset": Row(form(option="agent.name")),
     "POST /settings/secret": Row(form(option="models.anthropic.api_key", value="sk-ant-x")),
     "POST /settings/take-back": Row(form(change="none"), 422, changes=False),

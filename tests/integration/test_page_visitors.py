@@ -126,6 +126,8 @@ ROUTES = {
     "DELETE /mcp": "visitor",
     "GET /assets/people.css": "visitor",
     "GET /assets/settings.css": "visitor",
+    "GET /assets/settings.js": "visitor",
+    "GET /assets/scope.js": "visitor",
 }
 BY_COOKIE = {"owner": {}, "visitor": {COOKIE: "let-in-as-ada"}, "anyone": {COOKIE: "of-nobody"}}
 RANKS = ("anyone", "visitor", "owner")

@@ -17,7 +17,7 @@ from bot.channel import Address, ChannelPlugin, Finding, Health, reveal
 from bot.config import Config, Settings
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.overview import DAYS
-from bot.dashboard.settings.options import groups
+from bot.dashboard.settings.options import SECTIONS
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
@@ -87,10 +87,12 @@ CHANGED = {
 }
 
 
-GROUPS = groups(Config())
-OFFERED = frozenset(key for group in GROUPS for key in group.keys)
+OFFERED = frozenset(key for groups in SECTIONS.values() for group in groups for key in group.keys)
+CHANGING = [name for name, groups in SECTIONS.items() if groups]
 
 __all__ = ["unchanged"]
+
+ADVANCED = "/settings?section=advanced"
 
 
 def ids(page: str) -> list[str]:
@@ -98,9 +100,9 @@ def ids(page: str) -> list[str]:
     return re.findall(r'name="change" value="(\w+)"', page)
 
 
-async def change(program: Started, group: str, **fields: str) -> str:
+async def change(program: Started, section: str, **fields: str) -> str:
     dotted = {name.replace("__", "."): value for name, value in fields.items()}
-    status, page = await program.post("/settings/change", group=group, **dotted)
+    status, page = await program.post("/settings/change", section=section, **dotted)
     assert status == 200, page
     return page
 
@@ -113,10 +115,13 @@ def test_what_is_offered_counts_at_once_and_each_has_a_value_here():
 async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
     async with started(tmp_path) as program:
         before = program.app.core.resolver.policy.config
-        for group in GROUPS:
-            fields = {".".join(key): CHANGED[".".join(key)] for key in group.keys}
-            await change(program, group.name, **fields)
-        page = await program.get("/settings")
+        for section in CHANGING:
+            keys = [key for group in SECTIONS[section] for key in group.keys]
+            await change(
+                program, section, **{".".join(key): CHANGED[".".join(key)] for key in keys}
+            )
+        assert "set by data/.env:1: CONFIDANT_AGENT__NAME" in await program.get("/settings")
+        page = await program.get(ADVANCED)
         now = program.app.core.resolver.policy.config
         fresh = load(tmp_path).config
         for key in OFFERED:
@@ -126,8 +131,7 @@ async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
             assert found != was, key
             assert found == again, key
             assert f"CONFIDANT_{'__'.join(key).upper()}=" in program.kept, key
-        assert "set by data/.env:1: CONFIDANT_AGENT__NAME" in page
-        assert len(ids(page)) == len(GROUPS)
+        assert len(ids(page)) == len(CHANGING)
         for each in ids(page):
             status, page = await program.post("/settings/take-back", change=each)
             assert status == 200
@@ -138,49 +142,140 @@ async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
 
 async def test_a_limit_and_a_notice_begin_to_hold(tmp_path):
     async with started(tmp_path) as program:
-        await change(program, "window", context__notices="off")
+        await change(program, "notifications", context__notices="off")
         words = (await program.ask("/usage"))["text"]
-        await change(program, "each", limits__each__day_usd="12.5")
+        await change(program, "limits", limits__each__day_usd="12.5")
         assert "12.50" not in words
         assert "12.50" in (await program.ask("/usage", "m2"))["text"]
-        await change(program, "bot", agent__language="zh")
+        await change(program, "general", agent__language="zh")
         assert "今天" in (await program.ask("/usage", "m3"))["text"]
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value", "said"),
+    ("section", "name", "value", "said"),
     [
-        ("reset", "session.reset.at_hour", "24", "it must be at most 23"),
-        ("reset", "session.reset.at_hour", "four", "is not a whole number"),
-        ("reset", "session.reset.mode", "idle", "needs idle_minutes above 0"),
-        ("bot", "agent.timezone", "Europe/Berlinn", "did you mean &#34;Europe/Berlin&#34;?"),
-        ("bot", "agent.name", "Eve\nCONFIDANT_DASHBOARD__HOST=0.0.0.0", "one line of text"),
-        ("bot", "agent.name", "x" * 5_000, "too long"),
-        ("bot", "session.owner_name", "x" * 81, "too long: it may have 80 characters"),
-        ("bot", "session.owner_name", "Ada\x07", "without control characters"),
-        ("bot", "session.owner_name", "Ada\u202e", "without control characters"),
-        ("models", "agent.model", "nowhere/x", "there is no [models.nowhere]"),
-        ("window", "context.context_tokens", "1", "it must be at least 4000"),
-        ("window", "context.notice_percent", "70, many", "is not a whole number"),
-        ("each", "limits.each.day_usd", "-1", "it must be at least 0"),
-        ("each", "limits.each.day_usd", "nan", "finite number"),
+        ("general", "session.reset.at_hour", "24", "Enter a whole number from 0 to 23."),
+        ("general", "session.reset.at_hour", "four", "Enter a whole number from 0 to 23."),
+        ("general", "session.reset.mode", "idle", "how many minutes of silence"),
+        ("general", "session.queue.debounce", "99", "Enter a number from 0 to 60."),
+        ("general", "agent.turn_timeout", "0", "Enter a number above 0."),
+        ("general", "agent.timezone", "Europe/Berlinn", "from the list, such as Europe/Berlin."),
+        ("general", "agent.timezone", "\u6771\u4eac", "from the list, such as Europe/Berlin."),
+        ("general", "agent.name", "Eve\nCONFIDANT_DASHBOARD__HOST=0.0.0.0", "a name of one line"),
+        ("general", "agent.name", "x" * 5_000, "a name of one line"),
+        ("general", "agent.name", "file:/etc/passwd", "a name of one line"),
+        ("general", "session.owner_name", "x" * 81, "at most 80 characters"),
+        ("general", "session.owner_name", "Ada\x07", "a name of one line"),
+        ("general", "session.owner_name", "Ada\u202e", "a name of one line"),
+        ("general", "agent.language", "fr", "Enter one line of text."),
+        ("models", "agent.model", "nowhere/x", "No connected service has this model."),
+        ("models", "agent.fallback", "offline, nowhere/x", "One of these models"),
+        ("models", "context.context_tokens", "1", "Enter a whole number, 4000 or more."),
+        ("notifications", "context.notice_percent", "70, many", "such as 70, 85."),
+        ("limits", "limits.each.day_usd", "-1", "Enter a number, 0 or more."),
+        ("limits", "limits.each.day_usd", "nan", "Enter a number, 0 or more."),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_wrong_value_is_told_in_the_words_of_the_start_and_kept_in_its_field(
-    unchanged, group, name, value, said
+async def test_a_wrong_value_is_kept_in_its_field_which_says_what_to_enter(
+    unchanged, section, name, value, said
 ):
-    status, page = await unchanged.post("/settings/change", group=group, **{name: value})
-    assert (status, said in page) == (422, True), page
+    status, page = await unchanged.post("/settings/change", section=section, **{name: value})
+    assert (status, said in page, "Not saved yet" in page) == (422, True, True), page
     assert unchanged.kept == ""
-    if "\n" not in value and name != "session.reset.mode":
-        assert f'value="{value}"' in page
+    at = "session.reset.idle_minutes" if name == "session.reset.mode" else name
+    (field,) = re.findall(r'<[^>]*aria-invalid="true"[^>]*>', page)
+    assert f'name="{at}"' in field
+    assert "autofocus" in field
+    assert "CONFIDANT_" not in re.sub(r'value="[^"]*"', "", page.replace(value, ""))
+    if "\n" not in value and name not in {"session.reset.mode", "agent.language"}:
+        assert f'value="{value}"' in field
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_section_is_shown_at_a_time_and_the_first_for_a_name_of_none(unchanged):
+    for section in SECTIONS:
+        page = await unchanged.get(f"/settings?section={section}")
+        assert page.count('class="options-form"') == (section in CHANGING)
+        assert f'href="/settings?section={section}" aria-current="page"' in page
+        # Names of options stand in details only.
+        shown = re.sub(r"(?s)<details.*?</details>", "", page)
+        assert "<code>" not in shown.replace("data/.env", ""), section
+    for other in ("", "?section=nobody", "?section=<b>"):
+        assert 'name="agent.name"' in await unchanged.get(f"/settings{other}")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "language", "found"),
+    [
+        ("time zone", "en", 'href="/settings?section=general#agent-timezone"'),
+        ("berechnet", "en", "Nothing found"),
+        ("LIMITS day", "en", 'href="/settings?section=limits#limits-in_all-day_usd"'),
+        ("memory.max_results", "en", 'href="/settings?section=memory#memory-max_results"'),
+        ("\u65f6\u533a", "zh", 'href="/settings?section=general#agent-timezone"'),
+        ("port", "en", "<code>dashboard.port</code> = <code>0</code>"),
+        ("telegram token", "en", 'href="/settings?section=channels#at-channels-telegram-token"'),
+        ("<script>alert(1)</script>", "en", "&lt;script&gt;"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_options_are_found_by_their_words_in_the_pages_language_and_by_name(
+    unchanged, wanted, language, found
+):
+    headers = {"Accept-Language": language}
+    url = f"{unchanged.url}/settings"
+    async with unchanged.page.get(url, params={"q": wanted}, headers=headers) as answer:
+        page = await answer.text()
+    assert found in page
+    assert "<script>alert" not in page
+
+
+async def test_no_limit_is_an_empty_field_and_emptying_one_takes_a_limit_away(tmp_path):
+    write_file(tmp_path / "confidant.toml", "[limits.each]\nday_usd = 5.0\n")
+    async with started(tmp_path) as program:
+        page = await program.get("/settings?section=limits")
+        assert re.search(r'name="limits.each.day_usd" value="5"', page)
+        assert re.search(r'name="limits.each.month_usd" value=""[^>]*placeholder="No limit"', page)
+        await change(program, "limits", limits__each__day_usd="", limits__each__month_usd="")
+        assert program.app.core.resolver.policy.config.limits.each.day_usd == 0
+        assert program.kept == "CONFIDANT_LIMITS__EACH__DAY_USD=0\n"
+
+
+async def test_the_page_is_made_private_with_a_token_of_its_own_making_and_no_short_one(tmp_path):
+    async with started(tmp_path) as program:
+        page = await program.get("/settings?section=people")
+        assert "Make this page private" in page
+        (token,) = re.findall(r'<input id="dashboard-token" name="value" value="([\w-]+)"', page)
+        assert len(token) >= 32
+        assert token not in await program.get("/settings?section=people")
+        for short in ("x" * 15, " " * 40, f"{'x' * 15}          "):
+            fields = {"option": "dashboard.token", "value": short}
+            status, page = await program.post("/settings/secret", **fields)
+            assert status == 422
+            assert "at least 16 characters" in page or "Enter a new value" in page
+            assert short.strip() == "" or short not in page
+        with pytest.raises(ConfigError, match="fewer than 16"):
+            load(tmp_path, CONFIDANT_DASHBOARD__TOKEN="x" * 15)
+        status, page = await program.post("/settings/secret", option="dashboard.token", value=token)
+        assert 'name="token"' in page  # the login page
+        assert (await program.post("/login", token=token))[0] == 200
+        assert "This page is private" in await program.get("/settings?section=people")
+
+
+async def test_many_changes_make_no_long_page(tmp_path):
+    async with started(tmp_path) as program:
+        for number in range(14):
+            await change(program, "general", agent__name=f"Heron {number}")
+        page = await program.get(ADVANCED)
+        assert "4 earlier changes" in page
 
 
 async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_path):
     async with started(tmp_path) as program:
         for path, fields in (
-            ("change", {"group": "nobody"}),
+            ("change", {"section": "nobody"}),
+            ("change", {"section": "channels"}),
+            ("change", {}),
             ("unset", {"option": "storage.dir"}),
             ("unset", {"option": "x.y"}),
             ("secret", {"option": "storage.url", "value": "postgresql://x"}),
@@ -189,7 +284,9 @@ async def test_names_of_nothing_and_of_what_waits_for_a_start_are_refused(tmp_pa
             assert (await program.post(f"/settings/{path}", **fields))[0] == 400
         status, page = await program.post("/settings/take-back", change="0" * 16)
         assert (status, "cannot be taken back" in page) == (422, True)
-        assert (await program.post("/settings/change", group="bot", storage__dir="x"))[0] == 200
+        assert (await program.post("/settings/change", section="general", storage__dir="x"))[
+            0
+        ] == 200
         assert program.kept == ""
 
 
@@ -198,15 +295,17 @@ async def test_other_lines_stay_and_what_was_changed_again_is_not_taken_back(tmp
     mine = "# mine\nexport OTHER='two\nlines' # kept\n\nCONFIDANT_LOG__LEVEL=debug\n"
     (tmp_path / "data" / ".env").write_text(mine)
     async with started(tmp_path) as program:
-        await change(program, "bot", agent__name="Heron\r\n")  # what is around it is nothing of it
-        await change(program, "bot", agent__name='It\'s \\ "this" #1')
+        await change(
+            program, "general", agent__name="Heron\r\n"
+        )  # what is around it is nothing of it
+        await change(program, "general", agent__name='It\'s \\ "this" #1')
         assert program.kept.startswith(mine)
         assert load(tmp_path).config.agent.name == 'It\'s \\ "this" #1'
-        newest, *rest = ids(await program.get("/settings"))
+        newest, *rest = ids(await program.get(ADVANCED))
         assert rest == []
         await program.post("/settings/take-back", change=newest)
         assert program.app.core.resolver.policy.config.agent.name == "Heron"
-        (oldest,) = ids(await program.get("/settings"))[-1:]
+        (oldest,) = ids(await program.get(ADVANCED))[-1:]
         await program.post("/settings/unset", option="agent.name")
         assert program.kept == mine
         assert oldest
@@ -218,15 +317,15 @@ async def test_no_secret_is_shown_and_a_channels_token_is_replaced_and_taken_bac
         place = {"CONFIDANT_CHANNELS__TELEGRAM__API_ROOT": telegram.url}
         write_file(tmp_path / "data" / ".env", f"TELEGRAM_BOT_TOKEN={TOKEN}\n")
         async with started(tmp_path, **place) as program:
-            page = await program.get("/settings")
-            assert "<code>channels.telegram.token</code>: set" in page
+            page = await program.get("/settings?section=channels")
+            assert "telegram · token: set" in page
             status, page = await program.post(
                 "/settings/secret", option="channels.telegram.token", value=other
             )
             assert status == 200
             telegram.push_text(7, "hello", other)
             await telegram.wait_sent(1, within=30)
-            (change_id,) = ids(page)
+            (change_id,) = ids(await program.get(ADVANCED))
             status, page = await program.post("/settings/take-back", change=change_id)
             telegram.push_text(8, "hello", TOKEN)
             await telegram.wait_sent(2, within=30)
@@ -258,7 +357,7 @@ async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_bac
         assert (await program.post("/login", token=old))[0] == 401
         status, page = await program.post("/login", token=new)
         assert status == 200
-        page = await program.get("/settings")
+        page = await program.get(ADVANCED)
         assert (ids(page), new in page, old in page) == ([], False, False)
         assert old not in (program.folder / "settings-changes.jsonl").read_text()
         assert "<textarea" not in (await program.ask("hello"))["text"]
@@ -267,16 +366,22 @@ async def test_another_token_of_the_page_ends_every_session_and_is_not_taken_bac
 async def test_what_the_file_says_meanwhile_and_waits_is_marked(tmp_path):
     (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 30\n")
     async with started(tmp_path) as program:
-        assert "confidant.toml:2" in await program.get("/settings")
+        assert "confidant.toml:2" in await program.get(ADVANCED)
         (tmp_path / "confidant.toml").write_text("[session]\n\nmax_turns = 90\n")
-        page = await change(program, "bot", agent__name="Heron")
+        await change(program, "general", agent__name="Heron")
+        page = await program.get(ADVANCED)
         assert "applies after a restart" in page
         assert "confidant.toml:3" in page
         assert program.app.core.resolver.policy.config.session.max_turns == 30
         (tmp_path / "confidant.toml").write_text("[session]\nmax_turns = 'x'\n")
-        status, page = await program.post("/settings/change", group="bot", **{"agent.name": "Eve"})
+        fields = {"agent.name": "Eve"}
+        status, page = await program.post("/settings/change", section="general", **fields)
         assert (status, "confidant.toml:2" in page) == (422, True)
         assert program.app.core.resolver.policy.config.agent.name == "Heron"
+
+
+async def no_models() -> Sequence[str]:
+    return ()
 
 
 async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tmp_path):
@@ -286,7 +391,7 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
     kept = ChangeableSettings(Settings(loaded.config), loaded)
     settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
     pages = (
-        *SettingsPages(settings).routes(),
+        *SettingsPages(settings, no_models).routes(),
         *StartPages(settings, list, TextStoreInMemory(), cast("Any", None)).routes(),
     )
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}", "Accept-Language": "en"}
@@ -557,6 +662,7 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         resolver=ConversationResolver(Policy.of(config, local_zone(config))),
         connections=list,
         plugins=plugins,
+        invitation=lambda _channel, _account: "",
         examine=examined,
         origins=dict,
         read_books=read_books,

@@ -575,7 +575,7 @@ async def test_a_webhooks_secret_that_was_replaced_lets_nobody_in(tmp_path, how)
             await replace_token(program, "webhook_secret", "second-secret")
             old, new = "first-secret", "second-secret"
             if how == "taken back":
-                page = await program.get("/settings")
+                page = await program.get("/settings?section=advanced")
                 change = page.partition('name="change" value="')[2].partition('"')[0]
                 assert (await program.post("/settings/take-back", change=change))[0] == 200
                 old, new = new, old

@@ -32,11 +32,17 @@ function begun(group, number) {
   return [words, ways];
 }
 
-function entry({ path, label }) {
+function entry({ path, label, badge }) {
   const item = document.createElement("li");
   const link = document.createElement("a");
   link.href = root + path;
   link.textContent = label;
+  if (badge) {
+    const sign = document.createElement("span");
+    sign.className = "badge";
+    sign.textContent = badge;
+    link.append(" ", sign);
+  }
   if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
   item.append(link);
   return item;

@@ -1,8 +1,10 @@
-"""`/settings`: every option as it counts, those that may be changed, and the way back."""
+"""`/settings`: a section at a time, what is found in all of them, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,64 +12,73 @@ from aiohttp import web
 
 from bot.channel import Trial
 from bot.clock import to_the_minute
+from bot.config import SHORTEST_TOKEN
 from bot.dashboard import pages
 from bot.dashboard.pages import in_menu
 from bot.dashboard.settings import options
-from bot.dashboard.settings.options import Group
+from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, Standing
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
 from bot.identity.policy import local_zone
+from bot.settings.changes import Overruled
+from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 
 PATH: Final = "/settings"
-PAGE_TOKEN: Final = ("dashboard", "token")
+NEWEST: Final = 10  # changes that are shown at once
+MOST_FOUND: Final = 50
+MOST_MODELS: Final = 200  # in a list of suggestions
+MODEL_SECONDS: Final = 2.0  # to ask services which models they have
+
+Models = Callable[[], Awaitable[Sequence[str]]]
 
 
 @in_menu("/settings", is_owners=True)
 class SettingsPages:
-    """What counts, and forms that change it."""
+    """What is in effect, and forms that change it."""
 
-    def __init__(self, settings: ServedSettings) -> None:
+    def __init__(self, settings: ServedSettings, models: Models) -> None:
+        """`models` says which models there are to choose from."""
         self._settings = settings
+        self._models = models
         self._tried: tuple[Key, Trial] | None = None  # the secret that was replaced last
-
-    @property
-    def _groups(self) -> tuple[Group, ...]:
-        return options.groups(self._settings.config)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
         return [
-            web.get(PATH, self._page),
+            web.get(PATH, self._show),
             web.post(f"{PATH}/change", self._change),
             web.post(f"{PATH}/unset", self._unset),
             web.post(f"{PATH}/secret", self._secret),
             web.post(f"{PATH}/take-back", self._take_back),
         ]
 
+    async def _show(self, request: web.Request) -> web.Response:
+        if wanted := request.query.get("q", "").strip():
+            return self._found(request, wanted)
+        return await self._page(request, request.query.get("section", ""))
+
     async def _change(self, request: web.Request) -> web.Response:
         form = await options.fields(request)
-        group = next((each for each in self._groups if each.name == form.get("group")), None)
-        if group is None:
+        section = form.get("section", "")
+        standing = self._standing(section, {})
+        if not standing:
             raise web.HTTPBadRequest
-        standing = [options.offered(self._settings.config, {}, key) for key in group.keys]
         wanted: dict[Key, str | None] = {
-            each.key: form[each.name] or None
+            each.key: each.given(form[each.name])
             for each in standing
-            if each.name in form and form[each.name] != each.value
+            if each.name in form and form[each.name] != each.typed
         }
-        return await self._changed(request, group.name, self._settings.change(wanted), form)
+        return await self._changed(request, section, self._settings.change(wanted), form)
 
     async def _unset(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
-        key = tuple(form.get("option", "").split("."))
-        known = {each.key for each in options.secrets(self._settings.config, {})}
-        if key not in known and not options.is_offered(self._settings.config, key):
+        key = tuple((await options.fields(request)).get("option", "").split("."))
+        section = options.section_of(self._settings.config, key)
+        if not section:
             raise web.HTTPBadRequest
         self._tried = None
-        group = next((each.name for each in self._groups if key in each.keys), "secrets")
-        return await self._changed(request, group, self._settings.change({key: None}))
+        return await self._changed(request, section, self._settings.change({key: None}))
 
     async def _secret(self, request: web.Request) -> web.Response:
         form = await options.fields(request)
@@ -80,6 +91,8 @@ class SettingsPages:
         async def replace() -> None:
             if not value:
                 raise ConfigError(say("settings.nothing_entered"))
+            if key == PAGE_TOKEN and len(value) < SHORTEST_TOKEN:
+                raise ConfigError(say("settings.token.short", least=SHORTEST_TOKEN))
             trial = await self._settings.try_secret(key, value)
             if not trial.may_be_kept:
                 unchanged = say("settings.secrets.unchanged")
@@ -87,58 +100,155 @@ class SettingsPages:
             self._tried = (key, trial) if key[0] == "channels" else None
             await self._settings.change({key: value})
 
-        return await self._changed(request, "secrets", replace())
+        section = options.section_of(self._settings.config, key)
+        return await self._changed(request, section, replace(), {"secret": name})
 
     async def _take_back(self, request: web.Request) -> web.Response:
         id_ = (await options.fields(request)).get("change", "")
-        return await self._changed(request, "changes", self._settings.take_back(id_))
+        return await self._changed(request, "advanced", self._settings.take_back(id_))
 
     async def _changed(
         self,
         request: web.Request,
-        group: str,
+        section: str,
         work: Awaitable[None],
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
         try:
             await work
         except ConfigError as error:
-            return await self._page(request, {group: options.sentences(request, error)}, typed)
-        return pages.see(f"{PATH}?done={group}#{group}")
+            return await self._page(request, section, error, typed or {})
+        return pages.see(f"{PATH}?section={section}&done=1")
 
-    # ----------------------------------------------------------------------------------------------
+    # --- as it is shown ---------------------------------------------------------------------------
+
+    def _standing(self, section: str, origins: Mapping[Key, str]) -> list[Standing]:
+        config = self._settings.config
+        found = options.groups(config, section)
+        return [options.offered(config, origins, key) for group in found for key in group.keys]
+
+    async def _names(self) -> Sequence[str]:
+        """The models there are, as far as their services say so soon."""
+        try:
+            async with asyncio.timeout(MODEL_SECONDS):
+                return (await self._models())[:MOST_MODELS]
+        except TimeoutError:
+            return ()
+
+    def _wrong(
+        self,
+        request: web.Request,
+        error: ConfigError | None,
+        rows: Sequence[Standing],
+        typed: Mapping[str, str],
+    ) -> tuple[dict[str, str], list[str]]:
+        """What is wrong by the name of the option, and what is wrong beside."""
+        if error is None:
+            return {}, []
+        keys = error.keys if isinstance(error, Mistakes) else ()
+        found: dict[str, str] = {}
+        for row in rows if not isinstance(error, Overruled) else ():
+            if any(options.is_at(key, row.key) for key in keys):
+                words = typed.get(row.name, row.typed)
+                found[row.name] = options.advice(request, self._settings.config, row.key, words)
+        rest = [key for key in keys if not any(options.is_at(key, row.key) for row in rows)]
+        is_told = found and not rest
+        return found, [] if is_told else options.sentences(request, error)
 
     async def _page(
         self,
         request: web.Request,
-        problems: Mapping[str, list[str]] | None = None,
+        section: str,
+        error: ConfigError | None = None,
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
-        settings = self._settings
-        config, kept = settings.config, settings.kept
-        done = request.query.get("done", "")
-        places = {*(each.name for each in self._groups), "secrets", "changes"}
-        tried = self._tried if done == "secrets" and not problems else None
+        settings, section = self._settings, section if section in SECTIONS else next(iter(SECTIONS))
+        config, kept, typed = settings.config, settings.kept, typed or {}
+        rows = self._standing(section, kept.origins)
+        await asyncio.to_thread(options.zones)
+        wrong, problems = self._wrong(request, error, rows, typed)
+        is_done = bool(request.query.get("done")) and error is None
+        tried = self._tried if is_done and section == "channels" else None
+        changes = await settings.changes() if section == "advanced" else []
+        secret = [
+            each
+            for each in options.secrets(config, kept.origins)
+            if options.section_of(config, each.key) == section
+        ]
+        by_name = {row.key: row for row in rows}
+        return self._drawn(
+            request,
+            422 if error is not None else 200,
+            section=section,
+            groups=[
+                (group.name, [by_name[key] for key in group.keys])
+                for group in options.groups(config, section)
+            ],
+            models=await self._names() if section == "models" else (),
+            zones=options.zones() if section == "general" else (),
+            secrets=secret,
+            page_token=".".join(PAGE_TOKEN),
+            generated=secrets.token_urlsafe(24) if section == "people" else "",
+            ours=await settings.ours(),
+            tables=(
+                options.tables(config, kept.found, kept.origins) if section == "advanced" else ()
+            ),
+            changes=[("newest", changes[:NEWEST]), ("earlier", changes[NEWEST:])],
+            when=partial(to_the_minute, zone=local_zone(config)),
+            wrong=wrong,
+            problems=problems,
+            typed=typed,
+            is_done=is_done,
+            tried=options.told(request, *tried) if tried is not None else "",
+        )
+
+    def _found(self, request: web.Request, wanted: str) -> web.Response:
+        """Every option that has all the words looked for in its label, its help or its name."""
+        config, say = self._settings.config, partial(text, pages.language(request))
+        words = wanted.casefold().split()
+
+        def matches(*said: str) -> bool:
+            whole = " ".join(said).casefold()
+            return all(word in whole for word in words)
+
+        offered = [(name, row) for name in SECTIONS for row in self._standing(name, {})]
+        known = {row.key for _, row in offered}
+        found = [
+            (section, row)
+            for section, row in offered
+            if matches(
+                row.name,
+                *(say(f"settings.{of}.{'_'.join(row.key)}") for of in ("option", "help")),
+                say(f"settings.section.{section}"),
+            )
+        ]
+        kept = self._settings.kept
+        others = [
+            row
+            for _, rows in options.tables(config, kept.found, kept.origins)
+            for row in rows
+            if row.key not in known and matches(row.name, row.help)
+        ]
+        return self._drawn(
+            request,
+            section="",
+            wanted=wanted,
+            found=found,
+            others=others[:MOST_FOUND],
+            more=max(0, len(others) - MOST_FOUND),
+            section_of=partial(options.section_of, config),
+        )
+
+    def _drawn(self, request: web.Request, status: int = 200, **values: object) -> web.Response:
+        settings, config = self._settings, self._settings.config
         return pages.page(
             request,
             "settings.html",
-            422 if problems else 200,
+            status,
+            **{"wanted": "", **values},
+            sections=tuple(SECTIONS),
             is_connected=config.models.is_set_up(config.models.locate(config.agent.model)[0]),
-            groups=[
-                (each.name, [options.offered(config, kept.origins, key) for key in each.keys])
-                for each in self._groups
-            ],
-            secrets=options.secrets(config, kept.origins),
-            page_token=".".join(PAGE_TOKEN),
-            ours=await settings.ours(),
-            tables=options.tables(config, kept.found, kept.origins),
-            changes=await settings.changes(),
-            when=partial(to_the_minute, zone=local_zone(config)),
-            problems=problems or {},
-            typed=typed or {},
-            done=done if done in places else "",
-            file=kept.shown_path(),
-            tried=options.told(request, *tried) if tried is not None else "",
+            file=settings.kept.shown_path(),
             is_shared=settings.is_shared,
-            refused=sorted(".".join(map(str, key)) for key in kept.refused),
+            refused=sorted(".".join(map(str, key)) for key in settings.kept.refused),
         )

@@ -1,0 +1,121 @@
+"""`/backups`, for the owner: when backups are made, one made now, downloaded, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from bot.channel import reveal
+from bot.clock import DAY_MS, to_the_minute
+from bot.config import Settings
+from bot.dashboard import pages
+from bot.dashboard.pages import NO_STORE, Visits, in_menu, sent
+from bot.errors import StorageError
+from bot.storage.backup_state import BackupFiles
+
+PATH: Final = "/backups"
+WAIT_SECONDS: Final = 20.0  # for one to be made; then the page says that it goes on
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One backup that can be downloaded; `size` is in bytes, `made_at` in ms."""
+
+    path: Path
+    made_at: int
+    size: int
+
+
+@in_menu(PATH, is_owners=True)
+class BackupPages:
+    """What a backup holds is everybody's: each of these routes is the owner's alone."""
+
+    def __init__(
+        self,
+        files: Callable[[], Awaitable[BackupFiles]],
+        make: Callable[[], Awaitable[None]],
+        settings: Settings,
+        visits: Visits,
+    ) -> None:
+        """`make` makes one; why it could not is in the state of the `files` then."""
+        self._files = files
+        self._make_now = make
+        self._settings = settings
+        self._visits = visits
+        self._making: asyncio.Task[None] | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes; a download is a form, which no other site's page can send."""
+        return [
+            web.get(PATH, self._page),
+            web.post(f"{PATH}/make", self._make),
+            web.post(f"{PATH}/download", self._download),
+        ]
+
+    async def _page(self, request: web.Request) -> web.Response:
+        kept, rules = await self._files(), self._settings.now.backup
+        made = kept.state.made
+        is_making = self._making is not None and not self._making.done()
+        return pages.page(
+            request,
+            "backups.html",
+            files=await asyncio.to_thread(_listed, kept.found),
+            problem=kept.problem,
+            state=kept.state,
+            next_at=made.at + round(rules.every_hours * DAY_MS / 24) if made.at else 0,
+            is_scheduled=rules.folder is not None,
+            is_sealed=bool(reveal(rules.passphrase)),
+            folder=str(kept.folder),
+            is_making=is_making,
+            is_done=request.query.get("told") == "made" and not is_making and not made.failed_at,
+            when=partial(to_the_minute, zone=self._visits.of(request).zone),
+        )
+
+    async def _make(self, _request: web.Request) -> web.Response:
+        """Make one; a second press while one is made waits for the same."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._made())
+        await asyncio.wait({self._making}, timeout=WAIT_SECONDS)
+        return pages.see(f"{PATH}?told=made")
+
+    async def _made(self) -> None:
+        try:
+            await self._make_now()
+        except StorageError as error:
+            log.warning("backup.failed", what="made", error=type(error).__name__)
+
+    async def stop(self) -> None:
+        """Make none any more; of one that is being made nothing is left."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait({self._making})
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        name = (await sent(request)).get("name", "")
+        found = (await self._files()).found.values()
+        path = next((each for each in found if each.name == name), None)
+        if path is None:
+            raise web.HTTPNotFound
+        log.info("backup.downloaded", name=name)
+        said = {"Content-Disposition": f'attachment; filename="{path.name}"', **NO_STORE}
+        return web.FileResponse(path, headers={"Content-Type": "application/octet-stream", **said})
+
+
+def _listed(found: Mapping[int, Path]) -> list[File]:
+    """The newest first; one that is removed meanwhile is left out."""
+    files = list[File]()
+    for made_at, path in sorted(found.items(), reverse=True):
+        try:
+            files.append(File(path, made_at, path.stat().st_size))
+        except OSError:
+            continue
+    return files
