@@ -54,7 +54,7 @@ from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
-from bot.upkeep import nights
+from bot.upkeep import heartbeat, nights
 from bot.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -252,6 +252,8 @@ class App:
         every("notices", SWEEP_SECONDS, lambda: care.notices.sweep(clock()))
         every("unsaved", UNSAVED_SECONDS, care.upkeep.look, first=FIRST_UNSAVED)
         every("nights", nights.LOOK_SECONDS, care.nights.look, first=nights.FIRST_SECONDS)
+        look = care.heartbeats.look
+        every("heartbeats", heartbeat.LOOK_SECONDS, look, first=heartbeat.FIRST_SECONDS)
         every("urgent", urgent.LOOK_SECONDS, care.urgent.look, first=urgent.FIRST_SECONDS)
         asks = SelfTest(
             self.agent.memory,

@@ -690,6 +690,43 @@ class MemoryConfig(Section):
     )
 
 
+LEAST_MINUTES = 10  # between two heartbeats
+
+
+class HeartbeatConfig(Section):
+    """`[heartbeat]`: now and then the bot looks in on whoever has a HEARTBEAT.md."""
+
+    every: str = Field(
+        default="",
+        pattern=r"^([1-9][0-9]{0,3}[mh])?$",
+        description='How often, such as "30m" or "2h", at least ten minutes; empty is never. What '
+        "their HEARTBEAT.md asks for is done with their rights and limits; they hear of it only when "
+        "there is something to say.",
+    )
+    hours: str = Field(
+        default="8-22",
+        pattern=r"^([01]?[0-9]|2[0-4])-([01]?[0-9]|2[0-4])$",
+        description="Between which hours, where the person is.",
+    )
+
+    @model_validator(mode="after")
+    def _is_not_too_often(self) -> HeartbeatConfig:
+        if 0 < self.minutes < LEAST_MINUTES:
+            raise ValueError(f"every is at least {LEAST_MINUTES} minutes")
+        return self
+
+    @property
+    def minutes(self) -> int:
+        """The minutes from one time to the next; 0 is never."""
+        return int(self.every[:-1] or 0) * (60 if self.every.endswith("h") else 1)
+
+    @property
+    def awake(self) -> tuple[int, int]:
+        """The hours from and up to which somebody is looked in on."""
+        begin, _, end = self.hours.partition("-")
+        return int(begin), int(end)
+
+
 class SendPolicyConfig(Section):
     """`[send_policy]`: where the model answers at all; commands are answered everywhere."""
 
@@ -999,6 +1036,7 @@ class Config(Section):
     session: SessionConfig = Field(default_factory=SessionConfig)
     context: ContextConfig = Field(default_factory=ContextConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    heartbeat: Live[HeartbeatConfig] = Field(default_factory=HeartbeatConfig)
     scope: Live[ScopeConfig] = Field(default_factory=ScopeConfig)
     send_policy: SendPolicyConfig = Field(default_factory=SendPolicyConfig)
     tools: ToolsConfig = Field(default_factory=ToolsConfig)

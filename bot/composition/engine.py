@@ -71,6 +71,7 @@ from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
 from bot.upkeep.flush import Flusher, FlushService
+from bot.upkeep.heartbeat import Heartbeats
 from bot.upkeep.nights import NightModel, Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
@@ -122,6 +123,7 @@ class Maintenance:
     sweeper: Sweeper
     notices: NoticeSweep
     nights: Nights
+    heartbeats: Heartbeats
     urgent: Urgent
     health: Monitor
 
@@ -240,6 +242,14 @@ def build_maintenance(core: Core, agent: Agent) -> Maintenance:
             clock=core.clock,
             owns=lambda: core.coordination.owns(INDEX),
             model=NightModel(agent.sessions, agent.committer),
+        ),
+        heartbeats=Heartbeats(
+            files=agent.memory.files,
+            resolver=core.resolver,
+            database=core.database,
+            committer=agent.committer,
+            clock=core.clock,
+            owns=lambda: core.coordination.owns(INDEX),
         ),
         urgent=Urgent(
             resolver=core.resolver,
@@ -416,6 +426,7 @@ def _turns(
         metrics=core.metrics,
         scheduler=core.scheduler,
         clock=clock,
+        heartbeats=maintenance.heartbeats,
         is_alone=not core.coordination.is_shared,
     )
     return turns, tasks

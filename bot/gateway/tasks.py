@@ -19,7 +19,7 @@ from bot.agent.running import RunningTurns, Stopped
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
-from bot.channel import Inbound
+from bot.channel import Foreign, Inbound
 from bot.clock import Clock, moment
 from bot.config import TURN_SECONDS
 from bot.context import prompt
@@ -30,6 +30,7 @@ from bot.gateway.requests import PreparedRequest, Requests
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
 from bot.logs import about_turn
+from bot.memory.layout import HEARTBEAT_FILE
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, mixture
@@ -41,6 +42,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import MAX_FAILURES, Repeat
 from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
+from bot.upkeep.heartbeat import Heartbeats, is_awake
 
 JOB = "tasks"
 LOOK_SECONDS = 60.0  # between looks for what is due
@@ -85,6 +87,7 @@ class TaskRunner:
         metrics: Metrics,
         scheduler: Scheduler,
         clock: Clock,
+        heartbeats: Heartbeats,
         is_alone: bool,
     ) -> None:
         self._resolver = resolver
@@ -98,6 +101,7 @@ class TaskRunner:
         self._metrics = metrics
         self._scheduler = scheduler
         self._clock = clock
+        self._heartbeats = heartbeats
         self._is_first = is_alone
         self._running: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()  # one look at a time counts what runs, and adds to it
@@ -162,9 +166,12 @@ class TaskRunner:
     def _begin_run(self, unit: UnitOfWork, repeat: Repeat) -> ClaimedRun | None:
         here = self._resolver.of(repeat.origin)
         missed = repeat.series.count(repeat.due_at, unit.now, here.zone, MOST_MISSED)
-        is_new = repeats.begin_run(unit.tx, repeat, missed, unit.now, "running")
+        looks_in = repeat.made_by == "program"
+        is_off = looks_in and not is_awake(here.config.heartbeat, unit.now, here.zone)
+        state = "silent" if is_off else "running"
+        is_new = repeats.begin_run(unit.tx, repeat, 0 if looks_in else missed, unit.now, state)
         repeats.move_on(unit.tx, repeat, here.zone, unit.now)
-        if not is_new:
+        if not is_new or is_off:
             return None
         if not here.is_served:
             _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
@@ -192,7 +199,7 @@ class TaskRunner:
         result = "failed"
         try:
             async with self._notes.watching(here.view) as watch:
-                row = self._asked(run)
+                row = await self._asked(run)
                 with self._at_work.running(here.key, "task", (here,)) as stop:
                     async with stop.within("task"):
                         prepared, came = await self._turn(row, watch)
@@ -231,11 +238,16 @@ class TaskRunner:
             with self._metrics.running.track_inprogress():
                 return prepared, await Turn(request, self._toolbox, None, prepared.account).run()
 
-    def _asked(self, run: ClaimedRun) -> QueuedMessage:
+    async def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""
         repeat, origin = run.repeat, run.repeat.origin
         origin = replace(origin, chat_type="direct" if run.conversation.is_direct else "group")
         inbound = Inbound(**asdict(origin), message_id="", text=repeat.text, sent_at=self._clock())
+        if repeat.made_by == "program":
+            words = await self._heartbeats.words(run.conversation)
+            news = await self._heartbeats.news(repeat, run.conversation)
+            told = (Foreign("event", news, HEARTBEAT_FILE),)
+            inbound = replace(inbound, text=words or repeat.text, foreign=told)
         session = run.session_id
         return QueuedMessage(0, run.conversation.key, session, inbound, run.conversation)
 

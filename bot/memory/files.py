@@ -162,11 +162,17 @@ class SpaceFiles:
                 if name in own:
                     text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
                     found.append(_remembered(name, text, view.space, aging))
-                elif name not in layout.CURATED:
+                elif name not in {*layout.CURATED, layout.HEARTBEAT_FILE}:
                     found.append(PersonaFile(name, markdown.plain(self._whole(name))))
             return found
 
         return await asyncio.to_thread(work)
+
+    async def heartbeat(self, view: MemoryView) -> str:
+        """What the view's person is looked in on for; empty when that is nothing."""
+        path = "/".join((*layout.space_folders(view), layout.HEARTBEAT_FILE))
+        found = await asyncio.to_thread(self._whole, path)
+        return "" if markdown.says_nothing(found) else markdown.plain(found)
 
     async def names(self, view: MemoryView) -> list[Listed]:
         """Every file a view may read, its own first, in the order of their names."""

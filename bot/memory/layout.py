@@ -32,13 +32,14 @@ USER_FILE = "USER.md"
 ROOM_FILE = "ROOM.md"
 PRIVATE_FILES = (MEMORY_FILE, USER_FILE)
 CURATED = (*PRIVATE_FILES, ROOM_FILE)
+HEARTBEAT_FILE = "HEARTBEAT.md"  # what somebody is looked in on for; in no other prompt
 BOOTSTRAP = (
     AGENTS_FILE,
     "SOUL.md",
     "IDENTITY.md",
     USER_FILE,
     "TOOLS.md",
-    "HEARTBEAT.md",
+    HEARTBEAT_FILE,
     MEMORY_FILE,
     ROOM_FILE,
 )

@@ -15,7 +15,7 @@ from bot.storage import Transaction, scalar
 from bot.storage.records import Form, Records
 from bot.unicode import well_formed
 
-MadeBy = Literal["person", "agent"]
+MadeBy = Literal["person", "agent", "program"]
 
 MAX_WAITING = 100  # reminders of one person
 MAX_TEXT = 1_000  # characters

@@ -290,6 +290,29 @@ def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
     return sorted(found, key=lambda each: (is_paused(each), each.due_at))
 
 
+# Tasks of the program's own, which look in on people; see `bot.upkeep.heartbeat`.
+
+
+def looked_in_on(tx: Transaction) -> list[str]:
+    """Everybody who has such a task."""
+    return scalars(tx, f"SELECT person FROM repeats WHERE made_by = 'program' AND {_KEPT}")
+
+
+def looking_in_on(tx: Transaction, person: str) -> Repeat | None:
+    """The last task that looked in on somebody, whatever became of it, unless the program did."""
+    theirs = "person = ? AND made_by = 'program' AND state <> 'over'"
+    return REPEATS.first(tx, theirs, person, order="id DESC")
+
+
+def look_in_no_more(tx: Transaction, person: str, now: int) -> None:
+    """End the task that looks in on somebody, if there is one."""
+    tx.execute(
+        "UPDATE repeats SET state = 'over', done_at = ? "
+        f"WHERE person = ? AND made_by = 'program' AND {_KEPT}",
+        (now, person),
+    )
+
+
 def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:
     """What was or is to be said in some keys' conversations and holds these words; case is none."""
     wanted = fulltext.folded(words)

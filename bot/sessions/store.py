@@ -205,6 +205,13 @@ def people(tx: Transaction) -> list[str]:
     return scalars(tx, f"SELECT DISTINCT person FROM sessions WHERE {direct} ORDER BY person")
 
 
+def said_since(tx: Transaction, person: str, since: int) -> int:
+    """The number of messages of somebody's own in direct conversations since a moment."""
+    rows = "FROM entries JOIN sessions ON sessions.id = session_id WHERE role = 'user'"
+    theirs = "chat_type = 'direct' AND person = ? AND started_by NOT IN ('task', 'import')"
+    return scalar(tx, f"SELECT count(*) {rows} AND {theirs} AND at > ?", person, since) or 0
+
+
 def version(tx: Transaction, session_id: str) -> int | None:
     """The `Session.version` of a session, or None when it is not there."""
     return scalar(tx, "SELECT version FROM sessions WHERE id = ?", session_id)

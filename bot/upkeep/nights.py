@@ -111,6 +111,16 @@ class Chat:
     conversation: Conversation
 
 
+def chat_of(tx: Transaction, resolver: ConversationResolver, person: str) -> Chat | None:
+    """The direct chat that somebody wrote in last, and may write in."""
+    for session in store.directs(tx, person, MOST_CHATS):
+        found = resolver.of(session.origin)
+        is_theirs = found.key == session.key and session.sender not in {"", MANY}
+        if is_theirs and found.is_admitted and found.view.private and _is_own(found):
+            return Chat(session, found)
+    return None
+
+
 class Nights:
     """Looks every now and then for whom it is night, and for whom it is morning."""
 
@@ -147,21 +157,12 @@ class Nights:
 
     async def _for(self, person: str) -> None:
         try:
-            chat = await self._database.read(lambda tx: self._chat(tx, person))
+            chat = await self._database.read(lambda tx: chat_of(tx, self._resolver, person))
             if chat is not None:
                 await self._keep(chat)
                 await self._tell(chat)
         except (StorageError, ToolError) as error:
             log.warning("memory.night_failed", error=type(error).__name__)
-
-    def _chat(self, tx: Transaction, person: str) -> Chat | None:
-        """The direct chat that somebody wrote in last, and may write in."""
-        for session in store.directs(tx, person, MOST_CHATS):
-            found = self._resolver.of(session.origin)
-            is_theirs = found.key == session.key and session.sender not in {"", MANY}
-            if is_theirs and found.is_admitted and found.view.private and _is_own(found):
-                return Chat(session, found)
-        return None
 
     async def _keep(self, chat: Chat) -> None:
         view, config = chat.conversation.view, chat.conversation.config.memory.night
