@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -21,7 +22,7 @@ from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import MANY
 from bot.identity.view import SHARED_SPACE
-from bot.memory import claims, layout, markdown, note_store
+from bot.memory import claims, entries, layout, markdown, note_store
 from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
@@ -39,6 +40,8 @@ from bot.views.memory import (
     counted,
     how_far,
     mode_of,
+    remembered,
+    source_of,
     status_of,
     told_of,
     went,
@@ -97,6 +100,7 @@ class NightCommands:
 
 
 MAX_SHOWN = 10  # places or messages of one answer
+MAX_NEWEST = 5  # entries of `/memory`
 MAX_QUOTE = 120  # characters of a place's own words
 MAX_MESSAGES = 100  # of a turn that are looked at
 ASKED_MS = 600_000  # how long "yes" is understood
@@ -133,7 +137,7 @@ class MemoryCommands:
         word, _, rest = call.rest.partition(" ")
         rest = rest.strip()
         actions: dict[str, Action] = {
-            "": self._status,
+            "": self._newest,
             "status": self._status,
             "search": self._search,
             "show": self._show,
@@ -204,6 +208,27 @@ class MemoryCommands:
         if shared:
             lines.append(text(call.language, "memory.seen_by_all"))
         return saying("\n".join(lines))
+
+    async def _newest(self, call: Call, rest: str) -> Apply:
+        """What is remembered, the newest of it, and how memory is doing."""
+        listed, today = await self._memory.files.names(call.view), _today(call)
+        found, _ = await remembered(self._memory, call.view, listed)
+        newest = await asyncio.to_thread(entries.newest_first, found)
+        lines = [
+            text(call.language, f"memory.newest{'' if newest else '_none'}", count=len(newest))
+        ]
+        for each in newest[:MAX_NEWEST]:
+            source = source_of(call.language, each.claim, today)
+            lines.append(f"- “{_quoted(each.words)}” · {source}")
+        if newest:
+            lines += ["", text(call.language, "memory.newest_how")]
+        tell = await self._status(call, rest)
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            status = tell(unit, session)
+            return replace(status, text="\n".join([*lines, "", status.text]))
+
+        return apply
 
     async def _status(self, call: Call, rest: str) -> Apply:
         status = await status_of(self._memory, self._database, call.view, _today(call))

@@ -16,6 +16,7 @@ from bot.dashboard.logins import AccountPages, LoginPages, Passwords
 from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
+from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
@@ -113,6 +114,7 @@ def _memory_pages(
     return (
         MemoryPages(memory),
         MemoryBrowser(visits, memory, database, clock),
+        MemorySources(visits, memory, database),
         MemorySearching(visits, agent.lookup, clock),
         MemoryConfirming(visits, memory, clock),
         MemoryEditor(visits, memory, database, clock),

@@ -38,6 +38,7 @@ NOTE = "path=memory/2026-11-20.md"
 PATHS = [
     *(way.path for way in pages.menu()),
     *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
+    *("/memory?order=topic", "/memory?of=all", "/memory/advanced"),
     *("/memory/search?q=alert", "/memory/forget", "/memory/night"),
 ]
 # A page is looked at on every other screen of these, which has all sizes; axe-core sees it on the
@@ -409,6 +410,35 @@ async def test_a_note_is_changed_and_the_change_taken_back(browser, program, kno
     await visit.open(f"/memory/file?{NOTE}#L1")
     assert await page.locator(".block:has(:target)").count() == 1
     assert visit.wrong == []
+    await context.close()
+
+
+@pytest.mark.parametrize(("screen", "word", "save"), [(0, "blue", "Save"), (1, "蓝色", "保存")])
+async def test_an_entry_is_edited_and_struck_out_without_scripts(
+    browser, program, known, screen, word, save
+):
+    width, height, scheme, locale = SCREENS[screen]
+    context = await browser.new_context(
+        viewport={"width": width, "height": height},
+        locale=locale,
+        color_scheme=scheme,
+        java_script_enabled=False,
+        storage_state=known,
+    )
+    page = await context.new_page()
+    await page.goto(f"{program.url}memory")
+    await page.locator("#entry").fill(f"the {word} boat is slow")
+    await page.locator("form[action='/memory/add'] button").click()
+    entry = page.locator(".kept li", has_text=f"the {word} boat")
+    await entry.locator("a.button").click()
+    await expect(page.locator("#text")).to_have_value(f"the {word} boat is slow")
+    await page.locator("#text").fill(f"the {word} boat is fast & <b>red</b>")
+    await page.get_by_role("button", name=save).click()
+    await expect(page.locator(".done")).to_be_visible()
+    await expect(entry.locator(".words")).to_have_text(f"the {word} boat is fast & <b>red</b>")
+    await entry.locator("form[action='/memory/wrong'] button").click()
+    await expect(page.locator(".done")).to_be_visible()
+    await expect(entry).to_have_count(0)
     await context.close()
 
 
