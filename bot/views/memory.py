@@ -9,6 +9,7 @@ from datetime import date, tzinfo
 from typing import Final
 
 from bot.clock import to_the_minute
+from bot.errors import NotVisible
 from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import entries, layout, markdown, selftest
@@ -19,6 +20,7 @@ from bot.memory.memory import Forgotten, Memory, Overview, Preview, is_note
 from bot.memory.note_store import MAX_WRITE
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked
+from bot.messages import BEFORE, Quote
 from bot.storage import Database
 
 MAX_WORDS: Final = 500  # characters of what is looked for
@@ -139,6 +141,27 @@ def source_of(language: str, claim: Claim, today: date) -> str:
     """Where an entry comes from: "You said it on 3 May"."""
     when = on_day(language, claim.said, today) if claim.said is not None else ""
     return text(language, f"memory.from.{claim.whose}", when=when).strip()
+
+
+def seen(view: MemoryView, quotes: Sequence[Quote]) -> list[Quote]:
+    """Quotes of what was said, and of the files that a view may see still."""
+    return [each for each in quotes if not each.path or _may_see(view, each.path)]
+
+
+def _may_see(view: MemoryView, path: str) -> bool:
+    try:
+        layout.resolve(view, path)
+    except NotVisible:
+        return False
+    return True
+
+
+def place_of(language: str, quote: Quote) -> str:
+    """Where a quote of memory stands, or when it was said."""
+    where = quote.where[0]
+    if where.startswith(BEFORE):
+        return text(language, "memory.source_before", when=where.removeprefix(BEFORE))
+    return where if quote.path else text(language, "memory.said", when=where)
 
 
 # --- what a search found --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from bot.channel import HistoryItem
 from bot.channel.visitor import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
@@ -401,6 +403,52 @@ async def test_an_entry_leads_to_the_message_it_came_from(it, owner, me):
     assert "my heron nests on the island" in found[talk]
     assert "find the message" in found["/memory"]
     assert (await me.get("memory/source", **ours[0]))[1].count("nests") == 0
+
+
+# --- what a reply was given ----------------------------------------------------------------------
+
+
+async def test_a_reply_tells_how_much_memory_it_was_given_and_leads_there(tmp_path):
+    write_file(tmp_path / "workspace/memory/boat.md", "# Boat\n\n- The boat is called ORINOCO\n")
+    session = {"owner": ("memory:ada",)}
+
+    async def lines(it: House) -> dict[str, HistoryItem]:
+        channel = it.engine.channel.engine
+        found = await channel.history(it.engine.message("").address, 50)
+        return {line.text: line for line in found}
+
+    async def sources(browser: Browser, reply: str) -> list[dict[str, str]]:
+        status, text = await browser.get("api/sources", message=reply)
+        assert status == 200
+        return json.loads(text)
+
+    async with house(tmp_path, session=session) as it, it.browser() as owner:
+        await it.engine.ask("My cousin Ida moved to Lyon")
+        await it.engine.ask("/new")
+        told = await it.engine.ask("What is the boat called?")
+        (sent,) = (each for each in it.engine.channel.sent if each.text == told)
+        reply = (await lines(it))[told]
+        assert reply.id == sent.id
+        assert reply.sources == sent.whole.sources > 0
+        found = await sources(owner, reply.id)
+        assert len(found) == reply.sources
+        (boat,) = (each for each in found if "ORINOCO" in each["text"])
+        assert boat["where"].startswith("memory/boat.md:")
+        assert "called ORINOCO" in await owner.seen(boat["link"].partition("#")[0].lstrip("/"))
+        talk = next(each for each in found if "Ida" in each["text"])
+        assert "cousin Ida" in await owner.seen(talk["link"].partition("#")[0].lstrip("/"))
+        async with it.browser("ada") as other:
+            assert await sources(other, reply.id) == []
+        for odd in ("", "x", "a.b", reply.id + "1", "../" * 90, "' OR 1=1"):
+            assert await sources(owner, odd) == []
+    async with house(tmp_path, session=session) as it, it.browser() as owner:
+        assert (await lines(it))[told] == reply  # it is stored with the turn
+        await owner.post("memory/forgotten", words="ORINOCO")
+        left = await sources(owner, reply.id)
+        assert "ORINOCO" not in str(left)
+        assert [line.sources for line in (await lines(it)).values() if line.id == reply.id] == [
+            len(left)
+        ]
 
 
 # --- changing ------------------------------------------------------------------------------------

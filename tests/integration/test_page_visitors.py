@@ -90,6 +90,7 @@ ROUTES = {
     "GET /memory": "visitor",
     "GET /memory/advanced": "visitor",
     "GET /memory/source": "visitor",
+    "GET /api/sources": "visitor",
     "GET /memory/entry": "visitor",
     "POST /memory/entry": "visitor",
     "GET /memory/file": "visitor",
