@@ -21,6 +21,7 @@ from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.reminders import ReminderPages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.served import ServedSettings
@@ -82,6 +83,7 @@ def build_pages(
             WayPages(core.settings),
             ConversationPages(database, visits, engine.gateway.receive, clock),
             *_memory_pages(core, agent, engine.maintenance.nights, visits),
+            ReminderPages(visits, database, clock, agent.reminders.expect),
             UsagePages(UsageViews(database, clock, agent.allowance), visits),
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -438,6 +439,40 @@ async def test_an_entry_is_edited_and_struck_out_without_scripts(browser, progra
     await entry.locator("form[action='/memory/wrong'] button").click()
     await expect(page.locator(".done")).to_be_visible()
     await expect(entry).to_have_count(0)
+    await context.close()
+
+
+@pytest.mark.parametrize("screen", [0, 1])
+async def test_reminders_are_edited_paused_and_cancelled(browser, program, known, screen):
+    context = await window(browser, SCREENS[screen], known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    await program.chat(f"/remind every day at 15:00 water plant {screen}", token=TOKEN)
+    await program.chat(f"/remind in 3 days {HOSTILE} {screen}", token=TOKEN)
+    await visit.open("/reminders")
+    plant = page.locator(".kept li", has_text=f"water plant {screen}").first
+    await plant.locator("form:has([value=pause]) button").click()
+    await expect(page.get_by_role("status")).to_be_visible()
+    await plant.locator("form:has([value=resume]) button").click()
+    await expect(plant.locator("form:has([value=pause])")).to_be_visible()
+    assert await visit.look() == []
+    await page.locator(".kept li", has_text=f"{HOSTILE} {screen}").locator("a").click()
+    await expect(page.locator("#text")).to_have_value(f"{HOSTILE} {screen}")
+    await page.fill("#text", f"boats {screen}")
+    await page.fill("#when", "2001-01-01T10:00")
+    assert await visit.look() == []
+    await page.locator("main form button").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    assert visit.wrong == [
+        "console: Failed to load resource: the server responded with a status of 409 (Conflict)"
+    ]
+    visit.wrong.clear()
+    await page.fill("#when", f"{datetime.now(UTC) + timedelta(days=9):%Y-%m-%dT10:00}")
+    await page.locator("main form button").click()
+    boats = page.locator(".kept li", has_text=f"boats {screen}").first
+    await boats.locator("form:has([value=cancel]) button").click()
+    await expect(page.locator(".kept").last).to_contain_text(f"boats {screen}")
+    assert await visit.look() == []
     await context.close()
 
 
