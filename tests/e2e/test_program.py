@@ -91,21 +91,24 @@ async def test_chat_new_reload_and_the_history_is_there(browser, program):
 
 
 @pytest.mark.parametrize(
-    ("locale", "asked"), [("en-GB", "What do you know about me?"), ("zh-CN", "你记得我的哪些事？")]
+    ("locale", "asked", "cat"),
+    [("en-GB", "What do you know about me?", "Tom"), ("zh-CN", "你记得我的哪些事？", "Mimi")],
 )
-async def test_what_is_known_is_told_from_the_notes_and_opens_them(browser, program, locale, asked):
+async def test_what_is_known_is_told_from_the_notes_and_opens_them(
+    browser, program, locale, asked, cat
+):
     page = await open_page(browser, program, locale)
-    await write(page, "remember that my cat is called Tom")
+    await write(page, f"remember that my cat is called {cat}")
     await expect(page.locator("#log .line.bot .body").last).to_contain_text("✓")
     for _ in range(2):
         before = await page.locator("#log .line.bot").count()
         await write(page, asked)
         await expect(page.locator("#log .line.bot")).to_have_count(before + 1)
         answer = page.locator("#log .line.bot").last
-        await expect(answer.locator(".body")).to_contain_text("my cat is called Tom")
+        await expect(answer.locator(".body")).to_contain_text(f"my cat is called {cat}")
         await expect(answer.locator(".body")).not_to_contain_text(asked[:-1])
         await answer.locator(".sources summary").click()
-        await expect(answer.locator(".sources")).to_contain_text("my cat is called Tom")
+        await expect(answer.locator(".sources")).to_contain_text(f"my cat is called {cat}")
     await page.context.close()
 
 
