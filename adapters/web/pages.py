@@ -80,6 +80,7 @@ class PersonPages:
             "is_reply": piece.kind == "reply",
             "begins": piece.whole.begins,
             "failed": piece.failed,
+            "sources": piece.whole.sources,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -170,6 +171,8 @@ class PersonPages:
             line["begins"] = begins
         if failed := message.get("failed"):
             line["failed"] = failed
+        if sources := message.get("sources"):
+            line["sources"] = sources
         if more:
             self._shelf.keep(message["id"], more)
         self._broadcast(
@@ -319,6 +322,8 @@ class PersonPages:
                 line["files"] = [frame_of(known.get(ref), ref) for ref in item.files]
             if item.failed and item.text:
                 line["failed"] = item.failed
+            if item.sources and item.text:
+                line["sources"] = item.sources
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -73,8 +73,9 @@ _ASKS = re.compile(
     r"""(?:what|when|where|who|whom|whose|which|how|why
           |(?:do|did|does|have|has|had|is|are|was|were|can|could|will|would)\s+(?:you|i|we|my|the|it)
           |(?:tell|remind)\s+me|search|find|recall|look\s+up|show\s+(?:me|my)
-          |remember\s+(?:what|when|where|who|which|how|why))\b
-        |[^\n]*(?:还记得|记不记得|我说过|我提过|我告诉过|查一下|查查|搜一下|搜索|找一下|回忆|什么|谁
+          |remember\s+(?:what|when|where|who|which|how|why)
+          |(?:list|summari[sz]e)\s+(?:what|everything|all))\b
+        |(?:列出|说说|讲讲)你|[^\n]*(?:你记得的|还记得|记不记得|我说过|我提过|我告诉过|查一下|查查|搜一下|搜索|找一下|回忆|什么|谁
           |哪[里儿个些天年位]|多少|几[个点月号岁次]|怎么|何时|是不是|有没有)""",
     re.VERBOSE,
 )
@@ -145,13 +146,20 @@ _FUNCTION_ZH = re.compile(
 _FUNCTION_CHARACTERS = frozenset(
     "了都些事情对跟和在有没是聊谈讨论说到过讲得着那这好咱刚才上一次回哪"
 )
+# What memory itself is called: a question for nothing else asks for all of it.
+_OF_NOTES = re.compile(
+    r"\b(?:saved?|stored?|kept|memor(?:y|ies)|information|info|facts?|details?|myself|list|summari[sz]e)\b"
+    r"|记住|记忆里?|信息|资料|内容|列出|把",
+    re.IGNORECASE,
+)
 _OF_BEFORE = re.compile(
     r"\b(?:talk(?:ed|ing)?|discuss(?:ed)?|chat|spoke|speak|sa(?:y|id|ying)|were we|did we)\b"
     r"|聊|谈|讨论|[^我]说(?!过)",
     re.IGNORECASE,
 )
 _OF_ME = re.compile(
-    r"\b(?:i|me|my|mine|know|remember|recall|notes?)\b|我|记得|知道|了解", re.IGNORECASE
+    r"\b(?:i|me|my|mine|know|remember|recall|notes?|(?:your|in)\s+memory)\b|我|记得|知道|了解|记住|记忆",
+    re.IGNORECASE,
 )
 _PUNCTUATION = re.compile(r"[^\w\s'’-]+")
 
@@ -200,11 +208,18 @@ def _forgetting(text: str) -> Intent | None:
 
 
 def _question(text: str) -> Intent:
+    text = text.removeprefix("说说").removeprefix("讲讲")
     if query := query_of(text):
-        return Intent("find", (query,))
+        is_of_notes = _OF_ME.search(text) and not query_of(_OF_NOTES.sub(" ", query))
+        return Intent("notes") if is_of_notes else Intent("find", (query,))
     if _OF_BEFORE.search(text):
         return Intent("before")
     return Intent("notes" if _OF_ME.search(text) else "")
+
+
+def asks_for_notes(text: str) -> bool:
+    """True for a question for all that is noted: "what do you know about me?"."""
+    return len(text) <= MAX_QUERY and understand(text).kind == "notes"
 
 
 def query_of(text: str) -> str:

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 import structlog
 
-from bot.agent.tools.search import MAX_QUERY, is_file, may_see, parted, quote
+from bot.agent.offline import asks_for_notes
+from bot.agent.tools.search import MAX_QUERY, is_file, may_see, newest, parted, quote
 from bot.agent.transcript import origins_of
 from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
@@ -273,6 +274,8 @@ class Recaller:
 
     async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
         """Recall for a later message; a short one is searched for with the ones before, too."""
+        if asks_for_notes(words):
+            return await asyncio.to_thread(_lines_of, await self._newest(turn), shown, room)
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
             queries.append(f"{words}\n{shown.before}")
@@ -298,6 +301,8 @@ class Recaller:
         """Recall for a conversation's first message."""
         if not words.strip():
             return _Found(is_whole=True)
+        if asks_for_notes(words):
+            return await self._newest(turn)
 
         async def search() -> tuple[Sequence[Find], bool]:
             hits, is_whole = await self._search(turn, words)
@@ -309,6 +314,13 @@ class Recaller:
         )
         hits, is_whole = found or ((), False)
         return _Found(hits, said or (), is_whole)
+
+    async def _newest(self, turn: _Turn) -> _Found:
+        """The notes themselves for whoever asks what is known; a search would find the question."""
+        limit = self._config.max_results
+        quotes = await self._part("newest", turn.until, newest, self._files, turn.view, limit)
+        finds = [Find(each, each.text) for each in quotes or ()]
+        return _Found(finds, is_whole=quotes is not None)
 
     async def _part(
         self, name: str, until: float, work: Callable[..., Awaitable[T]], *given: object

@@ -204,7 +204,7 @@ class Outbound:
     message with which another conversation begins, as this tells its person, or empty. `failed` are
     the ids of messages that this says were not answered: a channel may offer to ask the same again.
     `asker` is whom it is for, where several people talk: a channel that may send but little there
-    shares that out.
+    shares that out. `sources` counts the quotes of memory that a reply was given.
     """
 
     id: str
@@ -219,6 +219,7 @@ class Outbound:
     begins: str = ""
     failed: tuple[str, ...] = ()
     asker: str = ""
+    sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +335,8 @@ class HistoryItem:
     `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
     divider, which stands where another conversation begins. `place` is what `Engine.history` goes
     on from; a line that waits for its answer has none yet. `files` are the refs of what came with
-    it, as far as the engine has kept it (`Engine.put_file`); it may be gone by now. `failed` is as
-    in `Outbound`.
+    it, as far as the engine has kept it (`Engine.put_file`); it may be gone by now. `failed` and
+    `sources` are as in `Outbound`.
     """
 
     id: str
@@ -345,6 +346,7 @@ class HistoryItem:
     place: str = ""
     files: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    sources: int = 0
 
 
 @dataclass(frozen=True, slots=True)

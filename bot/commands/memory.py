@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -21,12 +22,12 @@ from bot.errors import NotVisible, ToolError
 from bot.i18n import text
 from bot.identity import MANY
 from bot.identity.view import SHARED_SPACE
-from bot.memory import claims, layout, markdown, note_store
+from bot.memory import claims, entries, markdown, note_store
 from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
-from bot.messages import BEFORE, Quote, Quoted, Text, ToolResult
-from bot.sessions import erasing, forgetting, search, store, unsaved
+from bot.messages import Quote
+from bot.sessions import erasing, forgetting, search, sources, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -39,6 +40,10 @@ from bot.views.memory import (
     counted,
     how_far,
     mode_of,
+    place_of,
+    remembered,
+    seen,
+    source_of,
     status_of,
     told_of,
     went,
@@ -97,8 +102,8 @@ class NightCommands:
 
 
 MAX_SHOWN = 10  # places or messages of one answer
+MAX_NEWEST = 5  # entries of `/memory`
 MAX_QUOTE = 120  # characters of a place's own words
-MAX_MESSAGES = 100  # of a turn that are looked at
 ASKED_MS = 600_000  # how long "yes" is understood
 QUESTION_KEPT_MS = 86_400_000  # an answer may wait for the program to be started again
 
@@ -133,7 +138,7 @@ class MemoryCommands:
         word, _, rest = call.rest.partition(" ")
         rest = rest.strip()
         actions: dict[str, Action] = {
-            "": self._status,
+            "": self._newest,
             "status": self._status,
             "search": self._search,
             "show": self._show,
@@ -204,6 +209,27 @@ class MemoryCommands:
         if shared:
             lines.append(text(call.language, "memory.seen_by_all"))
         return saying("\n".join(lines))
+
+    async def _newest(self, call: Call, rest: str) -> Apply:
+        """What is remembered, the newest of it, and how memory is doing."""
+        listed, today = await self._memory.files.names(call.view), _today(call)
+        found, _ = await remembered(self._memory, call.view, listed)
+        newest = await asyncio.to_thread(entries.newest_first, found)
+        lines = [
+            text(call.language, f"memory.newest{'' if newest else '_none'}", count=len(newest))
+        ]
+        for each in newest[:MAX_NEWEST]:
+            source = source_of(call.language, each.claim, today)
+            lines.append(f"- “{_quoted(each.words)}” · {source}")
+        if newest:
+            lines += ["", text(call.language, "memory.newest_how")]
+        tell = await self._status(call, rest)
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            status = tell(unit, session)
+            return replace(status, text="\n".join([*lines, "", status.text]))
+
+        return apply
 
     async def _status(self, call: Call, rest: str) -> Apply:
         status = await status_of(self._memory, self._database, call.view, _today(call))
@@ -305,7 +331,13 @@ class MemoryCommands:
         """What the last reply had from memory, as it is stored with its turn."""
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
-            quotes = _recalled(unit.tx, call, session)
+            # In a direct chat that several people share it may have been another one's.
+            is_others = session.person != call.person or session.sender == MANY
+            quotes = (
+                []
+                if call.is_direct and is_others
+                else seen(call.view, sources.of_reply(unit.tx, session))
+            )
             if not quotes:
                 return Answer(text(call.language, "memory.sources_none"))
             lines = [text(call.language, "memory.sources")]
@@ -424,48 +456,9 @@ def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
     return next(iter(store.veiled(tx, session.id, [entry])), None) if is_own else None
 
 
-def _recalled(tx: Transaction, call: Call, session: Session) -> list[Quote]:
-    """What the last turn of a session was shown of memory, and may still be seen; each once.
-
-    Nothing in a direct chat that several people share: it may have been another one's.
-    """
-    if call.is_direct and (session.person != call.person or session.sender == MANY):
-        return []
-    gone, found = search.forgotten(tx, session.id), list[Quote]()
-    for entry in reversed(store.messages(tx, session.id, MAX_MESSAGES, since=session.first_seq)):
-        message = message_of(entry)
-        if entry.id not in gone:
-            found[:0] = [
-                quote
-                for block in message.blocks
-                if isinstance(block, (Text, ToolResult)) and isinstance(block.value, Quoted)
-                for quote in block.value.quotes
-                if _is_seen(call, quote, is_recalled=isinstance(block, Text))
-            ]
-        if message.begins_turn:
-            break
-    return list({(quote.where[0], quote.text): quote for quote in found}.values())
-
-
-def _is_seen(call: Call, quote: Quote, *, is_recalled: bool) -> bool:
-    """True for a quotation of memory, not of the web, of a file that may be read here still."""
-    if not quote.path:
-        return is_recalled or bool(quote.by)
-    try:
-        layout.resolve(call.view, quote.path)
-    except NotVisible:
-        return False
-    return True
-
-
 def _source(call: Call, quote: Quote) -> str:
     """Where something stands, or when it was said, and how it begins."""
-    where = quote.where[0]
-    if where.startswith(BEFORE):
-        where = text(call.language, "memory.source_before", when=where.removeprefix(BEFORE))
-    elif not quote.path:
-        where = text(call.language, "memory.said", when=where)
-    return f"{where} “{_quoted(quote.text)}”"
+    return f"{place_of(call.language, quote)} “{_quoted(quote.text)}”"
 
 
 def _which(call: Call, found: Mapping[str, Sequence[tuple[Spot, Claim]]], none: str) -> Apply:

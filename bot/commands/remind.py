@@ -12,6 +12,7 @@ from bot.channel import Channel
 from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.commands.link import may_manage
+from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.sessions import due_time, reminders, repeats, zones
 from bot.sessions.agenda import Agenda, Change
@@ -24,7 +25,8 @@ from bot.unit_of_work import UnitOfWork
 
 _CHANGE = re.compile(
     r"(?:(?P<cancel>cancel|delete|remove|取消|删除)|(?P<pause>pause|暂停)"
-    r"|(?P<resume>resume|continue|继续|恢复))\s*(?:#|第)?(?P<number>\d{1,3})(?:条|个)?",
+    r"|(?P<resume>resume|continue|继续|恢复))"
+    r"\s*(?:(?:#|第)?(?P<number>\d{1,3})(?:条|个)?|(?P<id>[re]\d{1,18}))",
     re.IGNORECASE,
 )
 _LIST = re.compile(r"list|show|列表|清单|查看", re.IGNORECASE)
@@ -104,15 +106,26 @@ class RemindCommands:
     async def reminders(self, call: Call) -> Apply:
         """List what is to be said in this conversation; show, cancel, pause or resume one of it."""
         if not call.rest or _LIST.fullmatch(call.rest):
-            return lambda unit, _session: Answer(_agenda(unit, call).list())
+            return lambda unit, _session: _listed(_agenda(unit, call))
         if asked := _ONE.fullmatch(call.rest):
-            return lambda unit, _session: Answer(_agenda(unit, call).show(int(asked[1])))
+            return lambda unit, _session: _listed(_agenda(unit, call), int(asked[1]))
         asked = _CHANGE.fullmatch(call.rest)
         if asked is None:
             return saying(text(call.language, "reminder.usage"))
-        number = int(asked["number"])
         change = next(each for each in get_args(Change) if asked[each])
-        return lambda unit, _session: Answer(_agenda(unit, call).change(change, number))
+
+        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+            agenda = _agenda(unit, call)
+            number = agenda.number_of(asked["id"]) if asked["id"] else int(asked["number"])
+            return Answer(agenda.change(change, number))
+
+        return apply
+
+
+def _listed(agenda: Agenda, number: int = 0) -> Answer:
+    """The list, or one of it, with buttons for what can be done."""
+    words = agenda.show(number) if number else agenda.list()
+    return Answer(words, extra=Extra(agenda.buttons(number)))
 
 
 def _agenda(unit: UnitOfWork, call: Call) -> Agenda:

@@ -19,11 +19,13 @@ from bot.dashboard.mcp import McpPages
 from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
+from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.programs import ProgramPages
 from bot.dashboard.push import PushLogins, PushPages
+from bot.dashboard.reminders import ReminderPages
 from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
@@ -106,6 +108,7 @@ def build_pages(
             WayPages(core.settings),
             ConversationPages(database, visits, engine.gateway.receive, clock),
             *_memory_pages(core, agent, engine.maintenance.nights, visits),
+            ReminderPages(visits, database, clock, agent.reminders.expect),
             UsagePages(UsageViews(database, clock, agent.allowance), visits),
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
@@ -144,6 +147,7 @@ def _memory_pages(
     return (
         MemoryPages(memory),
         MemoryBrowser(visits, memory, database, clock),
+        MemorySources(visits, memory, database),
         MemorySearching(visits, agent.lookup, clock),
         MemoryConfirming(visits, memory, clock),
         MemoryEditor(visits, memory, database, clock),

@@ -19,8 +19,8 @@ from bot.storage.records import HERE, Records, from_json, packed, place
 class Extra:
     """Everything that comes with a text, for channels that take it.
 
-    `draft`, `begins` and `failed` are as in `Outbound`, `aloud` are words to say in a voice message
-    of its own, which has no text. `turn` is the one it comes from, for the log.
+    `draft`, `begins`, `failed` and `sources` are as in `Outbound`, `aloud` are words to say in a
+    voice message of its own, which has no text. `turn` is the one it comes from, for the log.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -30,6 +30,7 @@ class Extra:
     begins: str = ""
     failed: tuple[str, ...] = ()
     turn: str = ""
+    sources: int = 0
 
 
 NOTHING = Extra()
@@ -92,6 +93,7 @@ class Letter:
             begins=self.extra.begins,
             failed=self.extra.failed,
             asker=self.asker,
+            sources=self.extra.sources,
         )
 
 
@@ -115,6 +117,7 @@ class _Stored:
     begins: str = ""
     failed: tuple[str, ...] = ()
     turn: str = ""
+    sources: int = 0
 
 
 def _to_json(extra: Extra) -> str:
@@ -124,7 +127,7 @@ def _to_json(extra: Extra) -> str:
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
     found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
-    found["turn"] = extra.turn
+    found |= {"turn": extra.turn, "sources": extra.sources}
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -140,6 +143,7 @@ def _extra(stored: _Stored) -> Extra:
         tuple(Button(*each) for each in stored.buttons),
         tuple(Attachment(name, mime, b64decode(data)) for name, mime, data in stored.attachments),
         *(stored.draft, stored.aloud, stored.begins, stored.failed, stored.turn),
+        stored.sources,
     )
 
 

@@ -34,7 +34,7 @@ from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
 from bot.money.limits import LimitReached, Standing
-from bot.sessions import approvals, artifacts, forgetting, inbox, store
+from bot.sessions import approvals, artifacts, forgetting, inbox, sources, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -276,7 +276,12 @@ class TurnRecorder:
             if deliver is not None:
                 deliver(unit, spoken)
             elif said.letter:
-                extra = Extra(_offered(spoken, ids, language), draft=shown_as, failed=said.failed)
+                extra = Extra(
+                    _offered(spoken, ids, language),
+                    draft=shown_as,
+                    failed=said.failed,
+                    sources=len(sources.quotes(news)),
+                )
                 _say(unit, inbound, said, below, extra, language=language, entry=ids[-1])
             if result.asked is not None:
                 put_approval(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from bot.channel import Address, HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.sessions import entries, inbox, store
+from bot.sessions import entries, inbox, sources, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
@@ -433,6 +433,7 @@ def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
     """The lines of some entries, which come newest first, and the dividers between them."""
     shown, gone = as_shown(tx, [row[:2] for row in reversed(rows)])
     first = {row[2]: int(row[0]) for row in rows}  # the lowest number of each session
+    recalled = sources.counts(shown, gone)
     items: list[HistoryItem] = []
     begun: set[str] = set()
     for entry in in_order([each for each in shown if is_line(each, gone)]):
@@ -442,7 +443,7 @@ def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
             if not has_lines_before(tx, session, first[session]):
                 id_ = f"{entry.id}.divider"
                 items.append(HistoryItem(id_, "divider", "", entry.said_or_at, entry.id))
-        items.append(_item(entry))
+        items.append(replace(_item(entry), sources=recalled.get(entry.id, 0)))
     return items
 
 

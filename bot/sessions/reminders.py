@@ -5,13 +5,14 @@ A reminder waits, and is then sent or cancelled; rows stay, so that it is sent o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from bot.channel import Address
 from bot.identity import MessageOrigin
-from bot.storage import Transaction, scalar
+from bot.storage import Transaction, marks, scalar
 from bot.storage.records import Form, Records
 from bot.unicode import well_formed
 
@@ -94,6 +95,21 @@ def next_due(tx: Transaction) -> int | None:
 def of_key(tx: Transaction, key: str) -> list[Reminder]:
     """What waits in a conversation, in order: their numbers are their places here, from 1."""
     return REMINDERS.where(tx, f"key = ? AND {_WAITING}", key, order="due_at, id")
+
+
+def of_people(tx: Transaction, people: Sequence[str]) -> list[Reminder]:
+    """What waits for these people, wherever they asked for it, in order."""
+    whose = f"person IN ({marks(people)}) AND {_WAITING}"
+    return REMINDERS.where(tx, whose, *people, order="due_at, id")
+
+
+def change(tx: Transaction, reminder: Reminder, text: str, due_at: int) -> bool:
+    """Let it say something else, or at another time; False when it does not wait any more."""
+    changed = tx.execute(
+        f"UPDATE reminders SET text = ?, due_at = ? WHERE id = ? AND {_WAITING} RETURNING id",
+        (well_formed(text), due_at, reminder.id),
+    )
+    return bool(changed)
 
 
 def of_everybody(tx: Transaction) -> list[Reminder]:

@@ -18,7 +18,7 @@ from bot.identity import ORIGIN, MessageOrigin
 from bot.sessions import recurrence, reminders
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
-from bot.storage import Transaction, fulltext, marks, scalar, scalars
+from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars
 from bot.storage.records import Records, packed
 from bot.unicode import well_formed
 
@@ -73,6 +73,15 @@ class Run:
     missed: int
     came: Came
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One that was said, was cancelled, or came for the last time; `at` in ms since the epoch."""
+
+    text: str
+    state: Literal["sent", "cancelled", "over"]
+    at: int
 
 
 REPEATS: Final = Records(
@@ -230,6 +239,23 @@ def pause(tx: Transaction, repeat: Repeat) -> None:
     tx.execute("UPDATE repeats SET state = 'paused' WHERE id = ?", (repeat.id,))
 
 
+def change(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
+    """Store its text and its times as they are here; when it comes next.
+
+    One that is paused stays so.
+    """
+    tx.execute(
+        f"UPDATE repeats SET text = ?, rule = ?, begins = ? WHERE id = ? AND {_KEPT}",
+        (
+            well_formed(repeat.text),
+            str(repeat.series.rule),
+            repeat.series.begins.isoformat(),
+            repeat.id,
+        ),
+    )
+    return move_on(tx, repeat, zone, now)
+
+
 def resume(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | None:
     """Let one that is paused go on with its next time; when that is."""
     tx.execute(
@@ -286,7 +312,17 @@ def of_key(tx: Transaction, key: str) -> list[Reminder | Repeat]:
     What comes once is among it; what is paused stands at the end.
     """
     coming = REPEATS.where(tx, f"key = ? AND {_KEPT}", key, order="due_at, id")
-    found = [*reminders.of_key(tx, key), *coming]
+    return _in_order([*reminders.of_key(tx, key), *coming])
+
+
+def of_people(tx: Transaction, people: Sequence[str]) -> list[Reminder | Repeat]:
+    """All that is to be said to these people, wherever they asked for it, in the same order."""
+    whose = f"person IN ({marks(people)}) AND {_KEPT}"
+    coming = REPEATS.where(tx, whose, *people, order="due_at, id")
+    return _in_order([*reminders.of_people(tx, people), *coming])
+
+
+def _in_order(found: list[Reminder | Repeat]) -> list[Reminder | Repeat]:
     return sorted(found, key=lambda each: (is_paused(each), each.due_at))
 
 
@@ -311,6 +347,19 @@ def look_in_no_more(tx: Transaction, person: str, now: int) -> None:
         f"WHERE person = ? AND made_by = 'program' AND {_KEPT}",
         (now, person),
     )
+
+
+def past(tx: Transaction, people: Sequence[str], limit: int) -> list[Past]:
+    """What these people had and have no more, the newest first, without what was forgotten."""
+    rows: list[Row] = []
+    for table in get_args(Planned):
+        rows += tx.execute(
+            f"SELECT text, state, done_at FROM {table} WHERE person IN ({marks(people)}) "
+            "AND state IN ('sent', 'cancelled', 'over') AND text <> '' AND done_at IS NOT NULL "
+            "ORDER BY done_at DESC LIMIT ?",
+            (*people, limit),
+        )
+    return sorted((Past(*row) for row in rows), key=lambda each: -each.at)[:limit]
 
 
 def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, tzinfo
 from typing import Final
 
 from bot.clock import to_the_minute
+from bot.errors import NotVisible
 from bot.i18n import text
-from bot.identity.view import MemoryView, is_owners_own
-from bot.memory import layout, markdown, selftest
+from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
+from bot.memory import entries, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
+from bot.memory.entries import Remembered
 from bot.memory.files import Listed
 from bot.memory.memory import Forgotten, Memory, Overview, Preview, is_note
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked
+from bot.messages import BEFORE, Quote
 from bot.storage import Database
 
 MAX_WORDS: Final = 500  # characters of what is looked for
@@ -95,6 +100,68 @@ def how_far(language: str, building: Building) -> str:
     """The progress of an index that is being built, and how one searches until it is there."""
     name = "beside" if building.beside else "first"
     return text(language, f"memory.building.{name}", done=building.done, total=building.total)
+
+
+# --- what is remembered, entry by entry -----------------------------------------------------------
+
+MOST_FILES: Final = 1_000  # that are read for a list of entries
+MOST_ENTRIES: Final = 10_000  # of a list
+
+
+async def remembered(
+    memory: Memory, view: MemoryView, listed: Sequence[Listed], *, shared: bool = False
+) -> tuple[Sequence[Remembered], bool]:
+    """What a view's own notes say, or what is shared with everyone; and whether that is all."""
+    paths = [each.path for each in listed if each.path.startswith(f"{SHARED_SPACE}/") is shared]
+    found: list[Remembered] = []
+    for path in paths[:MOST_FILES]:
+        text_of = await memory.files.text(view, path, MAX_WRITE)
+        found += await asyncio.to_thread(list, entries.of_note(path, text_of))
+        if len(found) > MOST_ENTRIES:
+            return found[:MOST_ENTRIES], False
+    return found, len(paths) <= MOST_FILES
+
+
+def day_in_words(language: str, day: date, today: date) -> str:
+    """A day as people say it: "today", "3 May", and with its year if that is another one."""
+    if 0 <= (today - day).days <= 1:
+        return text(language, "memory.today" if day == today else "memory.yesterday")
+    month = text(language, "memory.months").split()[day.month - 1]
+    key = "memory.day" if day.year == today.year else "memory.day_of_year"
+    return text(language, key, day=day.day, month=month, year=f"{day:%Y}")
+
+
+def on_day(language: str, day: date, today: date) -> str:
+    """A day within a sentence: "on 3 May", but "today"."""
+    words = day_in_words(language, day, today)
+    return words if 0 <= (today - day).days <= 1 else text(language, "memory.on", day=words)
+
+
+def source_of(language: str, claim: Claim, today: date) -> str:
+    """Where an entry comes from: "You said it on 3 May"."""
+    when = on_day(language, claim.said, today) if claim.said is not None else ""
+    return text(language, f"memory.from.{claim.whose}", when=when).strip()
+
+
+def seen(view: MemoryView, quotes: Sequence[Quote]) -> list[Quote]:
+    """Quotes of what was said, and of the files that a view may see still."""
+    return [each for each in quotes if not each.path or _may_see(view, each.path)]
+
+
+def _may_see(view: MemoryView, path: str) -> bool:
+    try:
+        layout.resolve(view, path)
+    except NotVisible:
+        return False
+    return True
+
+
+def place_of(language: str, quote: Quote) -> str:
+    """Where a quote of memory stands, or when it was said."""
+    where = quote.where[0]
+    if where.startswith(BEFORE):
+        return text(language, "memory.source_before", when=where.removeprefix(BEFORE))
+    return where if quote.path else text(language, "memory.said", when=where)
 
 
 # --- what a search found --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ NOTE = "path=memory/2026-11-20.md"
 PATHS = [
     *(way.path for way in pages.menu()),
     *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
+    *("/memory?order=topic", "/memory?of=all", "/memory/advanced"),
     *("/memory/search?q=alert", "/memory/forget", "/memory/night"),
 ]
 # A page is looked at on every other screen of these, which has all sizes; axe-core sees it on the
@@ -409,6 +411,68 @@ async def test_a_note_is_changed_and_the_change_taken_back(browser, program, kno
     await visit.open(f"/memory/file?{NOTE}#L1")
     assert await page.locator(".block:has(:target)").count() == 1
     assert visit.wrong == []
+    await context.close()
+
+
+@pytest.mark.parametrize("screen", [0, 1])
+async def test_an_entry_is_edited_and_struck_out_without_scripts(browser, program, known, screen):
+    width, height, scheme, locale = SCREENS[screen]
+    word, save = ("blue", "Save") if locale == "en-GB" else ("蓝色", "保存")
+    context = await browser.new_context(
+        viewport={"width": width, "height": height},
+        locale=locale,
+        color_scheme=scheme,
+        java_script_enabled=False,
+        storage_state=known,
+    )
+    page = await context.new_page()
+    await page.goto(f"{program.url}memory")
+    await page.locator("#entry").fill(f"the {word} boat is slow")
+    await page.locator("form[action='/memory/add'] button").click()
+    entry = page.locator(".kept li", has_text=f"the {word} boat")
+    await entry.locator("a.button").click()
+    await expect(page.locator("#text")).to_have_value(f"the {word} boat is slow")
+    await page.locator("#text").fill(f"the {word} boat is fast & <b>red</b>")
+    await page.get_by_role("button", name=save).click()
+    await expect(page.locator(".done")).to_be_visible()
+    await expect(entry.locator(".words")).to_have_text(f"the {word} boat is fast & <b>red</b>")
+    await entry.locator("form[action='/memory/wrong'] button").click()
+    await expect(page.locator(".done")).to_be_visible()
+    await expect(entry).to_have_count(0)
+    await context.close()
+
+
+@pytest.mark.parametrize("screen", [0, 1])
+async def test_reminders_are_edited_paused_and_cancelled(browser, program, known, screen):
+    context = await window(browser, SCREENS[screen], known)
+    visit = Visit(await context.new_page(), program.url)
+    page = visit.page
+    await program.chat(f"/remind every day at 15:00 water plant {screen}", token=TOKEN)
+    await program.chat(f"/remind in 3 days {HOSTILE} {screen}", token=TOKEN)
+    await visit.open("/reminders")
+    plant = page.locator(".kept li", has_text=f"water plant {screen}").first
+    await plant.locator("form:has([value=pause]) button").click()
+    await expect(page.get_by_role("status")).to_be_visible()
+    await plant.locator("form:has([value=resume]) button").click()
+    await expect(plant.locator("form:has([value=pause])")).to_be_visible()
+    assert await visit.look() == []
+    await page.locator(".kept li", has_text=f"{HOSTILE} {screen}").locator("a").click()
+    await expect(page.locator("#text")).to_have_value(f"{HOSTILE} {screen}")
+    await page.fill("#text", f"boats {screen}")
+    await page.fill("#when", "2001-01-01T10:00")
+    assert await visit.look() == []
+    await page.locator("main form button").click()
+    await expect(page.get_by_role("alert")).to_be_visible()
+    assert visit.wrong == [
+        "console: Failed to load resource: the server responded with a status of 409 (Conflict)"
+    ]
+    visit.wrong.clear()
+    await page.fill("#when", f"{datetime.now(UTC) + timedelta(days=9):%Y-%m-%dT10:00}")
+    await page.locator("main form button").click()
+    boats = page.locator(".kept li", has_text=f"boats {screen}").first
+    await boats.locator("form:has([value=cancel]) button").click()
+    await expect(page.locator(".kept").last).to_contain_text(f"boats {screen}")
+    assert await visit.look() == []
     await context.close()
 
 

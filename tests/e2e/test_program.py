@@ -90,6 +90,28 @@ async def test_chat_new_reload_and_the_history_is_there(browser, program):
     await page.context.close()
 
 
+@pytest.mark.parametrize(
+    ("locale", "asked", "cat"),
+    [("en-GB", "What do you know about me?", "Tom"), ("zh-CN", "你记得我的哪些事？", "Mimi")],
+)
+async def test_what_is_known_is_told_from_the_notes_and_opens_them(
+    browser, program, locale, asked, cat
+):
+    page = await open_page(browser, program, locale)
+    await write(page, f"remember that my cat is called {cat}")
+    await expect(page.locator("#log .line.bot .body").last).to_contain_text("✓")
+    for _ in range(2):
+        before = await page.locator("#log .line.bot").count()
+        await write(page, asked)
+        await expect(page.locator("#log .line.bot")).to_have_count(before + 1)
+        answer = page.locator("#log .line.bot").last
+        await expect(answer.locator(".body")).to_contain_text(f"my cat is called {cat}")
+        await expect(answer.locator(".body")).not_to_contain_text(asked[:-1])
+        await answer.locator(".sources summary").click()
+        await expect(answer.locator(".sources")).to_contain_text(f"my cat is called {cat}")
+    await page.context.close()
+
+
 @pytest.mark.proof
 async def test_a_kill_in_the_middle_is_not_noticed(browser, program):
     page = await open_page(browser, program)

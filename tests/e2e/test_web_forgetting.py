@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
@@ -70,3 +72,29 @@ async def test_whoever_forgets_in_a_page_is_told_what_went(context, program):
     await page.locator("form[action='/memory/forgotten'] button").click()
     await page.wait_for_url("**/memory/forgotten?*")
     await expect(open_chat.locator("#log")).not_to_contain_text("harbour code")
+
+
+async def test_a_reply_opens_what_it_was_given_until_that_is_forgotten(context, program):
+    page = await chat(context, program)
+    await say(page, "which colour is the boat?")
+    await expect(lines(page, "bot")).to_have_count(1)
+    for _ in range(2):
+        opened = page.locator("#log .line.bot .sources")
+        await expect(opened.locator("summary")).to_have_text(re.compile(r"^Sources \(\d\)$"))
+        await opened.locator("summary").press("Enter")
+        await expect(opened.locator("li", has_text="the boat is blue")).to_have_count(1)
+        await page.reload()  # it is there again
+    await opened.locator("summary").press("Enter")
+    await opened.locator("a", has_text="memory/boat.md").click()
+    await page.wait_for_url("**/memory/file?*")
+    await expect(page.locator("main")).to_contain_text("the boat is blue")
+    first = await chat(context, program)
+    before = await first.locator("#log .sources").count()
+    await say(first, "/memory forget boat is blue")
+    await first.get_by_role("button", name="Forget").press("Enter")
+    await expect(lines(first, "bot").last).to_contain_text("Forgotten:")
+    assert before == 1
+    opened = first.locator("#log .sources")
+    for left in range(await opened.count()):
+        await opened.nth(left).locator("summary").press("Enter")
+    await expect(first.locator("#log")).not_to_contain_text("boat is blue")

@@ -132,6 +132,21 @@ async def test_status_tells_how_memory_is_doing(tmp_path, locale, command, told)
         assert [part for part in told if part not in answer] == []
 
 
+async def test_memory_begins_with_the_newest_of_what_is_remembered(tmp_path):
+    furnish(tmp_path)
+    async with started(tmp_path) as engine:
+        boats = "".join(f"- 1{n}:00 boat {n} <!-- owner -->\n" for n in range(7))
+        write(tmp_path, f"{ADA}/{TODAY}", boats)
+        told = await engine.ask("/memory")
+        assert told.startswith("The newest of ")
+        assert "- “boat 6” · You said it today\n- “boat 5” ·" in told
+        assert "boat 1" not in told
+        assert "boat" not in await engine.ask("/memory status")
+        assert "boat" not in await engine.ask("/memory", sender="eve")
+        zh = await engine.ask("/memory", locale="zh")
+        assert "- “boat 6” · 你今天说的" in zh
+
+
 @pytest.mark.parametrize(
     ("memory", "told"),
     [

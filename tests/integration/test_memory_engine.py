@@ -20,7 +20,7 @@ from bot.config import Settings
 from bot.identity.view import folder_name
 from bot.memory.memory import Memory
 from bot.memory.search import Searcher
-from bot.messages import Text, ToolResult, excerpt
+from bot.messages import Message, Quote, Quoted, Text, ToolResult, excerpt
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from tests.fakes.memory_search import WordSearcher
 from tests.fakes.time_limits import TimeIsUp
@@ -644,6 +644,48 @@ async def test_who_asks_for_the_conversation_before_gets_its_end(tmp_path, local
         for _ in range(2):
             answer = await engine.ask(asked, locale=locale)
             assert all(part in answer for part in answers)
+
+
+ALL_OF_IT = {"en": "What do you know about me?", "zh": "你记得我的哪些事？"}
+
+
+@pytest.mark.parametrize("locale", ALL_OF_IT)
+async def test_who_asks_what_is_known_gets_the_notes_and_never_a_question(tmp_path, locale):
+    space = space_of(tmp_path)
+    (space / "memory").mkdir(parents=True)
+    (space / "MEMORY.md").write_text("Keeps bees.\n\n- Sings <!-- agent 2026-01-01 -->\n", "utf-8")
+    (space / TODAY).write_text(f"- {ALL_OF_IT[locale][:-1]} <!-- untrusted -->\n", "utf-8")
+    async with offline(tmp_path, {}) as engine:
+        await engine.ask("remember that my boat is called Orinoco")
+        for asked in (ALL_OF_IT[locale], ALL_OF_IT[locale][:-1], ALL_OF_IT[locale]):
+            answer = await engine.ask(asked, locale=locale)
+            assert [each for each in ("bees", "Sings", "Orinoco") if each not in answer] == []
+            assert asked not in answer
+            assert await engine.ask(asked, sender="eve", locale=locale) != answer
+    assert ALL_OF_IT[locale] not in (space / TODAY).read_text("utf-8")
+
+
+async def test_a_model_that_is_asked_what_is_known_is_given_the_notes(tmp_path):
+    space = space_of(tmp_path)
+    (space / "memory").mkdir(parents=True)
+    (space / "memory/boat.md").write_text("- The boat is called Orinoco\n", "utf-8")
+    (space / "memory/bike.md").write_text("- The bike has a flat tyre\n", "utf-8")
+    async with running(tmp_path) as engine:
+        for asked in ALL_OF_IT.values():
+            await engine.ask_each("/new", "good morning", asked, "/new", asked)
+        for request in engine.model.requests:
+            last = request.messages[-1]
+            if any(asked in last.own_text for asked in ALL_OF_IT.values()):
+                notes = str([b for m in request.messages for b in m.blocks if b.value])
+                assert "Orinoco" in notes
+                assert "flat tyre" in notes
+                said = [q for q in _quoted(last) if q.by or not q.path]
+                assert [q for q in said if q.text.strip() in ALL_OF_IT.values()] == []
+
+
+def _quoted(message: Message) -> list[Quote]:
+    values = (block.value for block in message.blocks if isinstance(block, Text))
+    return [quote for each in values if isinstance(each, Quoted) for quote in each.quotes]
 
 
 async def test_nobody_else_finds_it(tmp_path):

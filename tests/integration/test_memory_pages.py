@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,11 +13,13 @@ from html import unescape
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
+from bot.channel import HistoryItem
 from bot.channel.visitor import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
@@ -165,8 +168,8 @@ async def test_a_visitor_sees_their_own_files_and_what_is_shared(owner, me, othe
     me.write("memory/adas.md", "- hers\n")
     other.write("memory/bobs.md", "- his\n")
     owner.write("shared/how-to.md", "- for all\n")
-    shown = await owner.seen("memory")
-    hers = await me.seen("memory")
+    shown = await owner.seen("memory/advanced")
+    hers = await me.seen("memory/advanced")
     assert "owners.md" in shown
     assert "shared/how-to.md" in shown
     assert "adas.md" not in shown
@@ -200,7 +203,7 @@ async def test_what_was_found_of_it_at_night_is_told_to_whose_it_is(it, owner, m
             await database.write(
                 lambda tx, key=f"{ASKED}{space}", value=value: keep(tx, key, value, 1)
             )
-    shown, hers = await owner.seen("memory"), await me.seen("memory")
+    shown, hers = await owner.seen("memory/advanced"), await me.seen("memory/advanced")
     assert "3 of 4 notes found (75 %)" in shown
     assert "memory/owners.md:7" in shown
     assert "notes, 75 % are found" in shown
@@ -226,7 +229,7 @@ async def test_hostile_names_and_words_are_only_words(me):
     name = 'memory/"><img src=x onerror=alert(1)>.md'
     me.write(name, f"# {HOSTILE}\n\n- {HOSTILE} [x](javascript:alert(1)) ![y](http://e/x.png)\n")
     me.write("memory/odd.md", "<!-- " * 50_000 + "- a\n" + "```\n# no heading\n")
-    listed = await me.seen("memory")
+    listed = await me.seen("memory", order="topic") + await me.seen("memory/advanced")
     page = await me.seen("memory/file", path=name)
     await me.seen("memory/file", path="memory/odd.md")
     for text in (listed, page):
@@ -249,18 +252,203 @@ async def test_a_long_note_is_shown_in_parts(me):
     assert 'id="L1"' in odd
 
 
-async def test_what_was_saved_this_week_is_listed_by_day(me):
-    me.write("memory/2026-11-20.md", "- 10:00 Buys <b>boats</b> <!-- owner -->\n- by hand\n")
-    me.write("MEMORY.md", "- Old <!-- agent 2026-01-01 -->\n- New <!-- agent 2026-11-21 -->\n")
-    page = await me.seen("memory")
+# --- entry by entry ------------------------------------------------------------------------------
+
+
+ENTRIES = {
+    "MEMORY.md": (
+        "# Memory\n\n<!-- - no entry -->\nKeeps <b>bees</b>.\n\n## Food\n\n"
+        "- Likes *plum* cake <!-- owner 2026-05-03 -->\n- Eats late <!-- agent 2025-12-31 -->\n"
+        "- ~~Likes beer~~ <!-- owner 2026-01-01, until 2026-02-01, let go -->\n"
+    ),
+    "memory/2026-11-20.md": "# 2026-11-20\n\n- 10:00 Buys boats <!-- owner -->\n- 11:00 later\n",
+    "memory/trip.md": "# Trip\n\n- [ ] book a berth <!-- untrusted 2026-11-21 -->\n",
+}
+
+
+def in_order(page: str, *words: str) -> bool:
+    places = [page.find(each) for each in words]
+    return -1 not in places and places == sorted(places)
+
+
+async def test_entries_are_listed_newest_first_and_by_topic_and_say_where_they_come_from(me):
+    for path, text in ENTRIES.items():
+        me.write(path, text)
+    newest, topics = await me.seen("memory"), await me.seen("memory", order="topic")
+    assert in_order(newest, "berth", "later", "boats", "plum", "Eats late", "bees")
+    assert in_order(newest, ">Today<", ">Yesterday<", ">3 May<", ">31 December 2025<", ">No date<")
+    assert in_order(topics, ">Memory<", "bees", ">Food<", "plum", ">Trip<", ">Day by day<", "later")
+    assert "<em>plum</em>" in newest
+    assert "☐ book a berth" in newest
+    told = (
+        "You said it on 3 May",
+        "I concluded it on 31 December 2025",
+        "From elsewhere, not from",
+    )
+    assert [each for each in (*told, "Written by hand yesterday") if each not in newest] == []
+    assert "not used yet" in newest
+    for hidden in ("no entry", "beer", "<b>bees", "10:00"):
+        assert hidden not in newest
     async with me.client.get(f"{me.url}memory", headers={"Accept-Language": "zh"}) as answer:
         translated = await answer.text()
-    assert "Buys &lt;b&gt;boats" in page
-    assert page.index("Saturday 2026-11-21") < page.index("Friday 2026-11-20")
-    assert ">New</a>" in page.replace("\n", "")
-    assert ">Old</a>" not in page
-    assert "by hand</a>" not in page
-    assert "星期六 2026-11-21" in translated
+    assert in_order(
+        translated, ">今天<", ">昨天<", "你5月3日说的", "我2025年12月31日推断的", "没有日期"
+    )
+
+
+async def test_what_is_shared_stands_apart_and_only_the_owner_changes_it(owner, me):
+    owner.write("shared/door.md", "- The door code is <i>4711</i>\n")
+    me.write("MEMORY.md", "- Mine alone\n")
+    own, of_all = await me.seen("memory"), await me.seen("memory", of="all")
+    assert "Mine alone" in own
+    assert "door code" not in own
+    assert "door code is &lt;i&gt;4711" in of_all
+    assert "Mine alone" not in of_all
+    assert "Mine alone" not in await owner.seen("memory")
+    assert "/entry?" not in of_all
+    links = re.findall(r'href="/(memory/shared/entry[^"]*)', await owner.seen("memory", of="all"))
+    (link,) = (each for each in links if "door" in each)
+    path, asked = unescape(link).split("?")
+    form = await owner.seen(path, **dict(parse_qsl(asked)))
+    assert "The door code is" in form
+    assert (await me.get(path, **dict(parse_qsl(asked))))[0] == 403
+    sent = dict(re.findall(r'name="(path|claim|base|order|part)" value="([^"]*)"', form))
+    _, where, page = await owner.post("memory/shared/entry", **sent, text="It is 4712")
+    assert where.startswith("/memory?of=all&order=new&part=1&path=shared")
+    assert "It is 4712" in page
+    assert owner.read("shared/door.md") == "- It is 4712\n"
+
+
+async def test_a_note_of_5000_entries_is_shown_in_parts(me):
+    me.write("memory/long.md", "".join(f"- entry number {n}\n" for n in range(5_000)))
+    first = await me.seen("memory", order="topic")
+    last = await me.seen("memory", order="topic", part="100")
+    assert first.count("<li>\n<div") == 50
+    assert "Part 1 of 100" in first
+    assert "part=2" in first
+    assert "entry number 4999" in last
+    assert "part=101" not in last
+    for odd in ("0", "-1", "x", "9999999"):
+        await me.seen("memory", order=odd, part=odd)
+
+
+def entry(page: str, words: str) -> dict[str, str]:
+    """What the forms of the one entry with these words send."""
+    rows = re.findall(r"<li>\n<div.*?</li>", page, re.DOTALL)
+    (row,) = (each for each in rows if words in each)
+    return dict(re.findall(r'name="(path|claim|words|order|part)" value="([^"]*)"', row))
+
+
+async def test_an_entry_is_edited_where_it_stands_and_that_can_be_undone(me):
+    before = "# Days\n\n- one <!-- owner 2026-01-01 -->\n- two\n  more <!-- x -->\n\nthe end\n"
+    me.write("MEMORY.md", before)
+    two = entry(await me.seen("memory"), "two")
+    form = await me.seen("memory/entry", path=two["path"], claim=two["claim"])
+    assert ">\ntwo\nmore</textarea>" in form
+    (base,) = re.findall(r'name="base" value="([^"]*)"', form)
+    sent = {"path": "MEMORY.md", "claim": two["claim"], "base": base, "order": "topic", "part": "1"}
+    status, where, page = await me.post("memory/entry", **sent, text="2 <!-- --> and\r\n3")
+    assert (status, where.split("&")[0]) == (303, "/memory?order=topic")
+    after = "- 2 <!- - - -> and <!-- owner 2026-11-21 -->\n  3\n"
+    assert me.read("MEMORY.md") == before.replace("- two\n  more <!-- x -->\n", after)
+    done = page.partition('class="done"')[2].partition("</form>")[0]
+    undo = dict(re.findall(r'name="(path|text|base)" value="([^"]*)"', done))
+    assert (await me.post("memory/back", **undo))[0] == 303
+    assert me.read("MEMORY.md") == before
+    me.write("MEMORY.md", before.replace("more", "less"))
+    status, _, page = await me.post("memory/entry", **sent, text="mine")
+    assert status == 409
+    assert "changed in the meantime" in page
+    assert "mine</textarea>" in page
+    assert "less" in me.read("MEMORY.md")
+    for text in ("", " \n", "x" * 4_001):
+        assert (await me.post("memory/entry", **sent, text=text))[0] == 400
+
+
+async def test_the_buttons_of_an_entry_strike_it_out_and_ask_before_it_is_forgotten(me, other):
+    me.write("MEMORY.md", "- The boat is red <!-- agent 2026-11-01 -->\n- The boat is slow\n")
+    red = entry(await me.seen("memory"), "red")
+    assert "The boat is red" not in await other.seen("memory")
+    status, _, page = await other.post("memory/wrong", **red)
+    assert status == 404
+    _, where, page = await me.post("memory/wrong", **red)
+    assert where == "/memory?order=new&part=1&told=struck"
+    assert "Struck out" in page
+    assert "boat is red" not in page
+    slow = entry(page, "slow")
+    _, _, asked = await me.post("memory/forget", words=slow["words"])
+    assert "The boat is slow" in asked
+    assert "slow" in me.read("MEMORY.md")
+    await me.post("memory/forgotten", words=slow["words"])
+    assert "slow" not in me.read("MEMORY.md")
+
+
+async def test_an_entry_leads_to_the_message_it_came_from(it, owner, me):
+    await it.engine.ask("please note: my heron nests on the island")
+    owner.write(
+        "memory/2026-11-21.md",
+        "- 12:00 My heron nests on the island <!-- owner -->\n- Nobody said so <!-- owner -->\n",
+    )
+    page = await owner.seen("memory")
+    links = [
+        dict(parse_qsl(unescape(each))) for each in re.findall(r"/memory/source\?([^\"]*)", page)
+    ]
+    ours = [each for each in links if each["path"] == "memory/2026-11-21.md"]
+    found = {}
+    for link in ours:
+        async with owner.client.get(f"{owner.url}memory/source", params=link) as answer:
+            found[str(answer.url.relative()).split("?")[0]] = await answer.text()
+    (talk,) = (where for where in found if where.startswith("/conversations/"))
+    assert 'class="said mine found"' in found[talk]
+    assert "my heron nests on the island" in found[talk]
+    assert "find the message" in found["/memory"]
+    assert (await me.get("memory/source", **ours[0]))[1].count("nests") == 0
+
+
+# --- what a reply was given ----------------------------------------------------------------------
+
+
+async def test_a_reply_tells_how_much_memory_it_was_given_and_leads_there(tmp_path):
+    write_file(tmp_path / "workspace/memory/boat.md", "# Boat\n\n- The boat is called ORINOCO\n")
+    session = {"owner": ("memory:ada",)}
+
+    async def lines(it: House) -> dict[str, HistoryItem]:
+        channel = it.engine.channel.engine
+        found = await channel.history(it.engine.message("").address, 50)
+        return {line.text: line for line in found}
+
+    async def sources(browser: Browser, reply: str) -> list[dict[str, str]]:
+        status, text = await browser.get("api/sources", message=reply)
+        assert status == 200
+        return json.loads(text)
+
+    async with house(tmp_path, session=session) as it, it.browser() as owner:
+        await it.engine.ask("My cousin Ida moved to Lyon")
+        await it.engine.ask("/new")
+        told = await it.engine.ask("What is the boat called?")
+        (sent,) = (each for each in it.engine.channel.sent if each.text == told)
+        reply = (await lines(it))[told]
+        assert reply.id == sent.id
+        assert reply.sources == sent.whole.sources > 0
+        found = await sources(owner, reply.id)
+        assert len(found) == reply.sources
+        (boat,) = (each for each in found if "ORINOCO" in each["text"])
+        assert boat["where"].startswith("memory/boat.md:")
+        assert "called ORINOCO" in await owner.seen(boat["link"].partition("#")[0].lstrip("/"))
+        talk = next(each for each in found if "Ida" in each["text"])
+        assert "cousin Ida" in await owner.seen(talk["link"].partition("#")[0].lstrip("/"))
+        async with it.browser("ada") as other:
+            assert await sources(other, reply.id) == []
+        for odd in ("", "x", "a.b", reply.id + "1", "../" * 90, "' OR 1=1"):
+            assert await sources(owner, odd) == []
+    async with house(tmp_path, session=session) as it, it.browser() as owner:
+        assert (await lines(it))[told] == reply  # it is stored with the turn
+        await owner.post("memory/forgotten", words="ORINOCO")
+        left = await sources(owner, reply.id)
+        assert "ORINOCO" not in str(left)
+        assert [line.sources for line in (await lines(it)).values() if line.id == reply.id] == [
+            len(left)
+        ]
 
 
 # --- changing ------------------------------------------------------------------------------------
@@ -291,8 +479,9 @@ async def test_the_list_is_looked_through_again_after_an_edit_and_only_then(tmp_
         assert "soup on Mondays" in await owner.seen("memory")
         assert "soup" not in await ada.seen("memory")
         owner.write("memory/by-hand.md", "- bread\n")
-        while "by-hand.md" not in await owner.seen("memory"):
+        while "by-hand.md" not in await owner.seen("memory/advanced"):
             await pause(0.1)
+        assert "<p>bread" in await owner.seen("memory")
 
 
 async def test_an_edit_is_saved_and_can_be_taken_back(me):
@@ -455,7 +644,7 @@ async def test_how_far_another_index_is_is_shown(it, me, monkeypatch, *, is_besi
         return replace(await real(index), building=told)
 
     monkeypatch.setattr(MemoryIndex, "status", status)
-    page = await me.seen("memory")
+    page = await me.seen("memory/advanced")
     assert '<progress max="7" value="3"' in page
     assert said in page
     assert said in await it.engine.ask("/memory")
@@ -481,7 +670,8 @@ async def test_the_owner_changes_what_everyone_reads_at_once(tmp_path, request, 
         new = {**form, "text": "# How to\n\n- bread in the pantry\n"}
         assert (await owner.post("memory/shared/edit", **new))[0] == 303
         assert "bread" in await ada.seen("memory/file", path=path)
-        assert path in await ada.seen("memory")
+        assert path in await ada.seen("memory/advanced")
+        assert "bread in the pantry" in await ada.seen("memory", of="all")
         assert path in await found(ada, "bread")
         _, _, page = await owner.post("memory/shared/add", path=path, text="soup on Mondays")
         assert "soup" in page
@@ -612,7 +802,7 @@ async def test_what_another_forgets_leaves_ones_own(it, me, other):
 
 async def looked_through(browser: Browser) -> None:
     """Wait for the index: until there is one, searches read the notes themselves."""
-    while "Files last checked" not in await browser.seen("memory"):
+    while "Files last checked" not in await browser.seen("memory/advanced"):
         await pause(0.1)
 
 

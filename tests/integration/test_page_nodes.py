@@ -247,7 +247,8 @@ async def a_note(look: Looking) -> None:
     new = {"path": path, "base": base_of(""), "since": "0"}
     await look.does("/memory/edit", text="- the heron is grey\n", **new)
     await look.shows(f"/memory/file?path={path}", "the heron is grey")
-    await look.shows("/memory", path)
+    await look.shows("/memory", "the heron is grey")
+    await look.shows("/memory/advanced", path)
     await look.shows("/memory/search?q=heron", "the heron is grey")
     await look.does("/memory/add", text="the stork is white", path=path)
     await look.shows(f"/memory/history?path={path}", "version=")
@@ -257,6 +258,7 @@ async def a_note(look: Looking) -> None:
     await look.does("/memory/forgotten", words="heron")
     await look.shows(f"/memory/file?path={path}", "heron", is_there=False)
     await look.shows("/memory/search?q=heron", "the heron is grey", is_there=False)
+    await look.shows("/memory", "heron", is_there=False)
 
 
 async def a_note_for_everyone(look: Looking) -> None:

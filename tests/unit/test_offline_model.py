@@ -553,7 +553,11 @@ OTHERS = {
     ),
     "notes": (
         *("What do you know about me?", "what do you remember?", "who am I", "show my notes"),
+        *("What have you saved about me?", "what's in your memory?", "list what you remember"),
+        *("What information do you have about me?", "summarize what you know about me"),
         *("你知道我什么", "你记得我的哪些事？", "你了解我吗", "我是谁？", "我告诉过你什么"),
+        *("你记得我的哪些事", "说说你对我的了解", "你记住了我的哪些事情？", "你的记忆里有什么？"),
+        *("把你记得的告诉我", "列出你记得的内容", "你记得哪些关于我的信息？"),
     ),
     "before": (
         *("What did we talk about last time?", "what were we talking about", "Where were we?"),

@@ -1,5 +1,6 @@
-// What stands below a message: pictures, files, buttons.
+// What stands below a message: pictures, files, sources, buttons.
 
+import { root } from "./root.js";
 import { t } from "./strings.js";
 
 const PRESS = "press-"; // a press is a message with the id of what it was pressed on
@@ -60,6 +61,45 @@ export function unsettle(group) {
     button.classList.remove("chosen");
     button.querySelector(".unseen")?.remove();
   }
+}
+
+/** What a reply was given of memory: so many quotes, which are asked for when this is opened. */
+export function sources(id, count) {
+  const line = document.createElement("details");
+  line.className = "sources";
+  const summary = document.createElement("summary");
+  summary.textContent = t("sources", { count });
+  const list = document.createElement("ol");
+  line.append(summary, list);
+  line.addEventListener("toggle", async () => {
+    if (!line.open) return;
+    let found = null;
+    try {
+      const answer = await fetch(`${root}/api/sources?message=${encodeURIComponent(id)}`);
+      if (answer.ok) found = await answer.json();
+    } catch {
+      // The server is away; opening it again asks again.
+    }
+    if (found?.length) summary.textContent = t("sources", { count: found.length });
+    if (found?.length) list.replaceChildren(...found.map(source));
+    else list.replaceChildren(listed(t(found ? "sources.none" : "sources.failed")));
+  });
+  return line;
+}
+
+function listed(...parts) {
+  const made = document.createElement("li");
+  made.append(...parts);
+  return made;
+}
+
+function source({ text, where, link }) {
+  const place = document.createElement(link ? "a" : "span");
+  if (link) place.href = root + link;
+  place.textContent = where;
+  const words = document.createElement("q");
+  words.textContent = text;
+  return listed(place, " ", words);
 }
 
 function file({ name, size, picture, data }) {

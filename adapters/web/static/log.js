@@ -2,7 +2,7 @@
 
 import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { Doing, folded } from "./doing.js";
-import { choices, files, pressedOn, pressId, settle, unsettle } from "./extras.js";
+import { choices, files, pressedOn, pressId, settle, sources, unsettle } from "./extras.js";
 import { sent } from "./files.js";
 import { language, locale, t } from "./strings.js";
 
@@ -134,6 +134,9 @@ export class Log extends EventTarget {
       const item = now.get(id);
       if (item) {
         line.querySelector(".doing")?.remove();
+        const used = line.querySelector(".sources");
+        if (used && item.sources) used.replaceWith(sources(id, item.sources));
+        else used?.remove();
         if (item.text !== this.#texts.get(id)) this.#redraw(line, item);
       } else if (last && follows(last, line)) {
         this.#dropLine(id); // what stands before all that is listed comes again
@@ -318,6 +321,9 @@ export class Log extends EventTarget {
       body.innerHTML = item.html; // made safe by the server
       decorate(body);
       this.#addExtras(item, body);
+      if (item.sources && item.text) {
+        line.querySelector(".meta").before(sources(item.id, item.sources));
+      }
     } else {
       body.textContent = item.text;
       if (item.files?.length) {

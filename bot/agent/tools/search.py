@@ -12,14 +12,16 @@ from typing import Any
 from cachetools import LRUCache
 from pydantic import Field
 
+from bot.agent.offline import asks_for_notes
 from bot.agent.tools import MemoryPassage, Parameters, ToolContext, Words, passages
 from bot.agent.transcript import is_canned, origins_of
 from bot.clock import to_the_minute
 from bot.context import sentences
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, layout, markdown
+from bot.memory import layout, markdown
 from bot.memory.disk import MAX_WRITE
+from bot.memory.entries import of_note
 from bot.memory.files import SpaceFiles
 from bot.memory.notes import Place
 from bot.memory.search import Findings, Searcher, how
@@ -93,7 +95,7 @@ class MemorySearch:
         asked = MemoryQuery.from_arguments(arguments)
         if not context.view.partitions:
             raise NotVisible
-        if not fulltext.has_content(asked.query):
+        if not fulltext.has_content(asked.query) or asks_for_notes(asked.query):
             return await self._newest(context, asked.limit or NEWEST)
         found, hits, said = await self._find(asked.query, context, asked.limit)
         note = self._elsewhere.note(context)
@@ -112,25 +114,9 @@ class MemorySearch:
         return Quoted(quotes, head=mode, elsewhere=bool(note))
 
     async def _newest(self, context: ToolContext, limit: int) -> Quoted:
-        """Quotes of a view's own notes: lasting facts first, then the newest of each other file."""
-        view, quotes = context.view, list[Quote]()
-        curated = layout.curated_files(view)
-        for each in sorted(
-            await self._files.names(view),
-            key=lambda file: (file.path not in curated, -file.changed_at, file.path),
-        ):
-            if len(quotes) >= limit:
-                break
-            if each.path.startswith(f"{SHARED_SPACE}/"):
-                continue
-            text = await self._files.text(view, each.path, MAX_WRITE)
-            told = await asyncio.to_thread(list, claims.of_note(each.path, text))
-            own = [claim for claim in told if claim.whose != "untrusted" and not claim.is_over]
-            quotes += [
-                Quote((f"{each.path}:{claim.first}", "newest"), claim.text, each.path, claim.first)
-                for claim in own[: -limit // 2 - 1 : -1]
-            ]
-        found = Quoted(tuple(quotes[:limit]), head="The newest notes, as the query names nothing.")
+        """Quotes of a view's own notes, as `newest` has them."""
+        quotes = await newest(self._files, context.view, limit)
+        found = Quoted(tuple(quotes), head="The newest notes, as the query names nothing.")
         context.memory.recalled.extend(passages(found))
         return found if quotes else Quoted((), head="Nothing is noted yet.")
 
@@ -207,6 +193,27 @@ def _judged(quoted: Quote, hit: Found) -> Quote:
         lines = ()
     match = round(float(hit.score), 2)
     return replace(quoted, match=match, lines=lines, of_time=hit.why.by_date)
+
+
+async def newest(files: SpaceFiles, view: MemoryView, limit: int) -> list[Quote]:
+    """Quotes of a view's own notes: lasting facts first, then the newest of each other file."""
+    curated, quotes = layout.curated_files(view), list[Quote]()
+    for each in sorted(
+        await files.names(view),
+        key=lambda file: (file.path not in curated, -file.changed_at, file.path),
+    ):
+        if len(quotes) >= limit:
+            break
+        if each.path.startswith(f"{SHARED_SPACE}/"):
+            continue
+        text = await files.text(view, each.path, MAX_WRITE)
+        told = await asyncio.to_thread(list, of_note(each.path, text))
+        own = [one.claim for one in told if one.claim.whose != "untrusted"]
+        quotes += [
+            Quote((f"{each.path}:{claim.first}", "newest"), claim.text, each.path, claim.first)
+            for claim in own[: -limit // 2 - 1 : -1]
+        ]
+    return quotes[:limit]
 
 
 async def parted(

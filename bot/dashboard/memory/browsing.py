@@ -1,12 +1,12 @@
-"""`/memory`: the files a visitor may see, each of them as a page, and what was saved of late."""
+"""`/memory`: what is remembered, entry by entry, and the files a visitor may see as pages."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal
@@ -17,21 +17,29 @@ from cachetools import LRUCache
 
 from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared, visitor_of
-from bot.clock import DAY_MS, Clock, moment, to_the_minute
+from bot.clock import Clock, moment, to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, in_menu
+from bot.i18n import text
 from bot.identity import Conversation
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, layout, markdown, periods
+from bot.memory import claims, entries, layout, markdown
 from bot.memory.claims import Aging
+from bot.memory.entries import Remembered
 from bot.memory.files import Excerpt, Listed
 from bot.memory.memory import Lookup, Memory, is_note
+from bot.memory.notes import is_day_note
 from bot.memory.search import Hit
 from bot.storage import Database
+from bot.unicode import one_line
 from bot.views.memory import (
     MAX_WORDS,
+    day_in_words,
     how_far,
     mode_of,
+    on_day,
+    remembered,
+    source_of,
     status_of,
     told_of,
     where_found,
@@ -97,10 +105,10 @@ class Block:
 def note_blocks(text: str, first: int = 1) -> list[Block]:
     """What a part of a note that begins at line `first` is made of, in order."""
     marked = text.split("\n")
-    shown = _uncommented(text).split("\n")
+    shown = entries.uncommented(text).split("\n")
     drawn: list[Block] = []
     level = 1
-    for start, end, is_entry in _pieces(shown):
+    for start, end, is_entry in entries.pieces(shown):
         words, raw = shown[start:end], marked[start:end]
         place = (start + first, end + first - 1)
         heading = None if is_entry else markdown.HEADING.match(words[0])
@@ -111,19 +119,19 @@ def note_blocks(text: str, first: int = 1) -> list[Block]:
             drawn.append(Block(*place, title, level))
             continue
         # An entry's mark is on its first line, a section's on any.
-        marks = (found for line in (raw[:1] if is_entry else raw) if (found := source_of(line)))
+        marks = (found for line in (raw[:1] if is_entry else raw) if (found := source_in(line)))
         source = next(marks, Source("hand") if is_entry else None)
         body = _dedented(words) if is_entry else "\n".join(words)
         is_struck = "~~" in body and not markdown.entry_words(body)
         old = is_entry and (bool(source and source.until) or is_struck)
         html = _html(body)
         if is_entry:
-            html = _BOX.sub(lambda box: f"<p>{'☐' if box[1] == ' ' else '☑'} ", html)
+            html = _boxed(html)
         drawn.append(Block(*place, html, 0, source, old))
     return drawn
 
 
-def source_of(line: str) -> Source | None:
+def source_in(line: str) -> Source | None:
     """Whose words an entry is, by the mark on its first line; None when it has none."""
     by, _, about = markdown.mark_of(line).partition(" ")
     whose: Whose
@@ -139,47 +147,6 @@ def source_of(line: str) -> Source | None:
     until = found["until"] or found["struck"] or ""
     why = {"same as": "same", "moved to": "moved"}.get(found["why"] or "", "")
     return Source(whose, found["day"] or "", until, path if layout.is_note(path) else "", why)
-
-
-def _pieces(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Where entries, headings and what stands between them begin and end, and whether an entry."""
-    at = 0
-    for item in markdown.items("\n".join(lines)):
-        yield from ((*piece, False) for piece in _others(lines, at, item.start))
-        yield item.start, item.end, True
-        at = item.end
-    yield from ((*piece, False) for piece in _others(lines, at, len(lines)))
-
-
-def _others(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Headings, and stretches without a blank line; what is fenced stays together."""
-    begun, fenced = -1, False
-    for number in range(start, end):
-        is_fence = bool(markdown.FENCE.match(lines[number]))
-        apart = not fenced and (not lines[number].strip() or markdown.HEADING.match(lines[number]))
-        if begun >= 0 and (apart or (is_fence and not fenced)):
-            yield begun, number
-            begun = -1
-        fenced ^= is_fence
-        if apart and lines[number].strip():
-            yield number, number + 1
-        elif not apart and begun < 0:
-            begun = number
-        if is_fence and not fenced:
-            yield begun, number + 1
-            begun = -1
-    if begun >= 0:
-        yield begun, end
-
-
-def _uncommented(text: str) -> str:
-    """The text without comments, with as many lines: what is not closed is no comment."""
-    parts: list[str] = []
-    at = 0
-    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
-        parts += [text[at:start].rstrip(" \t"), "\n" * text.count("\n", start, end)]
-        at = end + len("-->")
-    return "".join([*parts, text[at:]])
 
 
 def _dedented(lines: Sequence[str]) -> str:
@@ -232,63 +199,63 @@ def of_note(
     return found
 
 
-DAYS = 7
-MOST_WORDS = 160  # characters of an entry
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """An entry that the bot wrote: where it stands, what it says, and whose words it is."""
-
-    path: str
-    line: int
-    words: str
-    source: Source
-
-
-def by_day(notes: Mapping[str, str], today: date) -> list[tuple[date, Sequence[Saved]]]:
-    """The last days, today first, with what was saved on each; `notes` are texts by path."""
-    days = [today - timedelta(days=number) for number in range(DAYS)]
-    found: dict[date, list[Saved]] = {day: [] for day in days}
-    for path, note in notes.items():
-        for day, saved in _entries(path, note):
-            if day is not None and day in found:
-                found[day].append(saved)
-    return [(day, found[day]) for day in days]
-
-
-def _entries(path: str, text: str) -> Iterator[tuple[date | None, Saved]]:
-    lines = text.split("\n")
-    named = periods.first_day(path.rsplit("/", 1)[-1])
-    for item in markdown.items(text):
-        source = source_of(lines[item.start])
-        if source is None or source.until:
-            continue
-        words = " ".join(markdown.plain(item.text).split())
-        short = words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
-        day = named or periods.first_day(source.day)
-        yield day, Saved(path, item.start + 1, short, source)
-
-
 FILES = "/memory"
 FILE = "/memory/file"
+ADVANCED = "/memory/advanced"
+TOLD = frozenset({"struck", "not-struck", "no-source"})  # what came of a button of the list
 OF_ALL = "/memory/shared"  # where the owner changes what is shared with everyone
 LISTED = 100  # files of one page
 SHOWN_LINES = 1_000  # of a file on one page
 SHOWN_CHARACTERS = 200_000
-READ_OF_LATE = 50  # files that are looked through for what was saved
-LATE_CHARACTERS = 200_000  # of each of them
 REMEMBERED = 4  # views whose list is kept while its pages are turned
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
-Week = Sequence[tuple[date, Sequence[Saved]]]
+Order = Literal["new", "topic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in a list of entries that a form leads back to; `of_all` are those shared."""
+
+    order: Order = "new"
+    part: int = 1
+    of_all: bool = False
+
+    @classmethod
+    def read(cls, sent: Mapping[str, str], *, of_all: bool = False) -> Spot:
+        """The place that a query or a form names; the beginning for anything else."""
+        order = "topic" if sent.get("order") == "topic" else "new"
+        return cls(order, pages.whole(sent.get("part", ""), 1), of_all)
+
+    def link(self, told: str = "", **more: object) -> str:
+        """Where it is; there it is `told` what came of something."""
+        query = {"of": "all"} if self.of_all else {}
+        query |= {
+            "order": self.order,
+            "part": self.part,
+            **({"told": told} if told else {}),
+            **more,
+        }
+        return f"{FILES}?{urlencode(query)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry in the list: its words as HTML, what is told of it, and what names it to forms."""
+
+    entry: Remembered
+    html: str
+    told: Sequence[str]
+    short: str  # in the names of its buttons
+    quote: str  # the words that forgetting looks for
+    has_source: bool
 
 
 @in_menu("/memory")
 class MemoryBrowser:
-    """Files of the visitor's own space, and of what is shared with everyone."""
+    """What is remembered in the visitor's own space and shared with everyone: entries, files."""
 
     def __init__(self, visits: Visits, memory: Memory, database: Database, clock: Clock) -> None:
         self._visits = visits
@@ -297,12 +264,73 @@ class MemoryBrowser:
         self._clock = clock
         # Each view's files in the order of the list, and after which edit of the notes.
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
-        # What was saved of late in each view, after which edit, and as of which day.
-        self._late: LRUCache[MemoryView, tuple[int, date, Week]] = LRUCache(REMEMBERED)
+        # What each view's notes say, its own or (True) shared ones, and after which edit.
+        self._entries: LRUCache[
+            tuple[MemoryView, bool], tuple[int, tuple[Sequence[Remembered], bool]]
+        ] = LRUCache(REMEMBERED)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes; each visitor sees what their view permits."""
-        return shared([web.get(FILES, self._files), web.get(FILE, self._file)])
+        return shared(
+            [
+                web.get(FILES, self._list),
+                web.get(ADVANCED, self._files),
+                web.get(FILE, self._file),
+            ]
+        )
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """What is remembered, newest first or by topic, a part at a time."""
+        who, language = self._visits.of(request), pages.language(request)
+        if not who.view.space:
+            return pages.page(request, "memory_closed.html")
+        query = request.query
+        spot = Spot.read(query)
+        of_all, today = query.get("of") == "all", moment(self._clock(), who.zone).date()
+        known, is_whole = await self._remembered(who.view, of_all=of_all)
+        order = entries.by_topic if spot.order == "topic" else entries.newest_first
+        part = pages.part_of(await asyncio.to_thread(order, known), str(spot.part))
+        space = SHARED_SPACE if of_all else who.view.space
+        aging = await self._memory.uses.aging([space], today)
+        group = partial(_topic_of if spot.order == "topic" else _day_of, language, today=today)
+        rows = await asyncio.to_thread(
+            lambda: [
+                (name, [_row(language, each, aging, space) for each in found])
+                for name, found in groupby(part.rows, key=group)
+            ]
+        )
+        is_owner = visitor_of(request).is_owner
+        return pages.page(
+            request,
+            "memory.html",
+            groups=rows,
+            part=part,
+            order=spot.order,
+            of_all=of_all,
+            is_whole=is_whole,
+            has_shared=SHARED_SPACE in who.view.spaces,
+            changes=not of_all or is_owner,
+            at=OF_ALL if of_all else FILES,
+            told=query.get("told", "") if query.get("told", "") in TOLD else "",
+            saved=_saved(request),
+            file=query.get("path", ""),
+            most=MAX_WORDS,
+            link=link_to,
+        )
+
+    async def _remembered(
+        self, view: MemoryView, *, of_all: bool
+    ) -> tuple[Sequence[Remembered], bool]:
+        """What a view's notes say; they are read again only when one was edited."""
+        edits = self._memory.index.edits
+        known = self._entries.get((view, of_all))
+        if known is not None and known[0] == edits:
+            return known[1]
+        listed = await self._ordered(view)
+        found = await remembered(self._memory, view, listed, shared=of_all)
+        if edits is not None:
+            self._entries[view, of_all] = edits, found
+        return found
 
     async def _files(self, request: web.Request) -> web.Response:
         who = self._visits.of(request)
@@ -317,17 +345,15 @@ class MemoryBrowser:
         shown = ordered[first : first + LISTED]
         return pages.page(
             request,
-            "memory.html",
+            "memory_advanced.html",
             spaces=[
                 (is_shared, list(rows))
                 for is_shared, rows in groupby(shown, lambda each: _is_shared(each.path))
             ],
             size=size_in_words,
             when=partial(to_the_minute, zone=who.zone),
-            most=MAX_WORDS,
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
-            days=[] if first else await self._of_late(who, ordered, now),
             health=status.lines(language, now),
             trouble=status.trouble(language),
             building=status.index.building,
@@ -397,31 +423,6 @@ class MemoryBrowser:
             self._listed[view] = edits, ordered
         return ordered
 
-    async def _of_late(self, who: Conversation, listed: Sequence[Listed], now: int) -> Week:
-        """What was saved on each of the last days, today first."""
-        edits, today = self._memory.index.edits, moment(now, who.zone).date()
-        known = self._late.get(who.view)
-        if known is not None and known[:2] == (edits, today):
-            found = known[2]
-        else:
-            texts = await self._texts_of_late(who.view, listed, now)
-            found = await asyncio.to_thread(by_day, texts, today)
-            if edits is not None:
-                self._late[who.view] = edits, today, found
-        return found
-
-    async def _texts_of_late(
-        self, view: MemoryView, listed: Sequence[Listed], now: int
-    ) -> Mapping[str, str]:
-        """The files of a view's own space that were changed last, by path."""
-        since = now - DAYS * DAY_MS - DAY_MS
-        own = [each for each in listed if not _is_shared(each.path)]
-        late = sorted((f for f in own if f.changed_at >= since), key=lambda f: -f.changed_at)
-        return {
-            each.path: await self._memory.files.text(view, each.path, LATE_CHARACTERS)
-            for each in late[:READ_OF_LATE]
-        }
-
 
 def link_to(path: str, line: int = 0) -> str:
     """Where a file is shown, at a line of it."""
@@ -461,7 +462,52 @@ def _order(listed: Listed) -> tuple[bool, bool, int, str]:
 
 
 def _pages(first: int) -> str:
-    return f"{FILES}?from={max(0, first)}" if first > 0 else FILES
+    return f"{ADVANCED}?from={max(0, first)}" if first > 0 else ADVANCED
+
+
+def _day_of(language: str, each: Remembered, today: date) -> str:
+    """The heading of an entry in the order of time."""
+    said = each.claim.said
+    if said is None:
+        return text(language, "memory_page.undated")
+    words = day_in_words(language, said, today)
+    return words[:1].upper() + words[1:]
+
+
+def _topic_of(language: str, each: Remembered, today: date) -> str:
+    """The heading of an entry in the order of topics."""
+    name = each.path.removeprefix(f"{SHARED_SPACE}/").removeprefix(f"{layout.NOTES_FOLDER}/")
+    if each.topic:
+        return each.topic
+    if each.path in layout.CURATED:
+        return text(language, f"memory_page.topic.{each.path.removesuffix(layout.SUFFIX)}")
+    key = "memory_page.topic.days"
+    return text(language, key) if is_day_note(each.path) else name.removesuffix(layout.SUFFIX)
+
+
+def _row(language: str, each: Remembered, aging: Aging, space: str) -> Row:
+    claim, today = aging.aged(each.claim, space), aging.today
+    told = [source_of(language, claim, today)]
+    if space != SHARED_SPACE:
+        when = on_day(language, claim.used, today) if claim.used is not None else ""
+        told.append(text(language, f"memory.{'used' if when else 'unused'}", when=when))
+    if aging.is_faded(claim, space):
+        told.append(text(language, "memory.aged.faded"))
+    first = each.words.partition("\n")[0]
+    has_source = claim.whose in {"owner", "agent"} and claim.said is not None
+    return Row(
+        each,
+        _boxed(_html(each.words)),
+        told,
+        one_line(first, MOST_QUOTE),
+        " ".join(first.split())[:MAX_WORDS],
+        has_source and space != SHARED_SPACE,
+    )
+
+
+def _boxed(html: str) -> str:
+    """An entry with the box that it has if it is a task."""
+    return _BOX.sub(lambda box: f"<p>{'☐' if box[1] == ' ' else '☑'} ", html)
 
 
 SEARCH = f"{FILES}/search"

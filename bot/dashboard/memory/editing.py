@@ -24,6 +24,7 @@ from bot.dashboard.memory.browsing import (
     FILE,
     FILES,
     OF_ALL,
+    Spot,
     link_to,
     number_of,
     size_in_words,
@@ -31,7 +32,8 @@ from bot.dashboard.memory.browsing import (
 from bot.dashboard.pages import Visits, form_of
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity import Conversation
-from bot.memory import exchange, layout, versions
+from bot.memory import entries, exchange, layout, markdown, versions
+from bot.memory.entries import Remembered
 from bot.memory.exchange import ExchangeError
 from bot.memory.markdown import Provenance
 from bot.memory.memory import SHARED_VIEW, Memory
@@ -67,12 +69,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A form that changes a note: what it was made of, and what the note shall say."""
+    """A form that changes a note: what it was made of, and what the note shall say.
+
+    `claim` names an entry (`Claim.digest`), and `spot` where the list of them goes on.
+    """
 
     path: str
     text: str
     base: str
     since: int
+    claim: str = ""
+    spot: Spot | None = None
 
 
 class MemoryEditor:
@@ -101,6 +108,8 @@ class MemoryEditor:
             web.get(f"{self._at}/edit", self._form),
             web.post(f"{self._at}/edit", self._edit),
             web.post(f"{self._at}/add", self._add),
+            web.get(f"{self._at}/entry", self._entry),
+            web.post(f"{self._at}/entry", self._change_entry),
             web.get(f"{self._at}/history", self._history),
             web.post(f"{self._at}/back", self._back),
         ]
@@ -202,7 +211,72 @@ class MemoryEditor:
             )
         after = await self._held(who, path)
         log.info("memory.edited", by="page", kind="add")
+        if sent.spot is not None:
+            return _to_list(sent.spot, path, kept, after.text)
         return _to_file(path, kept, after.text, place.line)
+
+    async def _entry(self, request: web.Request) -> web.Response:
+        """Show an entry of the list to be changed."""
+        query = request.query
+        spot = Spot.read(query, of_all=self._of_all)
+        held = await self._held(self._who(request), query.get("path", ""))
+        found = await asyncio.to_thread(_entry_of, held.text, query.get("claim", ""))
+        if found is None:
+            return pages.see(spot.link("not-struck"))
+        base = base_of(found.claim.text)
+        sent = Sent(held.path, found.words, base, 0, found.claim.digest, spot)
+        return self._drawn_entry(request, sent)
+
+    async def _change_entry(self, request: web.Request) -> web.Response:
+        """Put what was sent in the place of an entry, as said today by whoever sends it."""
+        who, sent = self._who(request), await _sent(request, of_all=self._of_all)
+        today = moment(self._clock(), who.zone).date()
+        words, spot = sent.text.strip(), sent.spot or Spot(of_all=self._of_all)
+        if not words or len(words) > MOST_ENTRY:
+            return pages.refuse_status(request, 400)
+        try:
+            async with self._memory.notes.watching(who.view) as watch:
+                held = await self._held(who, sent.path)
+                lines = held.text.replace("\r\n", "\n").split("\n")
+                found = await asyncio.to_thread(_entry_of, held.text, sent.claim, sent.base)
+                if found is None:
+                    return self._drawn_entry(request, sent, "memory_page.entry_conflict")
+                if found.is_entry:
+                    time = markdown.clock(found.claim.text)
+                    by = None if self._of_all else "owner"
+                    words = markdown.fact(f"{time} {words}".strip(), today, by).rstrip("\n")
+                lines[found.claim.first - 1 : found.claim.last] = words.split("\n")
+                new = replace(sent, text="\n".join(lines))
+                kept, after = await self._write(who, held, new, "edit", watch)
+        except NoteChanged:
+            return self._drawn_entry(request, sent, "memory_page.entry_conflict")
+        except ForgottenMeanwhile:
+            return self._drawn_entry(request, sent, "memory_page.forgotten_meanwhile")
+        except NotVisible:
+            raise
+        except (ExchangeError, ToolError) as error:
+            return self._drawn_entry(request, sent, "memory_page.refused", reason=str(error))
+        log.info("memory.edited", by="page", kind="entry")
+        return _to_list(spot, sent.path, kept, after)
+
+    def _drawn_entry(
+        self, request: web.Request, sent: Sent, problem: str = "", reason: str = ""
+    ) -> web.Response:
+        return pages.page(
+            request,
+            "memory_entry.html",
+            409 if problem else 200,
+            file=sent.path,
+            claim=sent.claim,
+            base=sent.base,
+            said=sent.text,
+            spot=sent.spot or Spot(of_all=self._of_all),
+            problem=problem,
+            reason=reason,
+            most=MOST_ENTRY,
+            at=self._at,
+            of_all=self._of_all,
+        )
 
     # --- what it said before ----------------------------------------------------------------------
 
@@ -338,14 +412,28 @@ async def compared(now: str, then: str) -> Sequence[tuple[str, str]] | None:
     return await asyncio.to_thread(work)
 
 
-async def _sent(request: web.Request) -> Sent:
+async def _sent(request: web.Request, *, of_all: bool = False) -> Sent:
     form = await form_of(request, MAX_WRITE)
     return Sent(
         form.get("path", ""),
         form.get("text", "").replace("\r\n", "\n"),
         form.get("base", ""),
         pages.whole(form.get("since", ""), -1, ROW_DIGITS),
+        form.get("claim", ""),
+        Spot.read(form, of_all=of_all) if "order" in form else None,
     )
+
+
+def _entry_of(text: str, claim: str, base: str = "") -> Remembered | None:
+    """The entry of a note with this `Claim.digest`, and the words of a `base` if one is given."""
+    lines = text.replace("\r\n", "\n")
+    found = (each for each in entries.of_note("", lines) if each.claim.digest == claim)
+    return next((each for each in found if base in {"", base_of(each.claim.text)}), None)
+
+
+def _to_list(spot: Spot, path: str, kept: int, said: str) -> web.Response:
+    """Back to the list of entries, which offers to take the change back."""
+    return pages.see(spot.link(path=path, kept=kept, base=base_of(said)))
 
 
 def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:

@@ -16,7 +16,7 @@ from aiohttp import web
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
-from bot.dashboard.memory.browsing import FILES, link_to, number_of
+from bot.dashboard.memory.browsing import FILES, Spot, link_to, number_of
 from bot.dashboard.pages import Visits, form_of
 from bot.errors import ToolError
 from bot.identity import Conversation
@@ -170,11 +170,14 @@ class MemoryConfirming:
         who, form = self._visits.of(request), await form_of(request, MOST_CONFIRMATION)
         path, day = form.get("path", ""), moment(self._clock(), who.zone).date()
         claim, notes = form.get("claim", ""), self._memory.notes
+        spot = Spot.read(form) if "order" in form else None
         async with notes.watching(who.view) as watch:
             if request.path == WRONG:
                 is_struck = await self._memory.let_go(who.view, path, claim, day, watch=watch)
                 log.info("memory.struck", by="page")
                 told = "struck" if is_struck else "not-struck"
+                if spot is not None:
+                    return pages.see(spot.link(told))
                 return pages.see(f"{link_to(path)}&confirmed={told}")
             place = await notes.confirm(who.view, path, claim, day, watch=watch)
         if place is None:
