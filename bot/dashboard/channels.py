@@ -37,6 +37,7 @@ from bot.views.people import place_of, shortened
 
 PATH: Final = "/channels"
 MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebody talks there
+MOST_COUNTED: Final = 100  # declined rooms that are looked through for the menu
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
 TOLD: Final = frozenset({"checked", "room", "gone", "let_in", "sent_out"})
@@ -172,7 +173,7 @@ class ChannelPages:
 
     async def waiting(self) -> int:
         """How many rooms were declined that the owner could let in."""
-        declined = await self._database.read(lambda tx: rooms.declined(tx, MAX_ROOMS))
+        declined = await self._database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)
 

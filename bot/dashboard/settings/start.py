@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -35,6 +36,8 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.i18n import text
+from bot.settings.changes import Overruled
+from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 from bot.views.findings import told
 
@@ -112,6 +115,7 @@ class StartPages:
         ]
 
     async def _show(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(options.zones)
         return self._page(request, {}, {})
 
     async def _step(self, step: str, act: Act, request: web.Request) -> web.Response:
@@ -120,7 +124,7 @@ class StartPages:
         try:
             problems = await act(request, form)
         except ConfigError as error:
-            problems = options.sentences(request, error)
+            problems = await self._told(request, error, form)
         except ModelError as error:
             log.info("settings.model_tried", error=type(error).__name__)
             problems = [_why(request, error)]
@@ -128,6 +132,21 @@ class StartPages:
             typed = {name: value for name, value in form.items() if name not in {"key", "token"}}
             return self._page(request, {step: problems}, typed)
         return pages.see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
+
+    async def _told(
+        self, request: web.Request, error: ConfigError, form: Mapping[str, str]
+    ) -> list[str]:
+        """What to enter instead, where a field of the form is wrong; else what is wrong."""
+        await asyncio.to_thread(options.zones)
+        keys = (
+            error.keys if isinstance(error, Mistakes) and not isinstance(error, Overruled) else ()
+        )
+        found = [
+            options.advice(request, self._settings.config, key, form[name])
+            for name, key in WHO.items()
+            if name in form and any(options.is_at(each, key) for each in keys)
+        ]
+        return found or options.sentences(request, error)
 
     # --- a model ----------------------------------------------------------------------------------
 
@@ -245,6 +264,7 @@ class StartPages:
             problems=problems,
             typed=shown,
             longest_name=LONGEST_NAME,
+            zones=options.zones(),
             file=self._settings.kept.shown_path(),
             is_shared=self._settings.is_shared,
         )
