@@ -780,10 +780,14 @@ FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) {
   Object.defineProperty(window, name, { get() { throw new DOMException("no", "SecurityError"); } });
 }"""
 ODD_LOCALE = """Object.defineProperty(navigator, "language", { get: () => "en-US@posix" });
-Object.defineProperty(navigator, "languages", { get: () => ["en-US@posix"] });"""
+Object.defineProperty(navigator, "languages", { get: () => ["en-US@posix", "C", "", "a b"] });"""
+NO_DATES = """Intl.DateTimeFormat = class { constructor() { throw new RangeError("Incorrect locale"); } };
+Intl.getCanonicalLocales = () => { throw new RangeError("Incorrect locale"); };"""
 
 
-@pytest.mark.parametrize("script", [FORBIDDEN, ODD_LOCALE], ids=["no storage", "odd locale"])
+@pytest.mark.parametrize(
+    "script", [FORBIDDEN, ODD_LOCALE, NO_DATES], ids=["no storage", "odd locale", "no dates"]
+)
 async def test_the_page_lives_with_an_odd_browser(context, service, script):
     page, told = await context.new_page(), list[str]()
     page.on("pageerror", lambda error: told.append(str(error)))
@@ -793,6 +797,7 @@ async def test_the_page_lives_with_an_odd_browser(context, service, script):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(1)
     await expect(page.locator("#log .line.user[data-state='']")).to_have_count(1)
+    await expect(page.locator("#log time").first).to_have_text(re.compile(r"\d:\d\d"))
     await page.goto(f"{service.url}/usage")
     assert told == []
 

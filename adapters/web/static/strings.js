@@ -19,6 +19,27 @@ function spoken(tags) {
   return known.length ? known : ["en"];
 }
 
+/** Writes dates as the page's language has them; where that is not to be had, as the browser does. */
+export function dates(options) {
+  for (const tags of [language === "zh" ? "zh-CN" : locale, language, undefined]) {
+    try {
+      return new Intl.DateTimeFormat(tags, options);
+    } catch {
+      continue; // some systems name no language that there is
+    }
+  }
+  return { format: (date) => date.toISOString().slice(0, 16).replace("T", " ") };
+}
+
+/** The browser's time zone, such as "Europe/Berlin"; empty where it tells none. */
+export function zone() {
+  try {
+    return new Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
+  } catch {
+    return "";
+  }
+}
+
 /** The sentence for a key, with `{name}` filled in. */
 export function t(key, values = {}) {
   const template = catalogs[language][key] ?? catalogs.en[key] ?? key;
