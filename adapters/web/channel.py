@@ -39,7 +39,11 @@ from bot.shares import HISTORIES, Pool
 log = structlog.stdlib.get_logger(__name__)
 
 ADDRESS = address_of(PAGE_OWNER)
-STYLES = {"/assets/base.css": "bot.dashboard", "/static/app.css": "adapters.web"}  # of the page
+INLINE = {  # stands in the page
+    "/assets/base.css": "bot.dashboard",
+    "/static/app.css": "adapters.web",
+    "/static/theme.js": "adapters.web",
+}
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -85,7 +89,7 @@ class Web(TakesMarkdown):
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
-        files = http.asset_routes("adapters.web", "/static", index="index.html", styles=STYLES)
+        files = http.asset_routes("adapters.web", "/static", index="index.html", inline=INLINE)
         return shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
 
     async def start(self, engine: Engine) -> None:

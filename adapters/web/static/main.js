@@ -5,6 +5,7 @@ import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { againId, pressId } from "./extras.js";
 import { Log } from "./log.js";
+import { follow } from "./look.js";
 import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
@@ -388,6 +389,7 @@ tellSeen(connection);
 connection.retry();
 showWays().then((found) => {
   if (!found) return;
+  follow(found.language);
   callIt(found.bot);
   log.greet(found.called);
   models.settings = found.ways.some(({ path }) => path === "/settings");

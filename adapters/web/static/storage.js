@@ -16,5 +16,14 @@ function area(name) {
   };
 }
 
+/** What the menu was set to, "theme" or "language"; empty for none. */
+export function cookie(name) {
+  try {
+    return document.cookie.match(`(?:^|; )confidant_${name}=([a-z]+)`)?.[1] ?? "";
+  } catch {
+    return ""; // cookies are forbidden
+  }
+}
+
 export const local = area("local");
 export const session = area("session");
