@@ -21,11 +21,13 @@ from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT, Inbound
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
+from bot.clock import moment
 from bot.config import Settings
 from bot.context.budget import grouped
 from bot.i18n import LANGUAGES, language_of, place_of, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
+from bot.sessions.due_time import shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -285,6 +287,16 @@ class Visits:
         """The conversation of whoever asks."""
         locale = request.headers.get("Accept-Language", "").partition(",")[0]
         return self._resolver.of(origin_of(visitor_of(request).name, locale))
+
+    def when(self, request: web.Request, now: int) -> Callable[[int], str]:
+        """How times in ms are written for whoever asks: "today at 14:49"."""
+        spoken, zone = language(request), self.of(request).zone
+
+        def when(at: int) -> str:
+            undated = text(spoken, "conversations.undated")
+            return shown(spoken, moment(at, zone), moment(now, zone)) if at else undated
+
+        return when
 
 
 def origin_of(name: str, locale: str = "") -> MessageOrigin:

@@ -1186,7 +1186,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine
     status = await command(engine, "/status")
     assert "Summaries of its older part: 0" in status
     assert "Notices when it gets full: on" in status
-    assert "Next fresh start: Sun 2026-11-22 04:00 (UTC), with the new day" in status
+    assert "Next fresh start: tomorrow at 04:00, with the new day" in status
     await reaching(engine, FULL + 1)
     await command(engine, "/notices off")
     status = await command(engine, "/status")
@@ -1198,7 +1198,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine
     ("reset", "told"),
     [
         ({"mode": "none"}, "when you send /new"),
-        ({"mode": "idle", "idle_minutes": 90}, "Sat 2026-11-21 13:30 (UTC), if you are silent"),
+        ({"mode": "idle", "idle_minutes": 90}, "today at 13:30, if you are silent"),
     ],
 )
 async def test_status_tells_the_fresh_start_that_is_configured(tmp_path, reset, told):
