@@ -2,7 +2,7 @@
 
 import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { Doing, folded } from "./doing.js";
-import { choices, files, pressedOn, pressId, settle, unsettle } from "./extras.js";
+import { choices, files, folds, pressedOn, pressId, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
 import { dates, t } from "./strings.js";
 
@@ -319,6 +319,7 @@ export class Log extends EventTarget {
       this.#addExtras(item, body);
     } else {
       body.textContent = item.text;
+      body.after(...folds(body));
       if (item.files?.length) {
         body.hidden = !item.text;
         body.after(sent(item.files));

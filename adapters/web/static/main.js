@@ -201,6 +201,7 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
   outbox.pump();
 });
 
+attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
 models.addEventListener("choose", ({ detail: name }) => {
@@ -390,6 +391,7 @@ connection.retry();
 showWays().then((found) => {
   if (!found) return;
   follow(found.language);
+  attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
   models.settings = found.ways.some(({ path }) => path === "/settings");
