@@ -158,12 +158,23 @@ async def test_what_was_not_sent_is_there_after_a_reload_and_nobody_elses(page, 
     await expect(page.locator("#attached img")).to_have_js_property("naturalWidth", 64)
     assert not first & set(service.engine.kept)
     await page.get_by_role("button", name="Remove a.png").click()
+    while await page.evaluate(KEPT) != 2:
+        await page.evaluate("new Promise(requestAnimationFrame)")
     await page.reload()
     await expect(there).to_have_text(names[1:])
     await page.route("**/api/ways", as_ada)
     await page.reload()
     await page.wait_for_selector("#state[data-state=open]")
     await expect(page.locator("#attached li")).to_have_count(0)
+
+
+KEPT = """new Promise((done) => {
+  const opened = indexedDB.open("confidant", 1);
+  opened.onsuccess = () => {
+    const store = opened.result.transaction("unsent").objectStore("unsent");
+    store.count().onsuccess = ({ target }) => (opened.result.close(), done(target.result));
+  };
+})"""
 
 
 async def as_ada(route: Route) -> None:
