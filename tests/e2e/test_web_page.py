@@ -187,6 +187,12 @@ async def test_messages_while_away_are_counted_in_the_title(page, service):
     )
     await service.engine.say("psst", "psst")
     await expect(page).to_have_title("(1) Pip & <i>Co</i>")
+    await service.stop()
+    await page.wait_for_selector("#state[data-state=closed]")
+    at = service.engine.lines[-1].at
+    service.engine.lines.append(HistoryItem("late", "bot", "said while the page was cut off", at))
+    await service.start()
+    await expect(page).to_have_title("(2) Pip & <i>Co</i>")
     await page.evaluate(
         """Object.defineProperty(document, 'hidden', { value: false, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"))"""
