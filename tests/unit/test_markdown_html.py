@@ -285,9 +285,10 @@ def test_nor_do_formulas_that_are_not_closed(unit: str) -> None:
     assert grows_like_the_text(rich, unit)
 
 
-@pytest.mark.parametrize(
-    "unit", ["[^", "[^a]", "[^a]: ", "[^a]:\n", "[^a]: b\n  c\n", "[^a]: [^b]: "]
-)
+NOTES = ["[^", "[^a]", "[^a]: ", "[^a]:\n", "[^a]: b\n  c\n", "[^a]: [^b]: "]
+
+
+@pytest.mark.parametrize("unit", NOTES)
 def test_nor_do_footnotes(unit: str) -> None:
     assert grows_like_the_text(lambda text: rich(f"[^a]: x\n\n{text}"), unit)
 

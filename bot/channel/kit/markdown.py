@@ -5,8 +5,10 @@ its "]" up to the end of the paragraph; here brackets that open and open are pla
 much time went into looking for their ends.
 
 Of formulas, `$…$` and `\(…\)` stand in a line, `$$…$$` and `\[…\]` by themselves. Prices and
-variables of a shell stay as they were written. Footnotes are `[^1]`, and `[^1]: …` at the start of
-a line, which goes on in lines that are indented; they stand at the end, those nobody refers to last.
+variables of a shell stay as they were written.
+
+A footnote is `[^1]: …` at the start of a line, goes on in lines that are indented, and is moved to
+the end; `[^1]` refers to it. Those that nothing refers to come last.
 """
 
 from __future__ import annotations
@@ -65,9 +67,8 @@ class Markdown(MarkdownIt):
 
         if notes:
             self.inline.ruler.before("link", "note", _note)
-            self.block.ruler.before(
-                "reference", "note", _noted, {"alt": ["paragraph", "reference"]}
-            )
+            ends = ["paragraph", "reference"]
+            self.block.ruler.before("reference", "note", _noted, {"alt": ends})
             self.core.ruler.after("inline", "notes", _notes_last)
 
     def parse(self, src: str, env: MutableMapping[str, Any] | None = None) -> list[Token]:
@@ -177,8 +178,9 @@ def _note(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as it is 
     if found is None or found[1] not in numbers:
         return False
     if not silent:
-        number = numbers[found[1]] = numbers[found[1]] or 1 + max(numbers.values())
-        state.push("note", "sup", 0).content = str(number)
+        if not numbers[found[1]]:
+            numbers[found[1]] = state.env["noted"] = 1 + state.env.get("noted", 0)
+        state.push("note", "sup", 0).content = str(numbers[found[1]])
     state.pos = found.end()
     return True
 

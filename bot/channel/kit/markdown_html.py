@@ -2,8 +2,8 @@
 
 Two walls: the parser never lets HTML through, and the sanitiser keeps only what is listed here.
 Pictures become links, so opening a chat never tells another server that it was read. Where a page
-asks for it, blocks of code that are closed have colours, formulas are MathML, and footnotes stand at
-the end.
+asks for it, blocks of code that are closed have colours, formulas are MathML, and footnotes are
+listed at the end.
 """
 
 from __future__ import annotations
