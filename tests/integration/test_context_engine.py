@@ -321,7 +321,7 @@ async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path):
         boats(tmp_path)
         await ask(engine, "look")
         (notice,) = [each for each in engine.channel.sent if each.kind == "notice"]
-        assert "what tools answered 6" in notice.text
+        assert "tool results 6" in notice.text
         assert "everything else" not in notice.text
 
 
@@ -1120,7 +1120,7 @@ async def test_context_shows_what_fills_it_with_a_picture(engine):
     await ask(engine, "how full?")
     answer = await command(engine, "/context")
     assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
-    for part in ("who I am", "tools", "what we said", "everything else"):
+    for part in ("who I am", "tools", "messages", "everything else"):
         assert part in answer
     assert "The total is counted by the model" in answer
     assert "`memory_search`" not in answer

@@ -660,7 +660,7 @@ async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands
         assert "% full: 5\u202f010 of " in shown
         assert 'aria-label="' in shown
         assert re.search(r"<title>everything else: [\d\u202f]+</title>", shown)
-        assert '<th scope="row">what we said</th>' in shown
+        assert '<th scope="row">messages</th>' in shown
         assert "my words are mine" not in shown
         async with client.get(url, headers={"Accept-Language": "zh"}) as answer:
             assert "<h1>上下文</h1>" in await answer.text()

@@ -509,8 +509,8 @@ def test_the_list_says_how_full_it_is_and_of_what():
         "`██████████░░░░░░░░░░`",
         "- who I am: 2 000 (2 %)",
         "- tools: 1 000 (1 %)",
-        "- what we said: 40 000 (40 %)",
-        "- what tools answered: 5 000 (5 %)",
+        "- messages: 40 000 (40 %)",
+        "- tool results: 5 000 (5 %)",
         "- everything else: 2 000 (2 %)",
         "",
         "The total is counted by the model; the breakdown is estimated.",
@@ -595,7 +595,7 @@ def test_every_part_has_a_name_in_every_language():
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("en", "what we said 40 %, what tools answered 5 %, who I am 2 %"),
+        ("en", "messages 40 %, tool results 5 %, who I am 2 %"),
         ("zh", "我们说过的话 40 %、工具的回答 5 %、我是谁 2 %"),
     ],
 )
