@@ -222,7 +222,7 @@ async def test_what_found_nobody_is_sent_once_they_can_be_reached(engine):
     await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 6)
     late, told, answer = engine.sent_to("ada")[2:4], *engine.sent_to("ada")[4:]
     assert late == ["⏰ call Bob", "⏰ buy milk"]
-    assert told == "These 2 messages were for you earlier, but I couldn't reach you then."
+    assert told == "These 2 messages were for you earlier; I could not reach you then."
     assert answer == "You said: I am back"
     assert "could not be delivered" not in (await engine.ask("/status")).lower()
 

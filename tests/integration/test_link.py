@@ -28,7 +28,7 @@ from tests.support import Engine, FakeClock, OpenConfig, running, until
 
 SAVING = {"enable_memory_flush": True}
 CODE = re.compile(r"/link ([A-Z2-9]{8})")
-WRONG = "That code doesn't work. Get a new one with /link in the other app."
+WRONG = "That is no code I can use. Ask for a new one with /link in the other app."
 
 
 @dataclass
@@ -115,7 +115,7 @@ async def test_a_code_of_one_account_joins_another_one_and_both_are_told(tmp_pat
         answer = await engine.link("other:77", "memory:ada")
         assert "the one in memory for the same person" in answer
         await engine.channels["memory"].wait_until(lambda _: len(engine.sent("memory", "ada")) > 1)
-        assert "Another account, in other" in engine.sent("memory", "ada")[-1]
+        assert "Another account of yours, in other" in engine.sent("memory", "ada")[-1]
         assert await engine.person("other:77") == "memory:ada"
         assert await engine.person("memory:ada") == "memory:ada"
         assert await engine.person("other:78") == "other:78"
@@ -138,7 +138,7 @@ async def test_memory_and_what_was_said_are_shared_both_ways_and_no_longer_after
         assert "Plato" in await engine.ask("other:77", "find parrot")
         assert "boat is red" in model.requests[-1].system
         assert "boat is red" in await engine.ask("other:77", "/memory show MEMORY.md")
-        assert "Accounts disconnected: 1" in await engine.ask("other:77", "/unlink")
+        assert "Accounts that are on their own again: 1" in await engine.ask("other:77", "/unlink")
         assert await engine.person("other:77") == "other:77"
         assert "Plato" not in await engine.ask("other:77", "find parrot")
         assert "boat" not in model.requests[-1].system
@@ -545,7 +545,7 @@ async def test_other_bots_commands_are_theirs_and_own_ones_need_no_mention(tmp_p
         await says(engine, "/help@another_bot")
         answer = await asks(engine, "/whoami", mentions_bot=False)
         assert answer.startswith("You are `memory:ada`: ")
-        assert "this conversation is `agent:main:memory:group:den`." in answer
+        assert "This conversation is `agent:main:memory:group:den`; by that name " in answer
         assert "I don't know /weather" in await asks(engine, "/weather")
         assert engine.model.requests == []
 
@@ -698,7 +698,7 @@ async def test_channels_and_rooms_have_settings_of_their_own(tmp_path):
         "groups": {"den": {"language": "en", "streaming": False}},
     }
     async with room(tmp_path, settings) as engine:
-        assert "这段对话叫 `agent:main:main`" in await engine.ask("/whoami")
+        assert "这段对话是 `agent:main:main`" in await engine.ask("/whoami")
         assert (await asks(engine, "/whoami", mentions_bot=False)).startswith("You are")
         assert "你是" in await asks(engine, "/whoami", chat="cave")
         engine.channel.drafts.clear()

@@ -66,7 +66,7 @@ async def test_a_message_whose_turn_always_fails_is_told_and_the_chat_goes_on(tm
     async with running(tmp_path) as engine:
         await engine.ask("before")
         told = await engine.ask("poison")
-        assert told.startswith("I couldn't answer your message from 2026-11-21 12:00")
+        assert told.startswith("I could not answer your message of 2026-11-21 12:00")
         assert len(poison) == MAX_TRIES
         assert await engine.ask("after") == "You said: after"
         said = [message.text for message in engine.model.requests[-1].messages]
@@ -219,7 +219,7 @@ async def test_a_row_that_is_no_message_any_more_is_told_and_the_chat_goes_on(
     async with running(tmp_path) as engine:
         await engine.channel.wait_sent(2)
         told, answer = engine.sent_to("ada")
-        assert told.startswith("I couldn't answer your message")
+        assert told.startswith("I could not answer your message")
         assert answer == "You said: two"
 
 

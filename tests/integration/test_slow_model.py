@@ -178,7 +178,7 @@ async def test_what_was_saved_before_the_model_failed_is_kept_and_the_receipt_sa
         await ask(engine, "/new")
         (receipt,) = [each.text for each in engine.channel.sent if "Saved to" in each.text]
         assert receipt.startswith("Saved to memory (1): memory/")
-        assert "\nThe conversation from" in receipt
+        assert "\nNot saved to memory yet: the conversation begun" in receipt
         assert "my bike is blue" in saved(tmp_path)
         brain.flush = lambda request: added(request, "The bike is blue", WANDA)
         clock.advance(minutes=2)
@@ -194,9 +194,9 @@ async def test_what_could_not_be_saved_is_tried_again_and_told_until_it_is(tmp_p
     async with begun(tmp_path, brain, clock=clock) as engine:
         await ask(engine, BOAT)
         await ask(engine, "/new")
-        assert "isn't saved to memory yet" in await ask(engine, "/status")
+        assert "Not saved to memory yet" in await ask(engine, "/status")
         await ask(engine, "hello")
-        assert "isn't saved to memory yet" in await ask(engine, "/new")
+        assert "Not saved to memory yet" in await ask(engine, "/new")
         tried = len(brain.asked("flush"))
         await look(engine)
         assert len(brain.asked("flush")) == tried  # not before its time
@@ -217,7 +217,7 @@ async def test_what_could_not_be_saved_is_named_and_tried_again_after_a_restart_
     brain = Brain(flush=ModelOverloaded())
     async with begun(tmp_path, brain, clock=clock) as engine:
         await ask(engine, "hello")
-        assert "The conversation from" in await ask(engine, "/new")
+        assert "Not saved to memory yet: the conversation begun" in await ask(engine, "/new")
         brain.flush = writing(WANDA)
         clock.advance(minutes=6)
         await look(engine)

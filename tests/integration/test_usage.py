@@ -669,7 +669,7 @@ async def test_at_a_limit_commands_and_resets_ask_no_model_and_say_when_it_goes_
         assert "New conversation" in await command(engine, "/new")
         await engine.channel.wait_until(lambda sent: len(sent) == before + 2)
         told = engine.channel.sent[-1].text
-        assert told.startswith("The conversation from ")
+        assert told.startswith("Not saved to memory yet")
         assert f"I try again: {tomorrow}" in told
         await ask(engine, "in a new topic", thread="t1")
         assert len(brain.requests) == asked

@@ -183,10 +183,10 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
     [
         ({"status": 500}, "what I listen with does not work"),
         ({"status": 429}, "what I listen with does not work"),
-        ({"status": 401}, "the speech service refused my request"),
-        ({"status": 404}, "the speech service refused my request"),
-        ({"status": 302}, "the speech service refused my request"),
-        ({"status": 400}, "the speech service didn't accept this recording"),
+        ({"status": 401}, "what I listen with refuses me"),
+        ({"status": 404}, "what I listen with refuses me"),
+        ({"status": 302}, "what I listen with refuses me"),
+        ({"status": 400}, "what I listen with did not take this recording"),
         ({"status": 413}, "it is too long"),
         ({"answer": b"<html>"}, "what I listen with does not work"),
         ({"answer": [1]}, "what I listen with does not work"),
@@ -203,7 +203,7 @@ async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_p
     ):
         blocks, reply = await said(engine, text="listen")
         assert any("could not be made out" in b.text for b in blocks)
-        assert f"I couldn't understand your voice message ({why}" in reply
+        assert f"I did not understand your voice message ({why}" in reply
         assert blocks[-1] == Text("listen", origin="person")
 
 
@@ -295,7 +295,7 @@ async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
     ):
         texts = [piece.text for piece in await _asked(engine, 1, 2)]
         assert "You said" in texts[0]
-        assert texts[1].startswith("I couldn't say this aloud (")
+        assert texts[1].startswith("I could not say this aloud (what I speak with")
         assert why in texts[1]
         texts = [piece.text for piece in await _asked(engine, 2, 3)]
         await until(lambda: len(server.said) == 2)
@@ -406,7 +406,7 @@ async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
         for media in (VOICE, replace(VOICE, kind="audio")):
             _, reply = await said(engine, media)
             assert "is used up, so I can't answer" in reply
-            assert "so I didn't listen" in reply
+            assert "so I did not listen" in reply
         assert len(server.asked) == 1
 
 

@@ -109,7 +109,7 @@ async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_
         finally:
             program.abandon()
         told, *_ = [words for words in fake.texts(1) if "could not answer" in words]
-        assert told.startswith("I couldn't answer your message from ")
+        assert told.startswith("I could not answer your message of ")
         # A send in flight at a death may come again.
         assert [*dict.fromkeys(fake.texts(1))] == ["You said: before", told, "You said: after 1"]
         assert {*fake.texts(2), *fake.texts(3)} == {"You said: after 2", "You said: after 3"}
