@@ -23,7 +23,7 @@ BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rooms": ("What silent talk in rooms costs", ("100", "10")),
     "context": ("What keeping a conversation within its window costs", ("--quick",)),
     "notes": ("What many notes cost in the page", ("100",)),
-    "page": ("How soon the chat page shows something", ("2",)),
+    "page": ("How light and how fast the chat page is", ("2",)),
     "fairness": ("What one person's abuse costs another", ("--quick",)),
     "journey": ("What one message passes in the code", ("--messages", "1")),
     "tokens": ("How far the estimate of tokens is off", ()),

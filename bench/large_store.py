@@ -64,13 +64,18 @@ class Built:
     words: tuple[str, ...]
 
 
-async def build(folder: Path, sessions: int, entries: int, now: int) -> Built:
-    """Write so much into an empty storage folder; `now` is in ms since the epoch."""
+async def build(
+    folder: Path, sessions: int, entries: int, now: int, *, owners: bool = False
+) -> Built:
+    """Write so much into an empty storage folder; `now` is in ms since the epoch.
+
+    With `owners` all of it is the owner's, said in the page.
+    """
     await (await SqliteDatabase.open(folder / DATABASE_NAME)).close()
-    return await asyncio.to_thread(_written, folder, sessions, entries, now)
+    return await asyncio.to_thread(_written, folder, sessions, entries, now, owners)
 
 
-def _written(folder: Path, sessions: int, entries: int, now: int) -> Built:
+def _written(folder: Path, sessions: int, entries: int, now: int, owners: bool) -> Built:  # noqa: FBT001
     path = folder / DATABASE_NAME
     connection = apsw.Connection(str(path))
     try:
@@ -78,7 +83,7 @@ def _written(folder: Path, sessions: int, entries: int, now: int) -> Built:
         for pragma in _FAST:
             tx.execute(pragma)
         words = _prepare(tx, entries // sessions + 1)
-        written = _fill(tx, folder / TRANSCRIPTS, sessions, entries, now)
+        written = _fill(tx, folder / TRANSCRIPTS, list(_begun(sessions, now, owners)), entries)
         tx.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()
@@ -102,20 +107,21 @@ def _prepare(tx: SqliteTransaction, longest: int) -> tuple[str, ...]:
     return tuple(known)
 
 
-def _fill(tx: SqliteTransaction, transcripts: Path, sessions: int, entries: int, now: int) -> int:
+def _fill(tx: SqliteTransaction, transcripts: Path, begun: list[Session], entries: int) -> int:
     transcripts.mkdir()
     first, written = 1, 0
     prefix = f"{'You are a careful assistant of the people you talk to. ' * 200}"[:PREFIX]
     last: dict[str, Session] = {}  # of each person
-    for number, begun in enumerate(_begun(sessions, now)):
+    sessions = len(begun)
+    for number, each in enumerate(begun):
         if number % COMMIT == 0:
             if number:
                 tx.execute("COMMIT")
             tx.execute("BEGIN")
         count = entries // sessions + (number < entries % sessions)
-        before = last.get(begun.person)
-        session = replace(begun, previous=before.id if before else None)
-        last[begun.person] = session
+        before = last.get(each.person)
+        session = replace(each, previous=before.id if before else None)
+        last[each.person] = session
         head = store.insert(tx, session)[1].data
         given = {"first": first, "id": session.id, "at": session.started_at, "count": count}
         rows = tx.connection.execute(_ENTRIES, given | {"pool": POOL}).fetchall()
@@ -133,7 +139,7 @@ def _fill(tx: SqliteTransaction, transcripts: Path, sessions: int, entries: int,
     return written
 
 
-def _begun(sessions: int, now: int) -> Iterator[Session]:
+def _begun(sessions: int, now: int, owners: bool) -> Iterator[Session]:  # noqa: FBT001
     """The conversations as they begin, in the order of time."""
     often = min(MOST, max(1, sessions // OFTEN))
     others = max(1, (sessions - 2 * often) // OFTEN)
@@ -142,7 +148,7 @@ def _begun(sessions: int, now: int) -> Iterator[Session]:
     for number in range(sessions):
         at = start + SPAN_DAYS * DAY_MS * number // sessions
         chat = FIRST_CHAT if number % every == 0 else FIRST_CHAT + 1 + number % others
-        is_owner = number % every == 1
+        is_owner = owners or number % every == 1
         channel, peer = ("web", "owner") if is_owner else ("telegram", str(chat))
         yield Session(
             id=f"{datetime.fromtimestamp(at / 1000, UTC):%Y%m%d-%H%M%S}-{number:010x}",

@@ -700,8 +700,8 @@ class HeartbeatConfig(Section):
         default="",
         pattern=r"^([1-9][0-9]{0,3}[mh])?$",
         description='How often, such as "30m" or "2h", at least ten minutes; empty is never. What '
-        "their HEARTBEAT.md asks for is done with their rights and limits; they hear of it only when "
-        "there is something to say.",
+        "their HEARTBEAT.md asks for is done with their rights and limits; they hear of it only "
+        "when there is something to say.",
     )
     hours: str = Field(
         default="8-22",

@@ -41,7 +41,11 @@ from bot.shares import HISTORIES, Budget, Pool
 log = structlog.stdlib.get_logger(__name__)
 
 ADDRESS = address_of(PAGE_OWNER)
-STYLES = {"/assets/base.css": "bot.dashboard", "/static/app.css": "adapters.web"}  # of the page
+INLINE = {  # stands in the page
+    "/assets/base.css": "bot.dashboard",
+    "/static/app.css": "adapters.web",
+    "/static/theme.js": "adapters.web",
+}
 ANSWER = "answer"  # what other nodes are told of one to a program
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
@@ -92,7 +96,7 @@ class Web(TakesMarkdown):
 
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
-        files = http.asset_routes("adapters.web", "/static", index="index.html", styles=STYLES)
+        files = http.asset_routes("adapters.web", "/static", index="index.html", inline=INLINE)
         own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
         return [*own, *self._programs.routes(), *shared([web.post("/hooks/{id}", self._event)])]
 

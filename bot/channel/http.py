@@ -16,7 +16,7 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, cast
 
@@ -311,7 +311,8 @@ class _Connection(asyncio.Protocol):
 
 # The files of a page, read once and served with what lets a browser keep them.
 
-STYLE = web.ResponseKey("style", str)  # of a response: what its content policy has to let through
+# Of a response: what stands within the page, as parts of its content policy have to let through.
+INLINE = web.ResponseKey("inline", dict[str, str])
 PACKED = "-gzip"  # ends the tag of what is packed: it is another body
 WEIGHTLESS = re.compile(r"q\s*=\s*0(\.0*)?")
 TYPES = {
@@ -332,7 +333,8 @@ class Asset:
     content_type: str
     etag: str
     packed: bytes = b""  # the same in gzip, where that is smaller
-    style: str = ""  # the hash of the style within it, as a content policy names it
+    # The hashes of what stands within it, by the part of a content policy that lets it through.
+    inline: Mapping[str, str] = field(default_factory=dict[str, str])
 
     async def serve(self, request: web.Request) -> web.Response:
         """Send it, unless the browser has it."""
@@ -349,8 +351,8 @@ class Asset:
                 headers["Content-Encoding"] = "gzip"
             response = web.Response(body=self.packed if is_packed else self.body, headers=headers)
         response.etag = etag
-        if self.style:
-            response[STYLE] = self.style
+        if self.inline:
+            response[INLINE] = dict(self.inline)
         return response
 
 
@@ -364,22 +366,23 @@ def takes_gzip(accepted: str) -> bool:
 
 
 def asset_routes(
-    package: str, prefix: str, *, index: str = "", styles: Mapping[str, str] | None = None
+    package: str, prefix: str, *, index: str = "", inline: Mapping[str, str] | None = None
 ) -> list[web.RouteDef]:
     """One route for each file in the `static` folder of a package, and for nothing else there.
 
-    With `index`, the file of that name is served at "/" as well, where the sheets of `styles`, the
-    package of each by its address, stand in it: it is drawn without waiting for another answer.
+    With `index`, the file of that name is served at "/" as well, where the sheets and scripts of
+    `inline`, the package of each by its address, stand in it: it is drawn without waiting for
+    another answer.
     """
     assets = _load_assets(package)
     found = [web.get(f"{prefix}/{name}", asset.serve) for name, asset in assets.items()]
     if not index:
         return found
-    sheets = {
+    parts = {
         path: (assets if owner == package else _load_assets(owner))[path.rpartition("/")[2]].body
-        for path, owner in (styles or {}).items()
+        for path, owner in (inline or {}).items()
     }
-    return [web.get("/", _styled(assets[index], sheets).serve), *found]
+    return [web.get("/", _whole(assets[index], parts).serve), *found]
 
 
 def asset_versions(served: Iterable[web.RouteDef]) -> dict[str, str]:
@@ -397,22 +400,29 @@ def _load_assets(package: str) -> dict[str, Asset]:
     return assets
 
 
-def _styled(page: Asset, sheets: Mapping[str, bytes]) -> Asset:
-    """A page with its style sheets, by the addresses that name them, in an element of its own."""
-    body = page.body
-    for path in sheets:
-        body = body.replace(b'  <link rel="stylesheet" href="%s">\n' % path.encode(), b"")
-    style = b"".join(sheets.values())
-    if not style:
-        return page
-    body = body.replace(b"</head>", b"<style>%s</style>\n</head>" % style, 1)
-    digest = b64encode(hashlib.sha256(style).digest()).decode()
-    return _asset(body, page.content_type, f"'sha256-{digest}'")
+def _whole(page: Asset, parts: Mapping[str, bytes]) -> Asset:
+    """A page with its sheets and scripts, by the addresses that name them, in itself."""
+    body, style, script = page.body, b"", b""
+    for path, part in parts.items():
+        if path.endswith(".css"):
+            body = body.replace(b'  <link rel="stylesheet" href="%s">\n' % path.encode(), b"")
+            style += part
+        else:
+            body = body.replace(b'  <script src="%s"></script>\n' % path.encode(), b"")
+            script += part
+    found = {"style": style, "script": script}
+    tags = b"".join(b"<%s>%s</%s>\n" % (n.encode(), p, n.encode()) for n, p in found.items() if p)
+    inline = {
+        f"{name}-src": f"'sha256-{b64encode(hashlib.sha256(part).digest()).decode()}'"
+        for name, part in found.items()
+        if part
+    }
+    return _asset(body.replace(b"</head>", tags + b"</head>", 1), page.content_type, inline)
 
 
-def _asset(body: bytes, content_type: str, style: str = "") -> Asset:
+def _asset(body: bytes, content_type: str, inline: Mapping[str, str] | None = None) -> Asset:
     # These files say the same to everybody, so what they come to in gzip tells nothing. No page
     # with somebody's words in it is packed: its length would tell what it holds.
     packed = gzip.compress(body, mtime=0)
     etag = hashlib.sha256(body).hexdigest()[:32]
-    return Asset(body, content_type, etag, packed if len(packed) < len(body) else b"", style)
+    return Asset(body, content_type, etag, packed if len(packed) < len(body) else b"", inline or {})

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from bot.channel import Inbound
+from bot.clock import moment
 from bot.delivery.outbox import Extra
 from bot.identity import Activation, Conversation, Link, Place
 from bot.identity.view import MemoryView
+from bot.sessions.due_time import shown
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -44,6 +46,11 @@ class Call:
     def language(self) -> str:
         """The language to answer in."""
         return self.conversation.language
+
+    def when(self, at: int) -> str:
+        """A time in ms as the person reads it: "today at 14:49"."""
+        zone = self.conversation.zone
+        return shown(self.language, moment(at, zone), moment(self.now, zone))
 
     @property
     def view(self) -> MemoryView:

@@ -11,7 +11,6 @@ from typing import Final, get_args
 from bot.agent.models.registry import Models
 from bot.agent.running import Stage
 from bot.channel import Address, Button, ModelChoice
-from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.commands.commander import TurnStops
 from bot.commands.info import not_saved
@@ -227,7 +226,7 @@ def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
     lines = [text(call.language, f"command.continue.{key}")]
     buttons = list[Button]()
     for number, each in islice(found.items(), MOST_BUTTONS):
-        when = moment(each.at, call.conversation.zone).strftime("%Y-%m-%d %H:%M")
+        when = call.when(each.at)
         lines.append(f"{number}. {_name(call, each, LONGEST_NAME)} ({when})")
         label = _name(call, each, LONGEST_LABEL)
         buttons.append(Button(label, f"/continue {each.id}"))

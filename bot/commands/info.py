@@ -13,7 +13,6 @@ from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import call_of
 from bot.channel import Attachment, Channel, Command, Health
-from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, command, saying, switched
 from bot.context import budget
 from bot.context.budget import Report, grouped
@@ -28,7 +27,6 @@ from bot.money.counts import Bill
 from bot.money.limits import LimitReached, unsummarised
 from bot.sessions import approvals, search, store, unsaved
 from bot.sessions.approvals import Question
-from bot.sessions.due_time import shown
 from bot.sessions.store import Session
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -212,7 +210,7 @@ class InfoCommands:
         if found is None:
             return text(call.language, "command.status.ends_never")
         at, why = found
-        when = shown(call.language, moment(at, call.conversation.zone))
+        when = call.when(at)
         return text(call.language, f"command.status.ends_{why}", when=when)
 
     @command(is_private=True)
@@ -247,7 +245,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
     if found is None:
         return text(call.language, "memory.never_saved")
     at, where = found
-    when = shown(call.language, moment(at, call.conversation.zone))
+    when = call.when(at)
     key = "memory.saved" if where else "memory.saved_nothing"
     return text(call.language, key, when=when, where=where)
 
@@ -307,7 +305,7 @@ class UsageCommands:
         if used.others or len(used.sessions) > 1:
             lines.append(_said(call, "sessions"))
             for session, bill in used.sessions:
-                when = shown(call.language, moment(session.started_at, zone))
+                when = call.when(session.started_at)
                 what = _what(call, bill)
                 lines.append(_said(call, "session", when=when, place=session.channel, what=what))
         if used.others:

@@ -104,6 +104,7 @@ def build_pages(
         readiness=report,
         registry=metrics.registry,
         name=lambda: core.settings.now.agent.name,
+        language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
             ConversationPages(database, visits, engine.gateway.receive, clock),

@@ -179,6 +179,12 @@ class Report:
         """Every part once and in order, together exactly `used`."""
         return fit(self.parts, self.used)
 
+    def percents(self) -> dict[PartName, int]:
+        """The percentage of each part; together they are `percent`."""
+        parts = self.fitted()
+        shares = _scaled([part.tokens for part in parts], self.percent)
+        return {part.name: share for part, share in zip(parts, shares, strict=True)}
+
 
 def fit(parts: Iterable[Part], used: int) -> tuple[Part, ...]:
     """Parts that add up to `used` tokens, one of each name, in order.
@@ -219,15 +225,16 @@ def grouped(number: int) -> str:
 def brief(report: Report, language: str) -> str:
     """The parts that fill the most, in a few words."""
     largest = sorted(report.fitted(), key=lambda part: -part.tokens)[:BRIEF]
+    percents = report.percents()
     return text(language, "context.comma").join(
         text(
             language,
             "context.brief",
             name=text(language, f"context.part.{part.name}"),
-            percent=percent_full(part.tokens, report.budget),
+            percent=percents[part.name],
         )
         for part in largest
-        if percent_full(part.tokens, report.budget)
+        if percents[part.name]
     )
 
 
@@ -240,7 +247,7 @@ def lines(report: Report, language: str, more: str = "") -> list[str]:
     named = ORDER if more == "detail" else FILES if more == "list" else ()
     shares, window = report.budget, report.window
     limit = grouped(shares.compact_above)
-    percent = report.percent
+    percent, percents = report.percent, report.percents()
     found = [
         text(language, "context.full", percent=percent, used=grouped(report.used), limit=limit),
         f"`{bar(percent)}`",
@@ -248,7 +255,7 @@ def lines(report: Report, language: str, more: str = "") -> list[str]:
     for part in report.fitted():
         if part.tokens:
             name, size = text(language, f"context.part.{part.name}"), grouped(part.tokens)
-            share = percent_full(part.tokens, shares)
+            share = percents[part.name]
             found.append(text(language, "context.line", name=name, tokens=size, percent=share))
             found += _details(part, language) if part.name in named else []
     found.append("")
@@ -301,8 +308,8 @@ def _within(detail: tuple[tuple[str, int], ...], most: int) -> tuple[tuple[str, 
 
 
 def _scaled(sizes: Sequence[int], total: int) -> list[int]:
-    """Whole numbers in about the same proportion that add up to `total`, which is less."""
-    whole = sum(sizes)
+    """Whole numbers in about the same proportion that add up to `total`; none for no sizes."""
+    whole = sum(sizes) or 1
     found = [size * total // whole for size in sizes]
     # What rounding down left over goes to those that lost the most by it.
     losses = sorted(range(len(sizes)), key=lambda i: (-(sizes[i] * total % whole), i))

@@ -20,7 +20,7 @@ from bot.channel import (
     GroupConfig,
     Health,
 )
-from bot.clock import Clock, to_the_minute
+from bot.clock import Clock
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
 from bot.delivery import outbox
@@ -205,7 +205,7 @@ class ChannelPages:
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
             channels=self._cards(heard, backlogs),
             said=partial(told, language=pages.language(request)),
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
+            when=self._visits.when(request, self._clock()),
             rooms=in_rooms,
             asking=part_of(waiting, query.get("asking", "")),
             let_in=part_of(let_in, query.get("let_in", "")),

@@ -28,7 +28,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import SecretStr
 
 from bot.channel import reveal
-from bot.channel.http import STYLE, network_of
+from bot.channel.http import INLINE, network_of
 from bot.channel.visitor import VISITOR, Visitor
 from bot.config import DashboardConfig, is_loopback
 from bot.dashboard import pages
@@ -84,8 +84,8 @@ def host_of(authority: str) -> str:
 async def add_security_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for `on_response_prepare`: every response, errors included."""
     response.headers.update(SECURITY_HEADERS)
-    if style := response.get(STYLE):  # of a file of the program, by its hash
-        policy = SECURITY_HEADERS[POLICY].replace("style-src 'self'", f"style-src 'self' {style}")
+    for part, digest in response.get(INLINE, {}).items():  # of files of the program
+        policy = response.headers[POLICY].replace(f"{part} 'self'", f"{part} 'self' {digest}")
         response.headers[POLICY] = policy
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from bot.channel.visitor import shared
 from bot.clock import Clock
 from bot.commands.info import ContextCommands
-from bot.context.budget import Part, percent_full
+from bot.context.budget import Part
 from bot.dashboard import pages, usage
 from bot.dashboard.pages import Visits, in_menu, sent
 from bot.dashboard.usage import Chart, Series
@@ -164,7 +164,7 @@ class ContextPages:
             found=found,
             parts=parts,
             drawn=usage.shares(named, found.budget.compact_above, usage.whole),
-            percent=partial(percent_full, shares=found.budget),
+            percents=found.percents(),
             detail=partial(_detail, text(language, "usage.others")),
             once=uuid4().hex,
         )

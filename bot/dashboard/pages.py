@@ -21,11 +21,13 @@ from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT, Inbound
 from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
+from bot.clock import moment
 from bot.config import Settings
 from bot.context.budget import grouped
-from bot.i18n import language_of, place_of, text
+from bot.i18n import LANGUAGES, language_of, place_of, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
+from bot.sessions.due_time import shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,6 +36,12 @@ ASSETS = "/assets"
 STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
 Pages = TypeVar("Pages", bound=type)
 NO_STORE: Final = {"Cache-Control": "no-store"}
+# The bot's language, or "auto".
+LANGUAGE: Final[web.AppKey[Callable[[], str]]] = web.AppKey("language")
+LOOKS: Final = {"theme": ("light", "dark"), "language": LANGUAGES}  # what the menu sets
+# What an address of another server would begin with, after characters that a browser leaves out.
+BEGINNING: Final = "/\\" + "".join(map(chr, range(33)))
+LOOK_SECONDS: Final = 365 * 24 * 3600
 
 # In an owner's request: how many wait on a page, by its path.
 WAITING: Final = web.RequestKey("waiting", dict[str, int])
@@ -78,14 +86,14 @@ def menu() -> list[Way]:
 
 
 class WayPages:
-    """`/api/ways`: where the chat page leads to, and whose it is."""
+    """`/api/ways`: where the chat page leads to, and whose it is; `/look`: the menu's switches."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return shared([web.get("/api/ways", self._ways)])
+        """The routes."""
+        return shared([web.get("/api/ways", self._ways), web.post("/look", self._look)])
 
     async def _ways(self, request: web.Request) -> web.Response:
         visitor, config = visitor_of(request), self._settings.now
@@ -94,9 +102,23 @@ class WayPages:
             "visitor": visitor.name,
             "is_owner": visitor.is_owner,
             "called": config.session.owner_name if visitor.is_owner else "",
+            "language": config.agent.language,
             "ways": ways(visitor, language(request), waiting=request.get(WAITING)),
         }
         return web.json_response(body, headers=NO_STORE)
+
+    async def _look(self, request: web.Request) -> web.Response:
+        """Keep a theme or language in the browser, and go back; a script reads them as well."""
+        form = await sent(request)
+        response = see(f"/{form.get('back', '').lstrip(BEGINNING)}")
+        for what in form.keys() & LOOKS.keys():
+            if form[what] in LOOKS[what]:
+                response.set_cookie(
+                    f"confidant_{what}", form[what], max_age=LOOK_SECONDS, samesite="Lax"
+                )
+            else:
+                response.del_cookie(f"confidant_{what}")
+        return response
 
 
 def ways(
@@ -140,7 +162,9 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
         t=partial(text, spoken),
         language="zh-CN" if spoken == "zh" else spoken,
         path=request.path,
+        here=request.path_qs[1:],  # without the slash: where a proxy adds a path, it is not doubled
         visitor=visitor,
+        theme=chosen(request, "theme"),
         ways=[(group, list(found)) for group, found in groupby(listed, key=itemgetter("group"))],
     )
     return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
@@ -173,9 +197,17 @@ def refuse_status(request: web.Request, status: int) -> web.Response:
 
 
 def language(request: web.Request) -> str:
-    """The browser's: these pages speak before anyone is known."""
+    """The one chosen in the menu, else the bot's if it has one, else the browser's."""
+    bots = request.app[LANGUAGE]() if LANGUAGE in request.app else "auto"
     wanted = request.headers.get("Accept-Language", "")
-    return language_of(*(part.split(";")[0].strip() for part in wanted.split(",")))
+    asked = (part.split(";")[0].strip() for part in wanted.split(","))
+    return language_of(chosen(request, "language"), bots, *asked)
+
+
+def chosen(request: web.Request, what: str) -> str:
+    """What this browser's menu was set to: its theme or language; empty for none."""
+    name = request.cookies.get(f"confidant_{what}", "")
+    return name if name in LOOKS[what] else ""
 
 
 @cache
@@ -268,6 +300,16 @@ class Visits:
         """The conversation of whoever asks."""
         locale = request.headers.get("Accept-Language", "").partition(",")[0]
         return self._resolver.of(origin_of(visitor_of(request).name, locale))
+
+    def when(self, request: web.Request, now: int) -> Callable[[int], str]:
+        """How times in ms are written for whoever asks: "today at 14:49"."""
+        spoken, zone = language(request), self.of(request).zone
+
+        def when(at: int) -> str:
+            undated = text(spoken, "conversations.undated")
+            return shown(spoken, moment(at, zone), moment(now, zone)) if at else undated
+
+        return when
 
 
 def origin_of(name: str, locale: str = "") -> MessageOrigin:

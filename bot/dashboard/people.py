@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from bot.clock import Clock, to_the_minute
+from bot.clock import Clock
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
 from bot.delivery.outbox import Letter
@@ -106,7 +106,7 @@ class PeoplePages:
             owners=[name for name in routing.names_of(session, routing.OWNER) if ":" in name],
             identities=session.identity_links,
             where=self._where,
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
+            when=self._visits.when(request, self._clock()),
             parts=parts,
         )
 

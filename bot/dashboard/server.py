@@ -183,13 +183,16 @@ class DashboardServer:
         browsers: Browsers,
         channels: Iterable[HasRoutes] = (),
         name: Callable[[], str] = lambda: "Confidant",
+        language: Callable[[], str] = lambda: "auto",
         passwords: Passwords | None = None,
         waiting: Waiting | None = None,
     ) -> None:
         """`channels` are pages and channels with pages; `name` is what the bot is called.
 
-        `waiting` counts who waits for the owner, by the path of the page.
+        `language` is the one it speaks, or "auto". `waiting` counts who waits for the owner, by
+        the path of the page.
         """
+        self._language = language
         refused = Counter(
             "confidant_page_refused",
             "Requests to the page that came to nothing, by reason.",
@@ -262,6 +265,7 @@ class DashboardServer:
             middlewares.insert(0, _below(self._config.path))
         app = web.Application(client_max_size=MAX_BODY, middlewares=middlewares)
         app.on_response_prepare.append(add_security_headers)
+        app[pages.LANGUAGE] = self._language
         app.add_routes(self.routes)
         return app
 

@@ -139,8 +139,17 @@ def _is_spoken(clock: Clock) -> bool:
     return clock.loose == "spoken" or (clock.hour or 0) < _NIGHT_ENDS
 
 
-def shown(language: str, at: datetime) -> str:
-    """A moment as people read it: day of the week, date, hour and minute, and time zone."""
+_NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
+
+
+def shown(language: str, at: datetime, now: datetime | None = None) -> str:
+    """A moment as people read it: day of the week, date, hour and minute, and time zone.
+
+    With `now`, a day near it is named: "today at 14:49".
+    """
+    away = (at.date() - now.astimezone(at.tzinfo).date()).days if now is not None else None
+    if away in _NEAR:
+        return i18n.text(language, f"reminder.{_NEAR[away]}", time=f"{at:%H:%M}")
     days = i18n.text(language, "reminder.days").split()
     return f"{days[at.weekday()]} {at:%Y-%m-%d %H:%M} ({zones.spoken(at.tzinfo)})"
 

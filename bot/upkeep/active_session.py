@@ -57,8 +57,8 @@ def due_upkeep(
     Memory is saved once in each cycle, from `flush_from` on. Room is made above `compact_above`;
     when this cycle's compaction was taken back, only above what can still be sent; and after one
     that failed with `failed_at` tokens, only when it is fuller by a twentieth. Of the levels the
-    highest that is reached is told, once. Of a session that is over, only memory is still to be
-    saved.
+    highest that is reached is told, once, and none where room is made: that is told by itself. Of a
+    session that is over, only memory is still to be saved.
     """
     saves = config.enable_memory_flush
     if session.ended_by:
@@ -66,10 +66,11 @@ def due_upkeep(
     full = shares.hard if session.held else shares.compact_above
     percent = percent_full(used, shares)
     level = max((each for each in config.notice_percent if 0 < each <= percent), default=0)
+    makes_room = used > full and used > failed_at * GROWTH
     return Due(
         flush=saves and not session.is_flushed and used >= shares.flush_from > 0,
-        compaction=used > full and used > failed_at * GROWTH,
-        notice=level if is_told and level > session.told else None,
+        compaction=makes_room,
+        notice=level if is_told and level > session.told and not makes_room else None,
     )
 
 

@@ -360,6 +360,22 @@ async def test_the_menu_needs_no_script(browser, program, known):
     await context.close()
 
 
+async def test_theme_and_language_are_switched_without_a_script(browser, program, known):
+    context = await browser.new_context(
+        viewport={"width": 1280, "height": 800}, java_script_enabled=False, storage_state=known
+    )
+    page = await context.new_page()
+    await page.goto(f"{program.url}memory/file?{NOTE}")
+    await page.get_by_role("button", name="Dark").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.url == f"{program.url}memory/file?{NOTE}"
+    await page.get_by_role("button", name="中文").click()
+    await expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
+    await page.goto(f"{program.url}usage")
+    await expect(page.get_by_role("button", name="深色")).to_have_attribute("aria-pressed", "true")
+    await context.close()
+
+
 async def test_the_numbers_of_a_picture_are_a_table_for_whoever_cannot_hover(
     browser, program, known
 ):

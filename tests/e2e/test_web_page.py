@@ -187,6 +187,12 @@ async def test_messages_while_away_are_counted_in_the_title(page, service):
     )
     await service.engine.say("psst", "psst")
     await expect(page).to_have_title("(1) Pip & <i>Co</i>")
+    await service.stop()
+    await page.wait_for_selector("#state[data-state=closed]")
+    at = service.engine.lines[-1].at
+    service.engine.lines.append(HistoryItem("late", "bot", "said while the page was cut off", at))
+    await service.start()
+    await expect(page).to_have_title("(2) Pip & <i>Co</i>")
     await page.evaluate(
         """Object.defineProperty(document, 'hidden', { value: false, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"))"""
@@ -403,6 +409,58 @@ async def test_nothing_overflows_on_a_small_phone(page, service):
     assert await no_sideways_scroll(page)
     await expect(page.locator("#send")).to_be_in_viewport()
     await expect(page.get_by_role("button", name="New conversation")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("context_options", [{"color_scheme": "light"}])
+async def test_the_theme_is_switched_at_once_and_kept(page, service, context_options):
+    dark = page.get_by_role("button", name="Dark")
+    await expect(page.get_by_role("button", name="System")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    async with page.expect_response("**/look"):
+        await dark.click()
+    assert await luminance(page, "body", "backgroundColor") < 0.1
+    await page.reload(wait_until="commit")
+    await expect(dark).to_have_attribute("aria-pressed", "true")
+    assert await luminance(page, "body", "backgroundColor") < 0.1
+    async with page.expect_response("**/look"):
+        await page.get_by_role("button", name="System").click()
+    assert await luminance(page, "body", "backgroundColor") > 0.8
+
+
+async def test_the_language_is_switched_and_the_bot_hears_of_it(page, service):
+    await page.fill("#message", "a draft")
+    await page.get_by_role("button", name="中文").click()
+    await expect(page.locator("#hint")).to_have_text(re.compile("Enter 发送"))
+    await expect(page.locator("#message")).to_have_value("a draft")
+    await expect(page.locator("#ways-list")).to_contain_text("聊天")
+    await say(page, "你好")
+    await expect(lines(page, "bot")).to_have_count(1)
+    assert service.engine.inbounds[0].locale == "zh"
+    await page.get_by_role("button", name="English").click()
+    await expect(page.locator("#hint")).to_have_text(re.compile("Enter sends"))
+    await say(page, "hello")
+    await expect(lines(page, "bot")).to_have_count(2)
+    assert service.engine.inbounds[1].locale == "en-GB"
+
+
+async def test_the_page_follows_the_bots_language_where_none_was_chosen(page, service):
+    async def ways(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json=await answer.json() | {"language": speaks})
+
+    speaks = "zh"
+    await page.route("**/api/ways", ways)
+    await page.reload()
+    await expect(page.locator("#hint")).to_have_text(re.compile("Enter 发送"))
+    speaks = "auto"
+    await page.reload()
+    await expect(page.locator("#hint")).to_have_text(re.compile("Enter sends"))
+    await page.get_by_role("button", name="English").click()
+    speaks = "zh"
+    async with page.expect_response("**/api/ways"):
+        await page.reload()
+    await expect(page.locator("#hint")).to_have_text(re.compile("Enter sends"))
 
 
 @pytest.mark.parametrize("context_options", [{"color_scheme": "dark"}, {"color_scheme": "light"}])
@@ -780,10 +838,14 @@ FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) {
   Object.defineProperty(window, name, { get() { throw new DOMException("no", "SecurityError"); } });
 }"""
 ODD_LOCALE = """Object.defineProperty(navigator, "language", { get: () => "en-US@posix" });
-Object.defineProperty(navigator, "languages", { get: () => ["en-US@posix"] });"""
+Object.defineProperty(navigator, "languages", { get: () => ["en-US@posix", "C", "", "a b"] });"""
+NO_DATES = """Intl.DateTimeFormat = class { constructor() { throw new RangeError("no"); } };
+Intl.getCanonicalLocales = () => { throw new RangeError("no"); };"""
 
 
-@pytest.mark.parametrize("script", [FORBIDDEN, ODD_LOCALE], ids=["no storage", "odd locale"])
+@pytest.mark.parametrize(
+    "script", [FORBIDDEN, ODD_LOCALE, NO_DATES], ids=["no storage", "odd locale", "no dates"]
+)
 async def test_the_page_lives_with_an_odd_browser(context, service, script):
     page, told = await context.new_page(), list[str]()
     page.on("pageerror", lambda error: told.append(str(error)))
@@ -793,6 +855,7 @@ async def test_the_page_lives_with_an_odd_browser(context, service, script):
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(1)
     await expect(page.locator("#log .line.user[data-state='']")).to_have_count(1)
+    await expect(page.locator("#log time").first).to_have_text(re.compile(r"\d:\d\d"))
     await page.goto(f"{service.url}/usage")
     assert told == []
 

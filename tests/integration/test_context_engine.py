@@ -321,7 +321,7 @@ async def test_a_notice_says_what_a_turn_has_just_filled_it_with(tmp_path):
         boats(tmp_path)
         await ask(engine, "look")
         (notice,) = [each for each in engine.channel.sent if each.kind == "notice"]
-        assert "what tools answered 6" in notice.text
+        assert "tool results 6" in notice.text
         assert "everything else" not in notice.text
 
 
@@ -1120,7 +1120,7 @@ async def test_context_shows_what_fills_it_with_a_picture(engine):
     await ask(engine, "how full?")
     answer = await command(engine, "/context")
     assert answer.startswith("**50 % full**: 90\u202f000 of 180\u202f000 tokens\n`█")
-    for part in ("who I am", "tools", "what we said", "everything else"):
+    for part in ("who I am", "tools", "messages", "everything else"):
         assert part in answer
     assert "The total is counted by the model" in answer
     assert "`memory_search`" not in answer
@@ -1186,7 +1186,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine
     status = await command(engine, "/status")
     assert "Summaries of its older part: 0" in status
     assert "Notices when it gets full: on" in status
-    assert "Next fresh start: Sun 2026-11-22 04:00 (UTC), with the new day" in status
+    assert "Next fresh start: tomorrow at 04:00, with the new day" in status
     await reaching(engine, FULL + 1)
     await command(engine, "/notices off")
     status = await command(engine, "/status")
@@ -1198,7 +1198,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine
     ("reset", "told"),
     [
         ({"mode": "none"}, "when you send /new"),
-        ({"mode": "idle", "idle_minutes": 90}, "Sat 2026-11-21 13:30 (UTC), if you are silent"),
+        ({"mode": "idle", "idle_minutes": 90}, "today at 13:30, if you are silent"),
     ],
 )
 async def test_status_tells_the_fresh_start_that_is_configured(tmp_path, reset, told):

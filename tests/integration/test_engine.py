@@ -645,8 +645,8 @@ async def test_the_page_is_told_who_stands_in(tmp_path):
 
 
 AGENT = {"model": "one", "fallback": ("two",)}
-STANDS_IN = "(“anthropic/one” cannot be reached now; “anthropic/two” answers for the time being.)"
-BACK = "(“anthropic/one” answers again.)"
+STANDS_IN = "(“anthropic/one” can't be reached right now, so “anthropic/two” is answering.)"
+BACK = "(“anthropic/one” is answering again.)"
 
 
 class Down:

@@ -389,7 +389,7 @@ async def test_whoever_asks_in_vain_for_what_they_said_elsewhere_hears_of_link(t
 
 DEN: dict[str, Any] = {"chat": "den", "chat_type": "group"}
 OPEN: dict[str, Any] = {"group_policy": "open"}
-DECLINED = "Sorry, I may not talk here. Whoever runs me decides with whom and where I do."
+DECLINED = "Sorry, I'm not allowed to talk here. The person who runs me decides where I may."
 ALLOW_ALL = {"default": "allow", "rules": []}
 
 

@@ -617,7 +617,7 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
         assert "Left out because other tools have these names: `memory_write`." in told
         for kept in ("memory_read", "memory_read_it_229b72", "drawer_write", "drawer_read"):
             assert f"- `{kept}`: (from the tool server " in told
-        assert "- `memory_write`: keeping something in the memory" in told
+        assert "- `memory_write`: saving to memory" in told
         await engine.say("/tools", chat="den", chat_type="group", mentions_bot=True)
         await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
         assert "other tools have" not in engine.sent_to("den")[0]

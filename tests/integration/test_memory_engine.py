@@ -770,7 +770,7 @@ async def test_what_was_offered_is_kept_only_for_who_said_it_and_not_once_it_is_
         await engine.ask("My sister Ines lives in Bergen.")
         (button,) = engine.channel.sent[-1].buttons
         assert button.label == "Keep this"
-        gone = "I can't keep that any more: the message is not here, or it is not yours."
+        gone = "I can't keep that any more: the message isn't here, or it isn't yours."
         assert await engine.ask(button.command, sender="eve") == gone
         assert await engine.ask("/memory keep 17") == gone
         await engine.ask_each("/memory forget Bergen", "/memory forget yes")

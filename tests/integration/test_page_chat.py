@@ -660,7 +660,7 @@ async def test_it_shows_what_fills_the_conversation_and_the_buttons_say_commands
         assert "% full: 5\u202f010 of " in shown
         assert 'aria-label="' in shown
         assert re.search(r"<title>everything else: [\d\u202f]+</title>", shown)
-        assert '<th scope="row">what we said</th>' in shown
+        assert '<th scope="row">messages</th>' in shown
         assert "my words are mine" not in shown
         async with client.get(url, headers={"Accept-Language": "zh"}) as answer:
             assert "<h1>上下文</h1>" in await answer.text()
@@ -711,6 +711,11 @@ async def test_the_page_brings_its_styles_and_lets_no_other_through():
                 assert "sha256" not in answer.headers["Content-Security-Policy"]
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
         assert f"style-src 'self' 'sha256-{digest}';" in policy
+        script = page.partition("<script>")[2].partition("</script>")[0]
+        async with client.get(f"{chat.url}static/theme.js") as answer:
+            assert script == await answer.text()
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'self' 'sha256-{digest}';" in policy
         assert "unsafe" not in policy
         assert 'rel="stylesheet"' not in page
         # A browser that has the page takes the policy of the answer that says so.

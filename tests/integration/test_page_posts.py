@@ -121,6 +121,7 @@ ROWS = {
     "POST /enter": Row(lambda world, _who: {"data": {"key": world.keys[-1]}}),
     "POST /api/push": Row(lambda w, who: {"json": w.subscription(who).subscription()}, 200),
     "DELETE /api/push/{id}": Row(status=204),
+    "POST /look": Row(form(theme="dark"), changes=False),
     "POST /conversations/{id}/title": Row(form(title="The boat")),
     "POST /chat/files/{id}": Row(lambda _world, _who: PART, 204),
     "DELETE /chat/files/{id}": Row(status=204),

@@ -70,6 +70,7 @@ ROUTES = {
     "GET /assets/memory.css": "visitor",
     "GET /assets/charts.css": "visitor",
     "GET /api/ways": "visitor",
+    "POST /look": "visitor",
     "GET /api/push": "visitor",
     "POST /api/push": "visitor",
     "DELETE /api/push/{id}": "visitor",
@@ -227,6 +228,56 @@ async def test_the_menu_has_what_its_visitor_may_open(who, language):
         way.path for way in pages.menu() if who == "owner" or not way.is_owners
     ]
     assert found["ways"][0]["label"] == {"en": "Chat", "zh": "聊天"}[language]
+
+
+@pytest.mark.parametrize(
+    ("form", "where", "theme", "language"),
+    [
+        ({"theme": "dark", "back": "usage?days=7"}, "/usage?days=7", "dark", ""),
+        ({"language": "zh", "theme": "system", "back": ""}, "/", "", "zh"),
+        ({"theme": "<b>", "language": "xx", "back": "//evil.example"}, "/evil.example", "", ""),
+        ({"back": "\t\\/evil.example"}, "/evil.example", "", ""),
+    ],
+)
+async def test_the_menus_switches_are_kept_in_the_browser(form, where, theme, language):
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with (
+        served(*WayPages(settings_of()).routes()) as url,
+        aiohttp.ClientSession(cookies=BY_COOKIE["visitor"], cookie_jar=jar) as client,
+        client.post(
+            f"{url}look", data=form, headers={"Origin": url.rstrip("/")}, allow_redirects=False
+        ) as answer,
+    ):
+        assert (answer.status, answer.headers["Location"]) == (303, where)
+        kept = {name: each.value for name, each in answer.cookies.items() if each.value}
+        expected = {"confidant_theme": theme, "confidant_language": language}
+        assert kept == {name: value for name, value in expected.items() if value}
+
+
+@pytest.mark.parametrize(
+    ("bots", "chosen", "asked", "lang"),
+    [
+        ("auto", "", "zh-TW,en", "zh-CN"),
+        ("auto", "en", "zh-TW,en", "en"),
+        ("zh", "", "en-GB", "zh-CN"),
+        ("zh", "en", "zh", "en"),
+        ("zh", "<b>", "en", "zh-CN"),
+    ],
+)
+async def test_a_page_speaks_what_was_chosen_else_what_the_bot_speaks(
+    tmp_path, bots, chosen, asked, lang
+):
+    headers = {"Accept-Language": asked, "Accept": "text/html"}
+    headers |= {"Cookie": f"confidant_language={chosen}; confidant_theme=dark"}
+    async with (
+        running(tmp_path, serves=True, agent={"language": bots}) as engine,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), headers=headers) as client,
+    ):
+        assert engine.app.address is not None
+        async with client.get(f"{engine.app.address.url}usage") as answer:
+            assert f'<html lang="{lang}" data-theme="dark">' in await answer.text()
+        async with client.get(f"{engine.app.address.url}api/ways") as answer:
+            assert (await answer.json())["language"] == bots
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ async def test_the_jobs_run_by_themselves(tmp_path, monkeypatch):
         await asyncio.wait_for(bell.wait(2), 60)
 
 
-HEAD = "I found something that should not wait:"
+HEAD = "I found something that shouldn't wait:"
 OWNER: dict[str, Any] = {"owner": ["memory:ada"]}
 
 
@@ -373,13 +373,13 @@ async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_onc
             await engine.ask(words)
         assert await look() == []  # it may pass
         (told,) = await look()
-        assert told.startswith("I cannot do my work at the moment:\n• replies: The last 3 replies")
+        assert told.startswith("I can't work at the moment:\n• replies: The last 3 replies")
         assert "secret" not in told
         assert len(await look()) == 1
         model.script = lambda _: "fine"
         await engine.ask("four")
         await look()
-        assert (await look())[1:] == ["I can do my work again."]
+        assert (await look())[1:] == ["I can work again."]
         assert len(await look()) == 2
         found = await engine.app.core.database.read(
             lambda tx: outcomes.of_chat(tx, "memory", "ada")
@@ -426,7 +426,7 @@ async def test_an_outage_that_could_not_be_told_is_told_once_it_is_over(
             await look()
         await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
         (told,) = engine.sent_to("ada")[1:]
-        assert "I could not do my work from " in told
+        assert "I couldn't work from " in told
         assert "(storage)" in told
         await look()
         assert len(engine.sent_to("ada")) == 2

@@ -83,7 +83,7 @@ async def test_making_room_is_stopped(tmp_path):
         await until(lambda: bool(brain.asked("summary")))
         told = await stopped(engine)
         assert told == (
-            "Stopped making room for the reply, so there is none. Nothing else was changed."
+            "Stopped making room for the reply, so there won't be one. Nothing else changed."
         )
         brain.held["summary"].set()
         await settled()
@@ -114,7 +114,7 @@ async def test_a_task_is_stopped_and_says_nothing_more(engine):
     await due(engine, hours=3)
     await engine.model.started.wait()
     assert await stopped(engine) == (
-        "Stopped the task that was running. It comes again at its next time."
+        "Stopped the task that was running. It will run again at its next time."
     )
     engine.model.gate.set()
     await ran(engine)

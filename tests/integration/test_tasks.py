@@ -315,7 +315,7 @@ async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
 @pytest.mark.parametrize(
     ("rest", "words"),
     [
-        ("tomorrow at 9 tell me", "A task comes again and again"),
+        ("tomorrow at 9 tell me", "A task repeats"),
         ("every 30 minutes tell me", "at least 60 minutes in between"),
         ("every second tell me", "That is too often"),
         ("every day", "what should I remind you of"),

@@ -200,8 +200,8 @@ async def test_usage_shows_today_this_month_and_conversations_in_money(tmp_path)
     assert said[2].startswith("This month: 300\u202f000 tokens in")
     assert "$0.9000" in said[2]
     assert [line.partition(", memory: ")[0] for line in said[4:6]] == [
-        "- begun Sun 2026-11-22 12:00 (UTC)",
-        "- begun Sat 2026-11-21 12:00 (UTC)",
+        "- begun today at 12:00",
+        "- begun yesterday at 12:00",
     ]
     assert "list prices as of 2026-11-22" in said[6]
 

@@ -419,11 +419,11 @@ async def test_tools_shows_what_is_there(tmp_path):
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, channels=OPEN) as engine:
         owner, bob = await engine.ask("/tools"), await engine.ask("/tools", sender="bob")
         assert "- `lamp`: Switch a lamp." in owner
-        assert "- `memory_write`: keeping something in the memory" in owner
+        assert "- `memory_write`: saving to memory" in owner
         assert "lamp" not in bob
         assert "- `memory_write`" in bob
         chinese = await engine.ask("/工具", sender="li", locale="zh")
-        assert "- `memory_write`: 把事情记下来" in chinese
+        assert "- `memory_write`: 写入记忆" in chinese
 
 
 async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path):

@@ -163,7 +163,7 @@ MEMBERS = tuple(
 BYSTANDERS = (Who("memory", "ada", room="cave"), Who("memory", "mallory", room="cave"))
 GROUPS = {"closed": {"enabled": False}, "cave": {"allow_from": ["bob", "memory:boss"]}}
 ADMIN = "bob"
-DECLINED = "Sorry, I may not talk here. Whoever runs me decides with whom and where I do."
+DECLINED = "Sorry, I'm not allowed to talk here. The person who runs me decides where I may."
 
 
 @dataclass(frozen=True)

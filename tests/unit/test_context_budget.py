@@ -88,8 +88,9 @@ def test_in_a_cycle_every_level_is_told_at_most_once_and_in_order(percents, leve
             heard.append(found)
             told = found
     assert heard == sorted(set(heard))
-    reached = [each for each in levels if 0 < each <= max(percents, default=0)]
-    assert max(heard, default=0) == max(reached, default=0)
+    # Above 100 room is made, and that is told instead.
+    most = max((each for each in percents if each <= 100), default=0)
+    assert max(heard, default=0) == max((each for each in levels if 0 < each <= most), default=0)
 
 
 def told(config: str, chosen: Any, chat_type: str, room: str = "") -> bool:
@@ -465,6 +466,9 @@ def test_parts_always_add_up(parts, used):
     assert [part.name for part in fitted] == list(ORDER)
     assert sum(part.tokens for part in fitted) == max(0, used)
     assert fit(fitted, used) == fitted
+    report = replace(REPORT, parts=tuple(parts), used=used)
+    assert 0 <= report.percent <= 100
+    assert sum(report.percents().values()) == report.percent
     for part in fitted:
         assert part.tokens >= 0
         assert all(size >= 0 for _, size in part.detail)
@@ -505,8 +509,8 @@ def test_the_list_says_how_full_it_is_and_of_what():
         "`██████████░░░░░░░░░░`",
         "- who I am: 2 000 (2 %)",
         "- tools: 1 000 (1 %)",
-        "- what we said: 40 000 (40 %)",
-        "- what tools answered: 5 000 (5 %)",
+        "- messages: 40 000 (40 %)",
+        "- tool results: 5 000 (5 %)",
         "- everything else: 2 000 (2 %)",
         "",
         "The total is counted by the model; the breakdown is estimated.",
@@ -591,7 +595,7 @@ def test_every_part_has_a_name_in_every_language():
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("en", "what we said 40 %, what tools answered 5 %, who I am 2 %"),
+        ("en", "messages 40 %, tool results 5 %, who I am 2 %"),
         ("zh", "我们说过的话 40 %、工具的回答 5 %、我是谁 2 %"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bot.sessions.due_time import Every, Problem, When, parse
+from bot.sessions.due_time import Every, Problem, When, parse, shown
 from bot.sessions.reminders import MAX_AHEAD
 from tests.unit.test_reset import MOMENTS, ZONES, near_changes
 
@@ -558,3 +558,23 @@ def test_an_hour_that_may_be_of_the_morning_or_the_afternoon_is_asked_about(hour
 def test_until_may_be_over_before_it_begins():
     assert parse("every monday until today x", NOW) == Problem.PAST
     assert parse("every day until february 30 x", NOW) == Problem.WRONG
+
+
+@pytest.mark.parametrize(
+    ("at", "english", "chinese"),
+    [
+        ("2026-11-21 14:49", "today at 14:49", "今天 14:49"),
+        ("2026-11-20 23:59", "yesterday at 23:59", "昨天 23:59"),
+        ("2026-11-22 00:00", "tomorrow at 00:00", "明天 00:00"),
+        ("2026-11-19 23:59", "Thu 2026-11-19 23:59 (Asia/Tokyo)", None),
+        ("2026-11-23 00:00", "Mon 2026-11-23 00:00 (Asia/Tokyo)", None),
+    ],
+)
+def test_a_time_near_now_is_shown_by_its_day(at, english, chinese):
+    zone = ZoneInfo("Asia/Tokyo")
+    now = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)  # the 21st in Tokyo
+    when = datetime.fromisoformat(at).replace(tzinfo=zone)
+    assert shown("en", when, now) == english
+    if chinese:
+        assert shown("zh", when, now) == chinese
+    assert "today" not in shown("en", when)

@@ -285,6 +285,14 @@ def test_nor_do_formulas_that_are_not_closed(unit: str) -> None:
     assert grows_like_the_text(rich, unit)
 
 
+NOTES = ["[^", "[^a]", "[^a]: ", "[^a]:\n", "[^a]: b\n  c\n", "[^a]: [^b]: "]
+
+
+@pytest.mark.parametrize("unit", NOTES)
+def test_nor_do_footnotes(unit: str) -> None:
+    assert grows_like_the_text(lambda text: rich(f"[^a]: x\n\n{text}"), unit)
+
+
 @pytest.mark.slow
 @settings(max_examples=rounds(25, few=8))
 @given(st.lists(st.sampled_from(UNITS), min_size=1, max_size=6).map("".join))
@@ -298,6 +306,33 @@ def test_what_people_write_keeps_its_links_however_many_there_are() -> None:
     flowing = " ".join(f"[word {n}](https://example.org/{n})" for n in range(500))
     assert markdown.render(listed).count("<a ") == 500
     assert markdown.render(flowing).count("<a ") == 500
+
+
+NOTED = """One[^b], two[^a] and one again[^b]; none[^c].
+
+[^a]: *second*, with [a link](https://example.org)
+[^b]: first
+  goes on
+[^unused]: nobody asks
+[^a]: a name twice
+
+After."""
+
+
+def test_footnotes_stand_at_the_end_in_the_order_of_their_numbers() -> None:
+    link = '<a href="https://example.org" target="_blank" rel="noopener noreferrer nofollow">'
+    assert rich(NOTED) == (
+        "<p>One<sup>1</sup>, two<sup>2</sup> and one again<sup>1</sup>; none[^c].</p>\n"
+        "<p><sup>2</sup>: a name twice</p>\n<p>After.</p>\n<hr>\n<ol>\n"
+        "<li>first<br>\ngoes on</li>\n"
+        f"<li><em>second</em>, with {link}a link</a></li>\n<li>nobody asks</li>\n</ol>\n"
+    )
+    assert "<sup>" not in render(NOTED)  # where pages do not ask for it
+    assert rich("> [^x]: <b>in a quote</b>\n\nsee[^x]").count("&lt;b&gt;in a quote") == 1
+    assert rich("    [^x]: code\n\n`[^x]`") == (
+        '<div class="code"><pre tabindex="0"><code>[^x]: code\n</code></pre></div>\n'
+        "<p><code>[^x]</code></p>\n"
+    )
 
 
 def test_what_may_be_too_wide_has_a_frame_that_the_keyboard_reaches():

@@ -190,7 +190,7 @@ async def test_where_it_may_not_or_cannot_it_says_so(tmp_path: Path):
 @pytest.mark.parametrize(
     ("wish", "tool", "head"),
     [
-        ("remember tea", "memory_write", "I could not store that."),
+        ("remember tea", "memory_write", "I couldn't store that."),
         ("remind me in 2 hours to go", "schedule_message", "I could not set a reminder."),
     ],
 )

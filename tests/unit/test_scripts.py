@@ -40,7 +40,8 @@ FILE = re.compile(r"`((?:bot|adapters|docs|scripts|tests)/[\w./-]*\.(?:py|md|tom
 PROOF = re.compile(r"`((?:cluster/)?test_\w+\.py)`")
 MODULE = re.compile(r"`(bot(?:\.[a-z_]+)+)`")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)")
-DOCS = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+READMES = ROOT / "README.md", ROOT / "README.zh-CN.md"
+DOCS = [*sorted(ROOT.glob("docs/*.md")), *READMES, ROOT / "CONTRIBUTING.md"]
 
 
 NAMING = ["architecture.md", "proofs.md", "writing-a-channel.md", "writing-a-model.md"]
@@ -75,6 +76,23 @@ def test_links_between_pages_lead_somewhere(page):
         if anchor:
             headings = re.findall(r"^#+ (.*)$", other.read_text("utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+def test_both_readmes_say_the_same():
+    """What is the same in each language: links, pictures, commands, figures and the shape."""
+    english, chinese = (page.read_text("utf-8") for page in READMES)
+    for pattern in (
+        r"```.*?```",  # whole blocks
+        r"(?<!`)`[^`\n]+`(?!`)",  # commands, files and options within a line
+        r"\]\(((?!README|#)[^)]+)\)",  # where links and pictures lead
+        r"^(#+) ",  # headings, by their levels
+        r"^\|",  # rows of tables
+        r"\d+\.\d+",
+    ):
+        found = [re.findall(pattern, page, re.MULTILINE | re.DOTALL) for page in (english, chinese)]
+        assert sorted(found[0]) == sorted(found[1]), pattern
+    assert "(README.zh-CN.md)" in english
+    assert "(README.md)" in chinese
 
 
 SOURCE = """# a comment

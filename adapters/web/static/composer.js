@@ -49,6 +49,14 @@ export class Composer extends EventTarget {
     this.#changed();
   }
 
+  /** Puts a text where the cursor is. */
+  insert(text) {
+    const { selectionStart, selectionEnd } = this.#box;
+    this.#box.setRangeText(text, selectionStart, selectionEnd, "end");
+    this.#box.focus();
+    this.#changed();
+  }
+
   focus() {
     this.#box.focus();
   }

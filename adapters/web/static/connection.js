@@ -1,6 +1,7 @@
 // One WebSocket that comes back by itself, more patiently each time.
 
 import { root } from "./root.js";
+import { zone } from "./strings.js";
 
 const FIRST_DELAY = 500; // ms
 const LONGEST_DELAY = 15_000; // ms
@@ -63,8 +64,7 @@ export class Connection extends EventTarget {
     let opened = false;
     socket.addEventListener("open", () => {
       opened = true;
-      const { timeZone: zone } = Intl.DateTimeFormat().resolvedOptions();
-      this.send({ type: "hello", version: VERSION, locale: this.#locale, zone, format: "html" });
+      this.send({ type: "hello", version: VERSION, locale: this.#locale, zone: zone(), format: "html" });
     });
     socket.addEventListener("message", (event) => {
       if (socket === this.#socket) this.#tell("frame", JSON.parse(event.data));

@@ -40,6 +40,26 @@ export function choices(items, press) {
   return group;
 }
 
+const LONG_TEXT = 1_200; // characters of one's own message that are shown whole, …
+const LONG_LINES = 15; // … and lines
+
+/** The button that shows all of a long message, and folds it again; nothing for a short one. */
+export function folds(body) {
+  const text = body.textContent;
+  if (text.length <= LONG_TEXT && text.split("\n", LONG_LINES + 1).length <= LONG_LINES) return [];
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "unfold";
+  const show = (isFolded) => {
+    body.classList.toggle("folded", isFolded);
+    button.textContent = t(isFolded ? "unfold" : "fold");
+    button.setAttribute("aria-expanded", String(!isFolded));
+  };
+  button.addEventListener("click", () => show(!body.classList.contains("folded")));
+  show(true);
+  return [button];
+}
+
 /** Takes no more presses, and shows which one it was. */
 export function settle(group, command) {
   for (const button of group.querySelectorAll("button")) {

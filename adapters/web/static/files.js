@@ -2,12 +2,17 @@
 
 import { bytes } from "./extras.js";
 import { root } from "./root.js";
+import { session, unsent } from "./storage.js";
 import { t } from "./strings.js";
 
 const PART = 1_000_000; // bytes of one request
 const LARGEST = 20_000_000; // bytes of a file
 const MOST = 10; // files of one message
 const TRIES = 3; // of each part
+const LONG_TEXT = 4_000; // characters that are pasted as a file, …
+const LONG_LINES = 60; // … or lines
+const KEPT = 24 * 3600 * 1000; // ms a file stays with the bot
+const TAB = "confidant.tab"; // whose unsent files are kept in this browser: another tab has its own
 
 export const addressOf = (id) => `${root}/chat/files/${id}`;
 
@@ -15,9 +20,12 @@ export class Attachments extends EventTarget {
   #list = document.getElementById("attached");
   #input = document.getElementById("files");
   #items = new Map(); // by id, in their order
+  #whose = ""; // who looks, once that is known
+  #tab = session.get(TAB) || newId();
 
   constructor(box) {
     super();
+    session.set(TAB, this.#tab);
     document.getElementById("attach").addEventListener("click", () => this.#input.click());
     this.#input.addEventListener("change", () => {
       this.add(this.#input.files);
@@ -25,6 +33,12 @@ export class Attachments extends EventTarget {
     });
     box.addEventListener("paste", (event) => {
       const files = event.clipboardData?.files;
+      const text = event.clipboardData?.getData("text/plain") ?? "";
+      if (isLong(text) && this.count < MOST) {
+        event.preventDefault();
+        this.add([new File([text], `${t("files.pasted")}.txt`, { type: "text/plain" })], { text });
+        return;
+      }
       // Office programs bring a picture of the text they bring: the text is meant.
       if (!files?.length || event.clipboardData.types.includes("text/plain")) return;
       event.preventDefault();
@@ -56,8 +70,22 @@ export class Attachments extends EventTarget {
     return [...this.#items.values()].every(({ state }) => state === "there");
   }
 
-  /** Takes files along, as far as a message holds them. */
-  add(files) {
+  /** Brings back what was not sent in this tab before a reload, by the same person. */
+  async restore(whose) {
+    this.#whose = whose;
+    for (const item of this.#items.values()) this.#keep(item);
+    const kept = (await unsent.all()).sort((one, other) => one.number - other.number);
+    for (const { id, at, tab, whose: owner, file, text } of kept) {
+      if (this.#items.has(id) || (tab !== this.#tab && at > Date.now() - KEPT)) continue;
+      unsent.remove(id);
+      if (tab !== this.#tab || owner !== whose) continue;
+      fetch(addressOf(id), { method: "DELETE" }).catch(() => null); // it goes there once more
+      this.add([file], { text });
+    }
+  }
+
+  /** Takes files along, as far as a message holds them; `text` is that of one that was pasted. */
+  add(files, { text = "" } = {}) {
     for (const file of files) {
       const problem =
         this.count >= MOST ? t("files.many", { count: MOST })
@@ -68,9 +96,10 @@ export class Attachments extends EventTarget {
         this.#tell("problem", problem);
       } else {
         const id = newId();
-        const item = { id, name: file.name, size: file.size, picture: isPicture(file), file };
+        const item = { id, name: file.name, size: file.size, picture: isPicture(file), file, text };
         item.state = "going";
         this.#items.set(id, item);
+        this.#keep(item);
         this.#show(item);
         this.#upload(item);
       }
@@ -81,6 +110,7 @@ export class Attachments extends EventTarget {
   /** What goes with the message that is sent now; the list begins anew. */
   take() {
     const taken = [...this.#items.values()];
+    for (const { id } of taken) unsent.remove(id);
     this.#items.clear();
     this.#list.replaceChildren();
     this.#changed();
@@ -123,18 +153,40 @@ export class Attachments extends EventTarget {
     remove.type = "button";
     remove.textContent = "×";
     remove.setAttribute("aria-label", t("files.remove", { name: item.name }));
-    remove.addEventListener("click", () => {
-      this.#remove(item);
-      fetch(addressOf(item.id), { method: "DELETE" }).catch(() => null);
-      this.#changed();
-      document.getElementById("message").focus();
-    });
-    node.append(name, size, progress, remove);
+    remove.addEventListener("click", () => this.#withdraw(item));
+    node.append(name, size, progress, ...(item.text ? [this.#asText(item)] : []), remove);
     item.node = node;
     this.#list.append(node);
   }
 
+  /** The button that turns what was pasted into text again. */
+  #asText(item) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "as-text";
+    button.textContent = t("files.as_text");
+    button.addEventListener("click", () => {
+      this.#withdraw(item);
+      this.#tell("text", item.text);
+    });
+    return button;
+  }
+
+  #withdraw(item) {
+    this.#remove(item);
+    fetch(addressOf(item.id), { method: "DELETE" }).catch(() => null);
+    this.#changed();
+    document.getElementById("message").focus();
+  }
+
+  #keep({ id, file, text }) {
+    if (!this.#whose) return;
+    const number = [...this.#items.keys()].indexOf(id);
+    unsent.put({ id, number, at: Date.now(), tab: this.#tab, whose: this.#whose, file, text });
+  }
+
   #remove({ id, node }) {
+    unsent.remove(id);
     this.#items.delete(id);
     node.remove();
   }
@@ -180,6 +232,10 @@ function picture({ id }, alt) {
   image.addEventListener("error", () => image.remove()); // none that a browser shows
   image.src = addressOf(id);
   return image;
+}
+
+function isLong(text) {
+  return text.length > LONG_TEXT || text.split("\n", LONG_LINES + 1).length > LONG_LINES;
 }
 
 function isPicture({ type }) {

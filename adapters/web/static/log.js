@@ -2,9 +2,9 @@
 
 import { actions, copyText, linkSources, tryAgain } from "./actions.js";
 import { Doing, folded } from "./doing.js";
-import { choices, files, pressedOn, pressId, settle, sources, unsettle } from "./extras.js";
+import { choices, files, folds, pressedOn, pressId, settle, sources, unsettle } from "./extras.js";
 import { sent } from "./files.js";
-import { language, locale, t } from "./strings.js";
+import { dates, t } from "./strings.js";
 
 const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
@@ -15,11 +15,10 @@ const BESIDE = new Set(["saving", "summarising"]); // what is done beside the re
 
 let name = "Confidant"; // what the bot is called
 
-const tag = language === "zh" ? "zh-CN" : locale;
-const clock = new Intl.DateTimeFormat(tag, { hour: "numeric", minute: "2-digit" });
-const exact = new Intl.DateTimeFormat(tag, { dateStyle: "full", timeStyle: "medium" });
-const thisYear = new Intl.DateTimeFormat(tag, { weekday: "long", day: "numeric", month: "long" });
-const otherYear = new Intl.DateTimeFormat(tag, { dateStyle: "long" });
+const clock = dates({ hour: "numeric", minute: "2-digit" });
+const exact = dates({ dateStyle: "full", timeStyle: "medium" });
+const thisYear = dates({ weekday: "long", day: "numeric", month: "long" });
+const otherYear = dates({ dateStyle: "long" });
 
 export class Log extends EventTarget {
   #scroll = document.getElementById("scroll");
@@ -326,6 +325,7 @@ export class Log extends EventTarget {
       }
     } else {
       body.textContent = item.text;
+      body.after(...folds(body));
       if (item.files?.length) {
         body.hidden = !item.text;
         body.after(sent(item.files));

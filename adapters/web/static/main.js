@@ -5,6 +5,7 @@ import { Composer } from "./composer.js";
 import { Connection } from "./connection.js";
 import { againId, pressId } from "./extras.js";
 import { Log } from "./log.js";
+import { follow } from "./look.js";
 import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
@@ -32,7 +33,7 @@ const older = new Older(log, (before) => askForOlder(before));
 let reading = null; // the earlier conversation that is shown; `isContinued` once it goes on
 let isWriting = false; // whether a reply is under way …
 let isStopping = false; // … and was told to end
-let unread = 0;
+const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
 
@@ -44,6 +45,8 @@ const frames = {
   },
 
   history({ items, before }) {
+    // What came while the connection was lost is unread as well.
+    if (known && !isElsewhere()) for (const item of items) noteUnread(item);
     known = true;
     connection.settle();
     session.set(RELOADED, "");
@@ -78,6 +81,7 @@ const frames = {
 
   message(item) {
     talks.changed();
+    noteUnread(item);
     if (isElsewhere()) {
       if (item.role === "user") outbox.remove(item.id);
       return;
@@ -87,15 +91,12 @@ const frames = {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
     }
-    const isNew = log.add(item);
+    log.add(item);
     if (item.steps) log.finish(item);
     if (item.begins) log.divide(item.begins);
     if (item.role === "user") {
       log.mark(item.id, "");
       outbox.remove(item.id);
-    } else if (isNew && document.hidden) {
-      unread += 1;
-      showTitle();
     }
   },
 
@@ -200,6 +201,7 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
   outbox.pump();
 });
 
+attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
 models.addEventListener("choose", ({ detail: name }) => {
@@ -373,13 +375,20 @@ function hideBanner() {
   banner.hidden = true;
 }
 
+/** Counts in the title what nobody has seen yet. */
+function noteUnread({ id, role }) {
+  if (role !== "bot" || !document.hidden || log.has(id) || unread.has(id)) return;
+  unread.add(id);
+  showTitle();
+}
+
 function showTitle() {
-  document.title = unread ? `(${unread}) ${botName}` : botName;
+  document.title = unread.size ? `(${unread.size}) ${botName}` : botName;
 }
 
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
-  unread = 0;
+  unread.clear();
   showTitle();
 });
 
@@ -388,6 +397,8 @@ tellSeen(connection);
 connection.retry();
 showWays().then((found) => {
   if (!found) return;
+  follow(found.language);
+  attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
   models.settings = found.ways.some(({ path }) => path === "/settings");

@@ -1,14 +1,13 @@
 // The person's conversations beside the chat: listed by day, searched, and opened in the chat.
 
 import { root } from "./root.js";
-import { language, locale, t } from "./strings.js";
+import { dates, t } from "./strings.js";
 
 const TYPED = 250; // ms after the last key before a search begins
 const CHANGED = 1_500; // ms after the last message before the list is asked for again
 const DAY = 24 * 3600 * 1000; // ms
 
-const tag = language === "zh" ? "zh-CN" : locale;
-const month = new Intl.DateTimeFormat(tag, { month: "long", year: "numeric" });
+const month = dates({ month: "long", year: "numeric" });
 
 /**
  * Tells "open" with what is to be shown of an earlier conversation, and "current" to go back to

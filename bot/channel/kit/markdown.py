@@ -6,6 +6,9 @@ much time went into looking for their ends.
 
 Of formulas, `$…$` and `\(…\)` stand in a line, `$$…$$` and `\[…\]` by themselves. Prices and
 variables of a shell stay as they were written.
+
+A footnote is `[^1]: …` at the start of a line, goes on in lines that are indented, and is moved to
+the end; `[^1]` refers to it. Those that nothing refers to come last.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
@@ -38,13 +42,19 @@ _REFUSED = re.compile(
 _SIGNS = re.compile(r"[\\^_]")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _FOREIGN = re.compile(r"[^\x00-\u024f\u0370-\u03ff\u1f00-\u2bff]")  # no letter of formulas
+_NOTE = re.compile(r"\[\^([^\s\[\]^]{1,32})\]")
 _ENDS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 
 
 class Markdown(MarkdownIt):
-    """A parser without HTML; `breaks` keeps line breaks, and with `maths` it finds formulas."""
+    """A parser without HTML; `breaks` keeps line breaks, and with `maths` it finds formulas.
 
-    def __init__(self, *, breaks: bool = False, maths: Drawing | None = None) -> None:
+    With `notes` it finds footnotes: a reference is a token "note" whose content is its number.
+    """
+
+    def __init__(
+        self, *, breaks: bool = False, maths: Drawing | None = None, notes: bool = False
+    ) -> None:
         super().__init__()
         self.inline = _BoundedInline()
         self.configure("commonmark", {"html": False, "breaks": breaks, "maxNesting": MAX_NESTING})
@@ -54,6 +64,12 @@ class Markdown(MarkdownIt):
             self.inline.ruler.before("escape", "maths", partial(_inline, maths))
             ends = ["paragraph", "reference", "blockquote", "list"]
             self.block.ruler.before("fence", "maths", partial(_block, maths), {"alt": ends})
+
+        if notes:
+            self.inline.ruler.before("link", "note", _note)
+            ends = ["paragraph", "reference"]
+            self.block.ruler.before("reference", "note", _noted, {"alt": ends})
+            self.core.ruler.after("inline", "notes", _notes_last)
 
     def parse(self, src: str, env: MutableMapping[str, Any] | None = None) -> list[Token]:
         """The tokens of a text."""
@@ -153,3 +169,65 @@ def _lines(state: StateBlock, first: int, end: int, opening: str) -> list[str]:
             return []
         found.append(words)
     return []
+
+
+def _note(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - as it is called
+    """A reference to a footnote there is."""
+    found = _NOTE.match(state.src, state.pos, state.posMax)
+    numbers: dict[str, int] = state.env.get("notes", {})
+    if found is None or found[1] not in numbers:
+        return False
+    if not silent:
+        if not numbers[found[1]]:
+            numbers[found[1]] = state.env["noted"] = 1 + state.env.get("noted", 0)
+        state.push("note", "sup", 0).content = str(numbers[found[1]])
+    state.pos = found.end()
+    return True
+
+
+def _noted(state: StateBlock, first: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    """A footnote; the first of a name counts."""
+    begin = state.bMarks[first] + state.tShift[first]
+    found = _NOTE.match(state.src, begin, state.eMarks[first])
+    if found is None or state.src[found.end() : found.end() + 1] != ":":
+        return False
+    numbers: dict[str, int] = state.env.setdefault("notes", {})
+    if found[1] in numbers or state.is_code_block(first):
+        return False
+    if silent:
+        return True
+    numbers[found[1]] = 0
+    words = [state.src[found.end() + 1 : state.eMarks[first]].strip()]
+    state.line = first + 1
+    while state.line < end and state.sCount[state.line] >= state.blkIndent + 2:
+        line = state.src[state.bMarks[state.line] : state.eMarks[state.line]].strip()
+        if not line:
+            break
+        words.append(line)
+        state.line += 1
+    state.push("list_item_open", "li", 1).meta = {"note": found[1]}
+    inline = state.push("inline", "", 0)
+    inline.content, inline.children, inline.map = "\n".join(words), [], [first, state.line]
+    state.push("list_item_close", "li", -1)
+    return True
+
+
+def _notes_last(state: StateCore) -> None:
+    """Put the footnotes at the end, in the order of their numbers."""
+    numbers: dict[str, int] = state.env.get("notes", {})
+    notes: list[tuple[int, list[Token]]] = []
+    kept: list[Token] = []
+    tokens = iter(state.tokens)
+    for token in tokens:
+        if name := token.meta.get("note"):
+            notes.append((numbers[name] or len(state.tokens), [token, next(tokens), next(tokens)]))
+        else:
+            kept.append(token)
+    if notes:
+        notes.sort(key=lambda note: note[0])
+        listed = (token for _, each in notes for token in each)
+        opening, closing = (
+            Token("ordered_list_open", "ol", 1, block=True),
+            Token("ordered_list_close", "ol", -1, block=True),
+        )
+        state.tokens = [*kept, Token("hr", "hr", 0, block=True), opening, *listed, closing]

@@ -2,7 +2,8 @@
 
 Two walls: the parser never lets HTML through, and the sanitiser keeps only what is listed here.
 Pictures become links, so opening a chat never tells another server that it was read. Where a page
-asks for it, blocks of code that are closed have colours, and formulas are MathML.
+asks for it, blocks of code that are closed have colours, formulas are MathML, and footnotes are
+listed at the end.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ MOST_COLOURED = 20_000  # characters of code in one text
 
 TAGS = (
     frozenset({"a", "p", "br", "hr", "strong", "em", "s", "del", "code", "pre", "blockquote"})
-    | {"span"}
+    | {"span", "sup"}
     | {"ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"}
     | {"table", "thead", "tbody", "tr", "th", "td"}
     | MATHS_TAGS
@@ -390,6 +391,16 @@ def _fence(
     return renderer.fence(tokens, index, options, env)
 
 
+def _note(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: MutableMapping[str, Any],
+) -> str:
+    return f"<sup>{tokens[index].content}</sup>"
+
+
 def _is_closed(token: Token) -> bool:
     if token.map is None or not token.content.endswith("\n"):
         return False
@@ -398,10 +409,11 @@ def _is_closed(token: Token) -> bool:
 
 
 def _build_parser(*, rich: bool) -> Markdown:
-    parser = Markdown(breaks=True, maths=_drawn if rich else None)
+    parser = Markdown(breaks=True, maths=_drawn if rich else None, notes=rich)
     if rich:
         parser.add_render_rule("fence", _fence)
         parser.add_render_rule("maths", RendererHTML.html_inline)  # as it was drawn
+        parser.add_render_rule("note", _note)
     parser.core.ruler.push("align_cells", _align_cells)
     parser.core.ruler.push("lower_headings", _lower_headings)
     parser.core.ruler.push("link_out", _link_out)
