@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import uuid4
 
 import structlog
@@ -29,7 +29,7 @@ from bot.messages import excerpt
 from bot.sessions import browsing, entries, store
 from bot.sessions.browsing import Cursor, Lines, Listed
 from bot.sessions.entries import Entry
-from bot.sessions.store import Session
+from bot.sessions.store import Session, Shelf
 from bot.storage import Database, fulltext
 from bot.unicode import well_formed
 
@@ -141,6 +141,7 @@ class ConversationPages:
                 web.get("/conversations/{id}.jsonl", self._jsonl),
                 web.get("/conversations/{id}", self._open),
                 web.post("/conversations/{id}/title", self._rename),
+                web.post("/conversations/{id}/shelf", self._shelve),
                 web.post("/conversations/{id}/continue", self._resume),
             ]
         )
@@ -157,19 +158,24 @@ class ConversationPages:
         if query := _query(request):
             return await self._search(request, visit, query)
         cursor = _cursor(request)
-        shown, older = _part(
-            await self._database.read(
-                lambda tx: browsing.listed(tx, visit.people, LISTED + 1, cursor)
-            )
-        )
+        shelf: Shelf = "archived" if "archived" in request.query else ""
+
+        def look(tx: store.Transaction) -> tuple[list[Listed], list[Listed]]:
+            pinned = browsing.pinned(tx, visit.people) if cursor is None and not shelf else []
+            return pinned, browsing.listed(tx, visit.people, LISTED + 1, cursor, shelf=shelf)
+
+        pinned, found = await self._database.read(look)
+        shown, older = _part(found)
+        days = groupby(shown, key=lambda each: visit.day(each.at))
         return pages.page(
             request,
             "conversations.html",
             query="",
             visit=visit,
+            shelf=shelf,
             days=[
-                (day, list(items))
-                for day, items in groupby(shown, key=lambda each: visit.day(each.at))
+                *([(visit.say("pinned"), pinned)] if pinned else []),
+                *((day, list(items)) for day, items in days),
             ],
             is_first=cursor is None,
             older=older,
@@ -204,26 +210,31 @@ class ConversationPages:
         """A page of the list, or with `q` the conversations in which the words were said."""
         visit, query, cursor = self._visit(request), _query(request), _cursor(request)
 
-        def look(tx: store.Transaction) -> tuple[list[Listed], Session | None]:
+        def look(tx: store.Transaction) -> tuple[list[Listed], list[Listed], Session | None]:
+            pinned: list[Listed] = []
             if query:
                 found = browsing.listed_with(tx, visit.conversation.view, query, LISTED)
             else:
+                pinned = browsing.pinned(tx, visit.people) if cursor is None else []
                 found = browsing.listed(tx, visit.people, LISTED + 1, cursor)
-            return found, store.current(tx, visit.key)
+            return pinned, found, store.current(tx, visit.key)
 
-        found, current = await self._database.read(look)
+        pinned, found, current = await self._database.read(look)
         listed, older = _part(found)
-        items = [
-            {
+
+        def item(each: Listed) -> Mapping[str, object]:
+            return {
                 "id": each.id,
                 "title": visit.title(each.title, each.opening),
+                "named": each.title,
                 "at": each.at,
                 "place": visit.place(each.channel),
+                "shelf": each.shelf,
                 "current": current is not None and each.id == current.id,
             }
-            for each in listed
-        ]
-        return web.json_response({"items": items, "older": older}, headers=pages.NO_STORE)
+
+        body = {"pinned": [*map(item, pinned)], "items": [*map(item, listed)], "older": older}
+        return web.json_response(body, headers=pages.NO_STORE)
 
     async def _api_open(self, request: web.Request) -> web.Response:
         """Lines of a conversation, as the chat shows them: the newest, or those `before` one."""
@@ -285,6 +296,7 @@ class ConversationPages:
             visit=visit,
             session=session,
             once=uuid4().hex if _is_earlier(own) else "",
+            shelves=_SHELVES,
             days=await asyncio.to_thread(_drawn, visit, lines),
             older=min(numbers) if lines.older and numbers else 0,
             newer=max(numbers) if lines.newer and numbers else 0,
@@ -300,6 +312,23 @@ class ConversationPages:
         await self._database.write(lambda tx: browsing.name(tx, session.id, words, now))
         log.info("conversation.named", session=session.id, is_named=bool(words.strip()))
         return pages.see(f"/conversations/{session.id}")
+
+    async def _shelve(self, request: web.Request) -> web.Response:
+        own = await self._own(request)
+        given = (await sent(request)).get("shelf")
+        if (shelf := next((each for each in _SHELVES if each == given), None)) is None:
+            return pages.refuse_status(request, 400)
+        id_, key, once = own.session.id, own.visit.key, uuid4().hex
+
+        def work(tx: store.Transaction) -> bool:
+            store.change(tx, id_, shelf=shelf)
+            current = store.current(tx, key)
+            return shelf == "archived" and current is not None and current.id == id_
+
+        if await self._database.write(work):  # what is put away does not go on
+            origin = own.visit.conversation.origin
+            await self._receive(pages.said(origin, "/new", once, self._clock()))
+        return pages.see(f"/conversations/{id_}")
 
     async def _resume(self, request: web.Request) -> web.Response:
         own = await self._own(request)
@@ -351,6 +380,7 @@ class ConversationPages:
             yield lines
 
 
+_SHELVES: Final[tuple[Shelf, ...]] = get_args(Shelf)
 _WAYS: Final[Mapping[str, Any]] = {
     "before": browsing.before,
     "after": browsing.after,

@@ -152,3 +152,138 @@ async def test_a_reload_shows_the_conversation_that_goes_on(chat, program):
     await expect(chat.page.locator("#reading")).to_be_visible()
     await chat.open(program)
     await expect(chat.lines("bot").last).to_have_text("You said: which boat is faster?")
+
+
+# --- the menu of one of them ---
+
+
+HOSTILE_TITLE = "<b onmouseover=alert(1)>Herons</b> & co"
+
+
+async def menu_of(chat: Chat, words: str) -> Any:
+    """Open the menu of a conversation by the keyboard."""
+    row = chat.page.locator("#talks-list li", has_text=words)
+    await row.locator("button").press("ArrowDown")
+    menu = chat.page.locator("#talk-menu")
+    await expect(menu.get_by_role("menuitem").first).to_be_focused()
+    return menu
+
+
+async def choose(chat: Chat, words: str, choice: str) -> None:
+    await (await menu_of(chat, words)).get_by_role("menuitem", name=choice, exact=True).click()
+
+
+def headings(chat: Chat) -> Any:
+    return chat.page.locator("#talks-list > p")
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_a_conversation_is_renamed_in_its_place_and_markup_is_text(chat):
+    await choose(chat, "herons", "Rename")
+    await expect(chat.page.get_by_label("Name of the conversation")).to_be_focused()
+    await chat.page.keyboard.type("Not this")
+    await chat.page.keyboard.press("Escape")
+    await expect(chat.talk("where do herons nest?")).to_be_focused()
+    await choose(chat, "herons", "Rename")
+    await chat.page.keyboard.type(HOSTILE_TITLE)
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.talk(HOSTILE_TITLE)).to_be_focused()
+    await expect(chat.page.locator("#talks-list b")).to_have_count(0)
+    await chat.page.reload()
+    await expect(chat.talk(HOSTILE_TITLE)).to_be_visible()
+    await choose(chat, HOSTILE_TITLE, "Rename")  # without a name, its first words come back
+    await chat.page.keyboard.press("Delete")
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.talk("where do herons nest?")).to_be_visible()
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_pinned_conversations_stand_first_until_they_are_unpinned(chat):
+    await expect(headings(chat)).to_have_text(["Today", "Yesterday"])
+    await choose(chat, "herons", "Pin")
+    await expect(headings(chat)).to_have_text(["Pinned", "Today", "Yesterday"])
+    pinned = chat.page.locator("#talks-list ul").first
+    await expect(pinned).to_contain_text("where do herons nest?")
+    await expect(chat.page.locator("#talks-list a[data-id]")).to_have_count(3)
+    await choose(chat, "herons", "Unpin")
+    await expect(headings(chat)).to_have_text(["Today", "Yesterday"])
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_an_archived_conversation_leaves_the_list_is_found_and_brought_back(chat, program):
+    await choose(chat, "herons", "Archive")
+    await expect(chat.page.locator("#talks-state")).to_have_text(
+        "“where do herons nest?” is archived."
+    )
+    await expect(chat.talk("herons")).to_have_count(0)
+    await chat.page.click("#talks-undo")
+    await expect(chat.talk("herons")).to_be_visible()
+    await choose(chat, "herons", "Archive")
+    await expect(chat.talk("herons")).to_have_count(0)
+    await chat.page.fill("#talks-words", "herons")  # it is still searched
+    await expect(chat.talk("herons")).to_be_visible()
+    other = await chat.page.context.new_page()
+    await other.goto(f"{program.url}conversations?archived")
+    await other.click("text=where do herons nest?")
+    await other.click("text=Move out of the archive")
+    await chat.page.fill("#talks-words", "")
+    await expect(chat.page.locator("#talks-list a[data-id]")).to_have_count(3)
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_archiving_the_current_conversation_begins_a_new_one_and_a_message_brings_it_back(
+    chat,
+):
+    await choose(chat, "which boat", "Archive")
+    await expect(chat.talk("which boat")).to_have_count(0)
+    await chat.says("something else")
+    await expect(chat.talk("something else")).to_have_attribute("aria-current", "true")
+    await chat.says("/continue which boat")
+    await expect(chat.lines("bot").last).to_contain_text("Continuing")
+    await chat.says("and the slowest?")
+    await expect(chat.talk("which boat")).to_have_attribute("aria-current", "true")
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_a_change_that_cannot_be_made_says_so_and_loses_nothing(chat):
+    await expect(chat.page.locator("#talks-list a[data-id]")).to_have_count(3)
+    await chat.page.route("**/conversations/*/*", lambda route: route.abort())
+    state = chat.page.locator("#talks-state")
+    for choice in ("Pin", "Archive"):
+        await choose(chat, "herons", choice)
+        await expect(state).to_have_text(
+            "That didn't work, so nothing was changed. Please try again."
+        )
+        await expect(headings(chat)).to_have_text(["Today", "Yesterday"])
+    await choose(chat, "herons", "Rename")
+    await chat.page.keyboard.type("Of herons")
+    await chat.page.keyboard.press("Enter")
+    await expect(state).to_contain_text("didn't work")
+    name = chat.page.get_by_label("Name of the conversation")
+    await expect(name).to_have_value("Of herons")  # what was typed is kept, also when more is said
+    await chat.page.unroute("**/conversations/*/*")
+    await name.press("Enter")
+    await expect(chat.talk("Of herons")).to_be_visible()
+    chat.wrong.clear()  # the browser notes what was refused
+
+
+@pytest.mark.parametrize("context_options", [PHONE])
+async def test_on_a_phone_the_menu_opens_above_the_drawer_and_esc_closes_it_alone(chat):
+    await chat.page.click(".opens")
+    row = chat.page.locator("#talks-list li", has_text="herons")
+    await row.locator("button").click()
+    menu = chat.page.locator("#talk-menu")
+    await expect(menu.get_by_role("menuitem", name="归档")).to_be_visible()
+    await chat.page.keyboard.press("Escape")
+    await expect(menu).to_be_hidden()
+    await expect(row.locator("button")).to_be_focused()
+    await expect(chat.page.locator("#ways")).to_be_visible()
+    await row.locator("button").click()
+    await menu.get_by_role("menuitem", name="重命名").click()
+    await chat.page.keyboard.type("苍鹭")
+    await chat.page.keyboard.press("Escape")
+    await expect(chat.talk("where do herons nest?")).to_be_visible()
+    await expect(chat.page.locator("#ways")).to_be_visible()
+    await row.locator("button").click()
+    await menu.get_by_role("menuitem", name="置顶").click()
+    await expect(headings(chat)).to_have_text(["已置顶", "今天", "昨天"])

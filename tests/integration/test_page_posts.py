@@ -40,6 +40,7 @@ TABLES = {
     "rooms": "key, activation",
     "uploads": "ref, part, data",
     "inbox": "message_id",
+    "sessions": "id, shelf, deleted_at",
 }
 
 
@@ -114,6 +115,7 @@ ROWS = {
     "POST /api/push": Row(lambda w, who: {"json": w.subscription(who).subscription()}, 200),
     "DELETE /api/push/{id}": Row(status=204),
     "POST /conversations/{id}/title": Row(form(title="The boat")),
+    "POST /conversations/{id}/shelf": Row(form(shelf="pinned")),
     "POST /chat/files/{id}": Row(lambda _world, _who: PART, 204),
     "DELETE /chat/files/{id}": Row(status=204),
     "POST /context": Row(

@@ -81,6 +81,7 @@ ROUTES = {
     "GET /conversations/{id}.md": "visitor",
     "GET /conversations/{id}.jsonl": "visitor",
     "POST /conversations/{id}/title": "visitor",
+    "POST /conversations/{id}/shelf": "visitor",
     "POST /conversations/{id}/continue": "visitor",
     "GET /": "visitor",
     "GET /chat/ws": "visitor",

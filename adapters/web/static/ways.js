@@ -52,7 +52,9 @@ menu.addEventListener("beforetoggle", ({ newState }) => {
 document.addEventListener(
   "keydown",
   (event) => {
-    if (event.key !== "Escape" || !isOpen) return;
+    // What is open within it, and a name that is being typed, come first.
+    const inner = menu.querySelector(":popover-open, .talk-name");
+    if (event.key !== "Escape" || !isOpen || inner) return;
     menu.hidePopover();
     event.preventDefault();
     event.stopPropagation();
