@@ -355,6 +355,14 @@ async def test_the_menu_needs_no_script(browser, program, known):
     await page.locator(".opens").click()
     await page.locator("#ways a[href='/account']").click()
     await page.wait_for_url("**/account")
+    await page.locator(".opens").click()
+    settings = page.locator("#ways a[href='/settings']")
+    await expect(settings).to_be_hidden()
+    await page.get_by_text("Administration").click()
+    await settings.click()
+    await page.wait_for_url("**/settings")
+    await page.locator(".opens").click()
+    await expect(settings).to_be_visible()  # the gear is open where one is behind it
     await context.close()
 
 

@@ -205,6 +205,9 @@ async def test_the_menu_has_what_its_visitor_may_open(who, language):
         way.path for way in pages.menu() if who == "owner" or not way.is_owners
     ]
     assert found["ways"][0]["label"] == {"en": "Chat", "zh": "聊天"}[language]
+    behind = {way["path"]: way["behind"] for way in found["ways"] if way["behind"]}
+    wanted = {"/people", "/channels", "/logins", "/overview", "/settings"}
+    assert behind == (dict.fromkeys(wanted, "Administration") if who == "owner" else {})
 
 
 @pytest.mark.parametrize(
