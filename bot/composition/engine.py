@@ -75,6 +75,7 @@ from bot.upkeep.nights import NightModel, Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
+from bot.upkeep.titles import Titles
 from bot.upkeep.upkeep import Upkeep
 from bot.views.usage import UsageViews
 
@@ -487,6 +488,7 @@ def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) ->
         agent.sessions,
         flushes,
         compactions,
+        Titles(agent.sessions, agent.committer, core.clock),
         running=running,
         clock=core.clock,
         owns=lambda: core.coordination.owns(INDEX),

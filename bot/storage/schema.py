@@ -247,12 +247,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # How much the model thinks in a conversation, where its person chose.
     ("ALTER TABLE sessions ADD COLUMN thinking TEXT NOT NULL DEFAULT ''",),
-    # Where its person put a conversation ("pinned", "archived"), when they deleted it (0: they did
-    # not), and who gave a title: "model", or else the person.
+    # Where its person put a conversation ("pinned", "archived"), and when they deleted it, or 0.
     (
         "ALTER TABLE sessions ADD COLUMN shelf TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE sessions ADD COLUMN deleted_at BIGINT NOT NULL DEFAULT 0",
-        "ALTER TABLE titles ADD COLUMN made_by TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX sessions_shelved ON sessions(person, shelf) WHERE shelf <> ''",
     ),
 )

@@ -6,6 +6,7 @@ import { language, locale, t } from "./strings.js";
 
 const TYPED = 250; // ms after the last key before a search begins
 const CHANGED = 1_500; // ms after the last message before the list is asked for again
+const TITLED = 15_000; // … and once more: a model may have named a conversation by then
 const DAY = 24 * 3600 * 1000; // ms
 const LONGEST_NAME = 120; // characters, as the server has it
 const UNDO = 30_000; // ms in which the last thing can be undone here
@@ -33,6 +34,7 @@ export class Talks extends EventTarget {
   #shown = ""; // the id of the conversation that is shown, where it is not the current one
   #asked = 0; // the number of the newest question: what others ask meanwhile is out of date
   #timer = 0;
+  #titleTimer = 0;
   #undoTimer = 0;
   #takeBack = null;
 
@@ -61,9 +63,11 @@ export class Talks extends EventTarget {
     });
   }
 
-  /** Asks for the list again, after a while in which nothing more changes. */
+  /** Asks for the list again, after a while in which nothing more changes, and for its titles. */
   changed() {
     this.#later(CHANGED);
+    clearTimeout(this.#titleTimer);
+    this.#titleTimer = setTimeout(() => this.refresh(), TITLED);
   }
 
   /** Asks for the list as it is now. */
