@@ -53,7 +53,7 @@ from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
-from bot.upkeep import nights
+from bot.upkeep import deletions, nights
 from bot.watchdog import Watchdog
 
 STOP_GRACE = 18.0  # seconds running turns and tasks may take to finish when the program stops
@@ -246,6 +246,7 @@ class App:
         every("notices", SWEEP_SECONDS, lambda: care.notices.sweep(clock()))
         every("unsaved", UNSAVED_SECONDS, care.upkeep.look, first=FIRST_UNSAVED)
         every("nights", nights.LOOK_SECONDS, care.nights.look, first=nights.FIRST_SECONDS)
+        every("deleted", deletions.LOOK_SECONDS, care.deletions.look)
         every("urgent", urgent.LOOK_SECONDS, care.urgent.look, first=urgent.FIRST_SECONDS)
         asks = SelfTest(
             self.agent.memory,

@@ -70,6 +70,7 @@ from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
+from bot.upkeep.deletions import Deletions
 from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.nights import NightModel, Nights
 from bot.upkeep.notices import NoticeSweep
@@ -123,6 +124,7 @@ class Maintenance:
     sweeper: Sweeper
     notices: NoticeSweep
     nights: Nights
+    deletions: Deletions
     urgent: Urgent
     health: Monitor
 
@@ -241,6 +243,17 @@ def build_maintenance(core: Core, agent: Agent) -> Maintenance:
             clock=core.clock,
             owns=lambda: core.coordination.owns(INDEX),
             model=NightModel(agent.sessions, agent.committer),
+        ),
+        deletions=Deletions(
+            database=core.database,
+            committer=agent.committer,
+            memory=agent.memory,
+            forgetter=agent.forgetter,
+            resolver=core.resolver,
+            clock=core.clock,
+            ended=upkeep.end,
+            renewed=core.backend.renewed,
+            owns=lambda: core.coordination.owns(INDEX),
         ),
         urgent=Urgent(
             resolver=core.resolver,

@@ -79,7 +79,9 @@ def build_pages(
         name=lambda: core.settings.now.agent.name,
         channels=(
             WayPages(core.settings),
-            ConversationPages(database, visits, engine.gateway.receive, clock),
+            ConversationPages(
+                database, visits, engine.gateway.receive, engine.maintenance.deletions, clock
+            ),
             *_memory_pages(core, agent, engine.maintenance.nights, visits),
             UsagePages(UsageViews(database, clock, agent.allowance), visits),
             OverviewPages(database, growth, visits, clock, report),

@@ -490,6 +490,7 @@ def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Ro
         "SELECT id, (SELECT max(seq) FROM entries WHERE session_id = sessions.id "
         "AND seq >= sessions.first_seq AND seq < ?) FROM sessions "
         f"WHERE {HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
+        "AND deleted_at = 0 "
         "ORDER BY last_user_at DESC LIMIT ?",
         (edge, *place(address), edge, max(2 * limit, FEWEST_LOOKED_AT)),
     )

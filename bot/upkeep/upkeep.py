@@ -167,6 +167,12 @@ class Upkeep:
         for session_id in found:
             self._begin(session_id, "flush", self._flushes.again(session_id))
 
+    def end(self, session_id: str) -> None:
+        """End what is done for a session: its person deleted it."""
+        for (id_, _), task in self._tasks.items():
+            if id_ == session_id:
+                task.cancel()
+
     def review(self) -> None:
         """Others are served than before."""
         self._flushes.review()

@@ -39,6 +39,7 @@ PATHS = [
     *(way.path for way in pages.menu()),
     *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
     *("/memory/search?q=alert", "/memory/forget", "/memory/night"),
+    *("/conversations?archived", "/conversations?deleted"),
 ]
 # A page is looked at on every other screen of these, which has all sizes; axe-core sees it on the
 # smallest and the largest, which are in either scheme and either language.

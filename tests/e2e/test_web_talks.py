@@ -287,3 +287,110 @@ async def test_on_a_phone_the_menu_opens_above_the_drawer_and_esc_closes_it_alon
     await row.locator("button").click()
     await menu.get_by_role("menuitem", name="置顶").click()
     await expect(headings(chat)).to_have_text(["已置顶", "今天", "昨天"])
+
+
+# --- deleting one of them ---
+
+
+async def delete(chat: Chat, words: str) -> None:
+    await choose(chat, words, "Delete")
+    await chat.page.locator("#talk-delete").get_by_role("button", name="Delete").click()
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_a_deleted_conversation_is_gone_at_once_and_undo_brings_it_back(chat):
+    await choose(chat, "herons", "Delete")
+    dialog = chat.page.locator("#talk-delete")
+    await expect(dialog).to_contain_text("Delete “where do herons nest?”?")
+    await chat.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+    await expect(chat.talk("herons")).to_be_visible()
+    await delete(chat, "herons")
+    await expect(chat.page.locator("#talks-state")).to_have_text(
+        "“where do herons nest?” is deleted."
+    )
+    await expect(chat.talk("herons")).to_have_count(0)
+    await expect(chat.page.locator("#log")).not_to_contain_text("herons")
+    await expect(chat.page.locator("#talks-undo")).to_be_focused()
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.talk("herons")).to_be_visible()
+    await expect(chat.page.locator("#log")).to_contain_text("herons")
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_deleting_the_current_conversation_begins_a_new_one(chat, model):
+    await delete(chat, "which boat")
+    await expect(chat.talk("which boat")).to_have_count(0)
+    await expect(chat.page.locator("#log")).not_to_contain_text("which boat")
+    await chat.says("hello again")
+    await expect(chat.lines("bot").last).to_have_text("You said: hello again")
+    assert [each.text for each in model.requests[-1].messages] == ["hello again"]
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_one_deleted_in_a_tab_and_written_to_in_another_begins_a_new_one(
+    chat, program, model
+):
+    other = Chat(await chat.page.context.new_page())
+    await other.open(program)
+    await other.talk("herons").click()
+    await expect(other.page.locator("#reading-text")).to_contain_text("next message continues it")
+    await other.page.fill("#message", "and in winter?")  # half written
+    await delete(chat, "herons")
+    await expect(other.page.locator("#reading-text")).to_have_text(
+        "This conversation was deleted. Your next message begins a new one."
+    )
+    await expect(other.page.locator("#log")).not_to_contain_text("herons")
+    await expect(other.page.locator("#message")).to_have_value("and in winter?")
+    await other.page.press("#message", "Enter")
+    await expect(other.lines("bot").last).to_have_text("You said: and in winter?")
+    await expect(other.page.locator("#log")).to_contain_text("was deleted, so this is a new one")
+    assert [each.text for each in model.requests[-1].messages] == ["and in winter?"]
+    other.wrong = [each for each in other.wrong if "404" not in each]
+    assert other.wrong == []
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_notes_of_a_deleted_conversation_are_listed_as_text_and_kept(chat, program):
+    await chat.says("Remember that my boat is called <b>Stork</b>.")
+    await expect(chat.lines("bot").last).to_contain_text("✓")
+    await choose(chat, "which boat", "Delete")
+    dialog = chat.page.locator("#talk-delete")
+    await expect(dialog.get_by_role("checkbox")).not_to_be_checked()
+    await expect(dialog).to_contain_text("<b>Stork</b>")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(chat.talk("which boat")).to_have_count(0)
+    notes = "".join(each.read_text() for each in program.folder.rglob("memory/*.md"))
+    assert "Stork" in notes
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_one_that_cannot_be_deleted_or_restored_now_says_so(chat):
+    await expect(chat.page.locator("#talks-list a[data-id]")).to_have_count(3)
+    state = chat.page.locator("#talks-state")
+    await chat.page.route("**/delete", lambda route: route.abort())
+    await delete(chat, "herons")
+    await expect(state).to_contain_text("nothing was changed")
+    await expect(chat.talk("herons")).to_be_visible()
+    await chat.page.unroute("**/delete")
+    await delete(chat, "herons")
+    await expect(chat.talk("herons")).to_have_count(0)
+    await chat.page.route("**/restore", lambda route: route.abort())
+    await chat.page.click("#talks-undo")
+    await expect(state).to_contain_text("Please try again")
+    await chat.page.unroute("**/restore")
+    await chat.page.click("#talks-undo")
+    await expect(chat.talk("herons")).to_be_visible()
+    chat.wrong.clear()  # the browser notes what was refused
+
+
+@pytest.mark.parametrize("context_options", [PHONE])
+async def test_on_a_phone_a_conversation_is_deleted_from_the_drawer(chat):
+    await chat.page.click(".opens")
+    await chat.page.locator("#talks-list li", has_text="herons").locator("button").click()
+    await chat.page.get_by_role("menuitem", name="删除").click()
+    dialog = chat.page.locator("#talk-delete")
+    await expect(dialog).to_contain_text("删除“where do herons nest?”？")
+    await dialog.get_by_role("button", name="删除").click()
+    await expect(chat.talk("herons")).to_have_count(0)
+    await expect(chat.page.locator("#talks-undo")).to_be_visible()

@@ -26,6 +26,7 @@ export class Talks extends EventTarget {
   #undo = document.getElementById("talks-undo");
   #more = document.getElementById("talks-more");
   #menu = document.getElementById("talk-menu");
+  #dialog = document.getElementById("talk-delete");
   #of = ""; // the id of the conversation whose menu is open
   #naming = ""; // … and of the one that is being named: the list stands still meanwhile
   #older = "";
@@ -51,6 +52,9 @@ export class Talks extends EventTarget {
       if (newState === "closed") this.#shut();
     });
     this.#list.addEventListener("scroll", () => this.#menu.hidePopover(), { passive: true });
+    this.#dialog.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") event.stopPropagation(); // it closes this, and stops no reply
+    });
     this.#undo.addEventListener("click", () => this.#takeBack?.());
     document.addEventListener("visibilitychange", () => document.hidden || this.refresh());
     document.addEventListener("keydown", (event) => {
@@ -80,6 +84,13 @@ export class Talks extends EventTarget {
   mark(id) {
     this.#shown = id;
     for (const link of this.#list.querySelectorAll("a[data-id]")) this.#markOne(link);
+  }
+
+  /** An earlier conversation as it is now; null when it cannot be read, "gone" when it is deleted. */
+  async again(id) {
+    const answer = await fetch(`${root}/api/conversations/${id}`).catch(() => null);
+    if (answer?.status === 404) return "gone";
+    return answer?.ok ? { id, ...(await answer.json()) } : null;
   }
 
   /** What stands before the lines of an earlier conversation that are shown. */
@@ -202,6 +213,7 @@ export class Talks extends EventTarget {
         : this.#choice("talks.archive", () => this.#shelve(talk, "archived")),
       this.#download(id, "md", "talks.markdown"),
       this.#download(id, "jsonl", "talks.jsonl"),
+      this.#choice("talks.delete", () => this.#ask(talk)),
     );
     this.#of = id;
     button.setAttribute("aria-expanded", "true");
@@ -264,6 +276,45 @@ export class Talks extends EventTarget {
       if (this.#shown === talk.id) this.dispatchEvent(new CustomEvent("current"));
     } else this.#tell("");
     await this.refresh();
+  }
+
+  /** Asks whether a conversation is to be deleted, and which of its notes with it. */
+  async #ask(talk) {
+    const found = await read(`/api/conversations/${talk.id}/notes`);
+    if (!found) {
+      this.#tell(t("talks.not_changed"));
+      return;
+    }
+    document.getElementById("talk-delete-title").textContent = t("talks.delete.title", talk);
+    const notes = document.getElementById("talk-delete-notes");
+    notes.hidden = !found.notes.length;
+    notes.replaceChildren(notes.firstElementChild, ...found.notes.map(asBox));
+    this.#dialog.returnValue = "";
+    this.#dialog.showModal();
+    this.#dialog.onclose = () => {
+      const ticked = [...notes.querySelectorAll(":checked")].map(({ name }) => [name, "1"]);
+      if (this.#dialog.returnValue) this.#delete(talk, ticked);
+      else this.#button(talk.id)?.focus();
+    };
+  }
+
+  async #delete(talk, ticked) {
+    if (!(await change(`/conversations/${talk.id}/delete`, ticked))) {
+      this.#tell(t("talks.not_changed"));
+      return;
+    }
+    this.#tell(t("talks.deleted", talk), () => this.#restore(talk));
+    if (this.#shown === talk.id) this.dispatchEvent(new CustomEvent("current"));
+    await this.refresh();
+    this.#undo.focus();
+  }
+
+  async #restore(talk) {
+    const isDone = await change(`/conversations/${talk.id}/restore`, {});
+    if (isDone) this.#tell("");
+    else this.#tell(t("talks.not_restored"), () => this.#restore(talk));
+    await this.refresh();
+    if (isDone) this.#button(talk.id)?.focus();
   }
 
   /** Has a conversation named in its place: Enter does it, Esc leaves it as it was. */
@@ -344,6 +395,21 @@ function groupOf(at) {
   if (at >= midnight - 7 * DAY) return t("talks.week");
   if (at >= midnight - 30 * DAY) return t("talks.month");
   return month.format(new Date(at));
+}
+
+/** A note that can be ticked, as text. */
+function asBox({ path, line, text, digest }) {
+  const label = document.createElement("label");
+  const box = document.createElement("input");
+  const words = document.createElement("span");
+  const place = document.createElement("small");
+  box.type = "checkbox";
+  box.name = `note-${digest}`;
+  words.textContent = text;
+  words.dir = "auto";
+  place.textContent = `${path}:${line}`;
+  label.append(box, words, place);
+  return label;
 }
 
 function asChoice(item, key) {

@@ -54,7 +54,7 @@ document.addEventListener(
   "keydown",
   (event) => {
     // What is open within it, and a name that is being typed, come first.
-    const inner = menu.querySelector(":popover-open, .talk-name");
+    const inner = menu.querySelector(":popover-open, .talk-name, dialog[open]");
     if (event.key !== "Escape" || !isOpen || inner) return;
     menu.hidePopover();
     event.preventDefault();
