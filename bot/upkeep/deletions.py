@@ -19,7 +19,7 @@ from bot.clock import Clock
 from bot.delivery import outbox
 from bot.identity import ConversationResolver
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, versions
+from bot.memory import claims, markdown, versions
 from bot.memory.memory import Forgetter, Forgotten, Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.memory.transcripts import partition_of
@@ -41,11 +41,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An entry that was saved from a conversation: its file, line and words, and its digest."""
+    """An entry that was saved from a conversation: its file, line, words, and its digest.
+
+    `words` are those by which it is forgotten: with its time of day, which messages do not have.
+    """
 
     path: str
     line: int
     text: str
+    words: str
     digest: str
 
 
@@ -93,7 +97,7 @@ class Deletions:
             text = await self._memory.files.text(view, path, MAX_WRITE)
             entries = await asyncio.to_thread(list, claims.of_note(path, text))
             found += [
-                Note(path, each.first, each.text, each.digest)
+                Note(path, each.first, markdown.untimed(each.text), each.text, each.digest)
                 for each in entries
                 if not each.is_over and lines & {*range(each.first, each.last + 1)}
             ]
@@ -108,7 +112,7 @@ class Deletions:
         """
         for note in await self.notes_of(view, session) if notes else ():
             if note.digest in notes:
-                await self._forget(view, " ".join(note.text.split())[:MOST_WORDS])
+                await self._forget(view, " ".join(note.words.split())[:MOST_WORDS])
         now = self._clock()
 
         def work(unit: UnitOfWork) -> bool:

@@ -301,7 +301,7 @@ async def delete(chat: Chat, words: str) -> None:
 async def test_a_deleted_conversation_is_gone_at_once_and_undo_brings_it_back(chat):
     await choose(chat, "herons", "Delete")
     dialog = chat.page.locator("#talk-delete")
-    await expect(dialog).to_contain_text("Delete “where do herons nest?”?")
+    await expect(dialog).to_contain_text("where do herons nest?")
     await chat.page.keyboard.press("Escape")
     await expect(dialog).to_be_hidden()
     await expect(chat.talk("herons")).to_be_visible()
@@ -390,7 +390,7 @@ async def test_on_a_phone_a_conversation_is_deleted_from_the_drawer(chat):
     await chat.page.locator("#talks-list li", has_text="herons").locator("button").click()
     await chat.page.get_by_role("menuitem", name="删除").click()
     dialog = chat.page.locator("#talk-delete")
-    await expect(dialog).to_contain_text("删除“where do herons nest?”？")
+    await expect(dialog).to_contain_text("要删除这段对话吗？")
     await dialog.get_by_role("button", name="删除").click()
     await expect(chat.talk("herons")).to_have_count(0)
     await expect(chat.page.locator("#talks-undo")).to_be_visible()

@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import aiohttp
 import orjson
 
 from bot.identity.view import MemoryView
@@ -14,7 +15,9 @@ from bot.sessions import browsing, deleting, search, store
 from bot.storage.tables import TABLES
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
+from tests.fakes.pair import pair
 from tests.integration.test_conversation_pages import (
+    SESSION,
     Browser,
     browsing_with,
     ids_in,
@@ -180,3 +183,35 @@ async def test_nobody_deletes_or_restores_what_is_anothers(tmp_path):
             await database.write(lambda tx: deleting.begin(tx, session, NOON + 1) and None)
         await browser.post(f"/conversations/{bobs.id}/restore", 404)
         assert "Restore" not in await browser.get("/conversations?deleted")
+
+
+async def test_what_is_deleted_at_one_node_is_gone_at_the_other_and_begins_another_there(
+    tmp_path, postgres_url
+):
+    model = ScriptedModel()
+    async with (
+        pair(postgres_url, tmp_path, model, session=SESSION, serves=True) as nodes,
+        aiohttp.ClientSession() as client,
+    ):
+        said = [SECRET, "/new", "what of the boathouse?", "/new"]
+        for number, words in enumerate(said, 1):
+            await nodes.other.say(words)
+            await nodes.answered(number)
+        urls = [node.app.address.url.rstrip("/") for node in (nodes.one, nodes.other)]
+        one, other = (Browser(client, url) for url in urls)
+        id_ = await id_of(one, "nests")
+        await one.post(f"/conversations/{id_}/delete")
+        assert "nests" not in await other.get("/api/conversations")
+        await other.get(f"/conversations/{id_}", 404)
+        await nodes.other.say(f"/continue {id_}")
+        assert (await nodes.answered(5))[4].startswith("That conversation was deleted")
+        await other.post(f"/conversations/{id_}/restore")
+        assert "nests" in await one.get(f"/conversations/{id_}.md")
+        assert await id_of(one, "nests") == id_
+        await one.post(f"/conversations/{id_}/delete")
+        nodes.do(f"UPDATE sessions SET deleted_at = 1 WHERE id = '{id_}'")
+        nodes.do("UPDATE forgotten SET at = 1")
+        nodes.do("UPDATE hidden SET at = 1")
+        for node in (nodes.one, nodes.other):
+            await node.app.maintenance.deletions.look()
+        assert nodes.look("SELECT id FROM entries WHERE line LIKE '%heron nests%'") == []

@@ -285,7 +285,7 @@ export class Talks extends EventTarget {
       this.#tell(t("talks.not_changed"));
       return;
     }
-    document.getElementById("talk-delete-title").textContent = t("talks.delete.title", talk);
+    document.getElementById("talk-delete-name").textContent = talk.title;
     const notes = document.getElementById("talk-delete-notes");
     notes.hidden = !found.notes.length;
     notes.replaceChildren(notes.firstElementChild, ...found.notes.map(asBox));
