@@ -187,7 +187,7 @@ def wiped(tx: Transaction, session: Session) -> list[str]:
     """Remove what is kept beside its entries, quotations of it, and the way back.
 
     Returns:
-        The ids of the sessions whose files have to be written again.
+        The ids of the sessions that quoted it.
     """
     elsewhere = _quotations(tx, session)
     for seq in dict.fromkeys(seq for seq, _, _ in elsewhere):
@@ -196,11 +196,11 @@ def wiped(tx: Transaction, session: Session) -> list[str]:
         tx.execute(f"DELETE FROM {table} WHERE session_id = ?", (session.id,))
     compactions.drop_of(tx, session.id)
     drop(tx, f"{DELETED}{session.id}")
-    changed = list(dict.fromkeys((session.id, *(id_ for _, id_, _ in elsewhere))))
-    for id_ in changed:
+    others = dict.fromkeys(id_ for _, id_, _ in elsewhere)
+    for id_ in (session.id, *others):
         size = sum(len(line.encode()) + 1 for line in store.lines(tx, id_))
         store.set_mirror_bytes(tx, id_, size)
-    return changed
+    return [*others]
 
 
 def waiting(tx: Transaction) -> list[Session]:

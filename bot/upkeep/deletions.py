@@ -191,6 +191,7 @@ class Deletions:
             lambda tx, after=last: deleting.wipe(tx, session, after, now)
         ):
             pass
+        await self._renewed(session.id)  # before the mark is gone that has all of this done again
         for id_ in await self._database.write(lambda tx: deleting.wiped(tx, session)):
             await self._renewed(id_)
         log.info("conversation.removed", session=session.id, entries=session.entry_count)

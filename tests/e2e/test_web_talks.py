@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,13 +11,17 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, Route, expect
 
+from bot.sessions import browsing, store
+from bot.storage import Transaction
 from bot.testing import ScriptedModel
+from tests.e2e.test_web_access import faults
 from tests.fakes.whole_page import WholePage, whole_page
 from tests.support import NOON, FakeClock
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 DAY = 24 * 3600 * 1000  # ms
+TOKEN = "0123456789abcdef0123456789abcdef"
 WIDE = {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"}
 PHONE = {"viewport": {"width": 390, "height": 740}, "locale": "zh-CN", "color_scheme": "dark"}
 SESSION = {"owner": ["memory:ada"], "reset": {"mode": "none"}}
@@ -394,3 +400,79 @@ async def test_on_a_phone_a_conversation_is_deleted_from_the_drawer(chat):
     await dialog.get_by_role("button", name="删除").click()
     await expect(chat.talk("herons")).to_have_count(0)
     await expect(chat.page.locator("#talks-undo")).to_be_visible()
+
+
+# --- for everybody, and however many there are ---
+
+
+@pytest.mark.parametrize("context_options", [{**WIDE, "bypass_csp": True}])
+async def test_the_menu_the_name_and_the_question_can_be_used_by_everybody(chat):
+    await chat.says("Remember that my boat is called Stork.")
+    await expect(chat.lines("bot").last).to_contain_text("✓")
+    await chat.page.locator(".gear summary").click()
+    await choose(chat, "herons", "Pin")
+    await expect(headings(chat).first).to_have_text("Pinned")
+    await menu_of(chat, "which boat")
+    assert await faults(chat.page) == []
+    await chat.page.keyboard.press("Escape")
+    await choose(chat, "herons", "Rename")
+    assert await faults(chat.page) == []
+    await chat.page.keyboard.press("Escape")
+    await choose(chat, "which boat", "Delete")
+    await expect(chat.page.get_by_role("checkbox")).to_be_visible()
+    assert await faults(chat.page) == []
+    id_ = await chat.talk("which boat").get_attribute("data-id")
+    await chat.page.goto(f"{chat.page.url}conversations/{id_}/delete")
+    assert await faults(chat.page) == []
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_of_five_thousand_conversations_the_column_has_a_part(chat, program):
+    def fill(tx: Transaction) -> None:
+        (one,) = browsing.listed(tx, ("main",), 1)
+        session = store.get(tx, one.id)
+        assert session is not None
+        for number in range(5_000):
+            id_ = f"20250101-000000-{number:010x}"
+            store.insert(tx, replace(session, id=id_, key=f"copy {number}", last_turn_at=1))
+
+    await program.app.core.database.write(fill)
+    await chat.page.reload()
+    links = chat.page.locator("#talks-list a[data-id]")
+    await expect(links).to_have_count(40)
+    await chat.page.click("#talks-more")
+    await expect(links).to_have_count(80)
+    await choose(chat, "herons", "Pin")
+    await expect(headings(chat).first).to_have_text("Pinned")
+    await expect(links).to_have_count(41)
+
+
+async def test_what_one_person_sees_another_one_in_the_same_browser_does_not_change(
+    context, tmp_path
+):
+    dashboard = {"port": 0, "token": TOKEN}
+    async with whole_page(tmp_path, session=SESSION, dashboard=dashboard) as program:
+        await program.chat("of the owner alone", token=TOKEN)
+        chat = Chat(await context.new_page())
+        await chat.page.goto(program.url)
+        await chat.page.get_by_label("Access token").fill(TOKEN)
+        await chat.page.keyboard.press("Enter")
+        await expect(chat.talk("of the owner alone")).to_be_visible()
+        other = await context.new_page()
+        await other.goto(f"{program.url}logins")
+        await other.fill("input[name=name]", "dora")
+        await other.keyboard.press("Enter")
+        link = other.get_by_text(re.compile(r"/enter\?key=[0-9a-f]{64}"))
+        found = re.search(r"/enter\?key=[0-9a-f]{64}", await link.first.inner_text())
+        assert found is not None
+        await other.goto(f"{program.url}{found[0][1:]}")
+        await other.locator("form button").click()
+        await other.wait_for_selector("#state[data-state=open]")
+        await expect(other.locator("#talks")).to_be_hidden()
+        await choose(chat, "of the owner", "Archive")  # in a tab of the one before
+        await expect(chat.page.locator("#talks")).not_to_contain_text("is archived")
+        await program.chat("and again", token=TOKEN)
+        found_by_owner = await program.app.core.database.read(
+            lambda tx: [each.shelf for each in browsing.listed(tx, ("main",), 9)]
+        )
+        assert found_by_owner == [""]
