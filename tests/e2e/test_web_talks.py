@@ -333,6 +333,16 @@ async def test_deleting_the_current_conversation_begins_a_new_one(chat, model):
 
 
 @pytest.mark.parametrize("context_options", [WIDE])
+async def test_undo_is_there_when_the_last_one_has_left_the_list(chat):
+    for words in ("herons", "bake bread", "which boat"):
+        await choose(chat, words, "Archive")
+        await expect(chat.talk(words)).to_have_count(0)
+    await expect(chat.page.locator("#talks-undo")).to_be_visible()
+    await chat.page.click("#talks-undo")
+    await expect(chat.talk("which boat")).to_be_visible()
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
 async def test_one_deleted_in_a_tab_and_written_to_in_another_begins_a_new_one(
     chat, program, model
 ):

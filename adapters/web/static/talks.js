@@ -122,7 +122,8 @@ export class Talks extends EventTarget {
     if (words && !found.items.length) this.#tell(t("talks.nothing"));
     else if (!this.#takeBack) this.#tell("");
     if (!this.#naming) this.#draw(words);
-    this.#part.hidden = !this.#items.length && !this.#pinned.length && !words;
+    const isEmpty = !this.#items.length && !this.#pinned.length && !words;
+    this.#part.hidden = isEmpty && !this.#takeBack;
   }
 
   /** Says something below the list; with `takeBack`, that what was done can be undone. */
