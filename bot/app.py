@@ -54,7 +54,7 @@ from bot.settings import Loaded
 from bot.settings.changes import ChangeableSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
-from bot.upkeep import heartbeat, nights
+from bot.upkeep import deletions, heartbeat, nights
 from bot.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -254,6 +254,7 @@ class App:
         every("nights", nights.LOOK_SECONDS, care.nights.look, first=nights.FIRST_SECONDS)
         look = care.heartbeats.look
         every("heartbeats", heartbeat.LOOK_SECONDS, look, first=heartbeat.FIRST_SECONDS)
+        every("deleted", deletions.LOOK_SECONDS, care.deletions.look)
         every("urgent", urgent.LOOK_SECONDS, care.urgent.look, first=urgent.FIRST_SECONDS)
         asks = SelfTest(
             self.agent.memory,

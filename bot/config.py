@@ -91,7 +91,8 @@ class AgentConfig(Section):
     )
     chores: str = Field(
         default="",
-        description="The model that summarises and saves to memory; empty is the conversation's.",
+        description="The model that summarises, saves to memory and gives conversations their "
+        "titles; empty is the conversation's own, and no titles.",
     )
     choices: tuple[str, ...] = Field(
         default=(),

@@ -20,7 +20,7 @@ from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
-from bot.sessions import browsing, compactions, store
+from bot.sessions import browsing, compactions, deleting, store
 from bot.sessions.browsing import Listed
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
@@ -124,6 +124,8 @@ class ConversationCommands:
                 unit.stale.add(session.id)
                 return Answer(text(call.language, "command.undo.compaction"))
             before = store.get(unit.tx, session.previous) if session.previous else None
+            while before is not None and before.deleted_at:
+                before = store.get(unit.tx, before.previous) if before.previous else None
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
@@ -141,6 +143,11 @@ class ConversationCommands:
                 chosen = browsing.earlier(unit.tx, session, 1, id_=call.rest)
             else:
                 chosen = _chosen(found, call.rest)
+            if not chosen and deleting.is_deleted(unit.tx, session.key, call.rest):
+                if not store.is_untouched(unit.tx, session):
+                    unit.start(call.place, by="new", previous=session, model=session.model)
+                begun = Extra(begins=call.inbound.message_id)
+                return Answer(text(call.language, "command.continue.deleted"), extra=begun)
             if len(chosen) != 1:
                 key = "unknown" if call.rest and not chosen else "choose"
                 return _earlier(call, key if found else "nothing", chosen or found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,7 @@ class Backend:
         database: where everything said is.
         coordination: what is told to, and agreed with, other programs on the same database.
         mirrored: takes the lines that transactions added to transcripts.
+        renewed: writes the file of a transcript again, of which some was removed for good.
         clock: the time that counts, in ms since the epoch; the same one for all nodes.
         housework: what it needs done while the program runs, by name.
         shared: where notes are rows, what memory stands on; None where they are files.
@@ -57,12 +58,17 @@ class Backend:
     database: Database
     coordination: Coordination
     mirrored: Callable[[Iterable[Appended]], object]
+    renewed: Callable[[str], Awaitable[None]]
     clock: Clock
     housework: Mapping[str, Work]
     shared: Shared | None = None
     turns: SharedTurns | None = None
     standing: Callable[[], Standing] | None = None
     adopt: Callable[[Config], None] = lambda _config: None
+
+
+async def _nothing(_session_id: str) -> None:
+    """Nodes that share a database have no such files."""
 
 
 async def open_backend(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend:
@@ -90,6 +96,7 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
         database,
         coordination,
         mirror.add,
+        mirror.renew,
         clock,
         {
             "storage.modes": lambda: housekeeping.mend_modes(folder),
@@ -127,6 +134,7 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
         node.database,
         node,
         lambda _lines: None,
+        _nothing,
         node.clock,
         {
             "storage.prune": lambda: housekeeping.prune_regularly(

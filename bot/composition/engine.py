@@ -70,12 +70,14 @@ from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.compaction import CompactionService
+from bot.upkeep.deletions import Deletions
 from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.heartbeat import Heartbeats
 from bot.upkeep.nights import NightModel, Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
+from bot.upkeep.titles import Titles
 from bot.upkeep.upkeep import Upkeep
 from bot.views.usage import UsageViews
 
@@ -124,6 +126,7 @@ class Maintenance:
     notices: NoticeSweep
     nights: Nights
     heartbeats: Heartbeats
+    deletions: Deletions
     urgent: Urgent
     health: Monitor
 
@@ -249,6 +252,17 @@ def build_maintenance(core: Core, agent: Agent) -> Maintenance:
             database=core.database,
             committer=agent.committer,
             clock=core.clock,
+            owns=lambda: core.coordination.owns(INDEX),
+        ),
+        deletions=Deletions(
+            database=core.database,
+            committer=agent.committer,
+            memory=agent.memory,
+            forgetter=agent.forgetter,
+            resolver=core.resolver,
+            clock=core.clock,
+            ended=upkeep.end,
+            renewed=core.backend.renewed,
             owns=lambda: core.coordination.owns(INDEX),
         ),
         urgent=Urgent(
@@ -498,6 +512,7 @@ def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) ->
         agent.sessions,
         flushes,
         compactions,
+        Titles(agent.sessions, agent.committer, core.clock),
         running=running,
         clock=core.clock,
         owns=lambda: core.coordination.owns(INDEX),

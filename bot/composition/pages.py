@@ -107,7 +107,9 @@ def build_pages(
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            ConversationPages(database, visits, engine.gateway.receive, clock),
+            ConversationPages(
+                database, visits, engine.gateway.receive, engine.maintenance.deletions, clock
+            ),
             *_memory_pages(core, agent, engine.maintenance.nights, visits),
             ReminderPages(visits, database, clock, agent.reminders.expect),
             UsagePages(UsageViews(database, clock, agent.allowance), visits),

@@ -126,7 +126,7 @@ class GroupCard:
     where: str
 
 
-@in_menu("/channels", "people", is_owners=True)
+@in_menu("/channels", is_owners=True)
 class ChannelPages:
     """Health, ids and settings; never a word of what was said."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import uuid4
 
 import structlog
@@ -22,16 +22,18 @@ from bot.channel.kit.markdown_html import render
 from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
+from bot.dashboard.memory.browsing import link_to
 from bot.dashboard.pages import ONCE, Receive, Visits, in_menu, sent
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.messages import excerpt
-from bot.sessions import browsing, entries, store
+from bot.sessions import browsing, deleting, entries, store
 from bot.sessions.browsing import Cursor, Lines, Listed
 from bot.sessions.entries import Entry
-from bot.sessions.store import Session
+from bot.sessions.store import Session, Shelf
 from bot.storage import Database, fulltext
 from bot.unicode import well_formed
+from bot.upkeep.deletions import Deletions, Note
 
 LISTED: Final = 40  # conversations of a page
 LINES: Final = 60  # lines of a page
@@ -123,11 +125,19 @@ class Own:
 class ConversationPages:
     """Lists, searches, shows, names and hands out a visitor's conversations."""
 
-    def __init__(self, database: Database, visits: Visits, receive: Receive, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        visits: Visits,
+        receive: Receive,
+        deletions: Deletions,
+        clock: Clock,
+    ) -> None:
         """`receive` takes what a visitor says: a button says what could be typed."""
         self._database = database
         self._visits = visits
         self._receive = receive
+        self._deletions = deletions
         self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
@@ -141,7 +151,12 @@ class ConversationPages:
                 web.get("/conversations/{id}.jsonl", self._jsonl),
                 web.get("/conversations/{id}", self._open),
                 web.post("/conversations/{id}/title", self._rename),
+                web.post("/conversations/{id}/shelf", self._shelve),
                 web.post("/conversations/{id}/continue", self._resume),
+                web.get("/api/conversations/{id}/notes", self._api_notes),
+                web.get("/conversations/{id}/delete", self._ask),
+                web.post("/conversations/{id}/delete", self._delete),
+                web.post("/conversations/{id}/restore", self._restore),
             ]
         )
 
@@ -157,19 +172,28 @@ class ConversationPages:
         if query := _query(request):
             return await self._search(request, visit, query)
         cursor = _cursor(request)
-        shown, older = _part(
-            await self._database.read(
-                lambda tx: browsing.listed(tx, visit.people, LISTED + 1, cursor)
-            )
-        )
+        shelf: Shelf = "archived" if "archived" in request.query else ""
+        is_deleted = "deleted" in request.query
+
+        def look(tx: store.Transaction) -> tuple[list[Session], list[Listed], list[Listed]]:
+            if is_deleted:
+                return deleting.own(tx, visit.people), [], []
+            pinned = browsing.pinned(tx, visit.people) if cursor is None and not shelf else []
+            return [], pinned, browsing.listed(tx, visit.people, LISTED + 1, cursor, shelf=shelf)
+
+        deleted, pinned, found = await self._database.read(look)
+        shown, older = _part(found)
+        days = groupby(shown, key=lambda each: visit.day(each.at))
         return pages.page(
             request,
             "conversations.html",
             query="",
             visit=visit,
+            shelf="deleted" if is_deleted else shelf,
+            deleted=deleted,
             days=[
-                (day, list(items))
-                for day, items in groupby(shown, key=lambda each: visit.day(each.at))
+                *([(visit.say("pinned"), pinned)] if pinned else []),
+                *((day, list(items)) for day, items in days),
             ],
             is_first=cursor is None,
             older=older,
@@ -204,26 +228,31 @@ class ConversationPages:
         """A page of the list, or with `q` the conversations in which the words were said."""
         visit, query, cursor = self._visit(request), _query(request), _cursor(request)
 
-        def look(tx: store.Transaction) -> tuple[list[Listed], Session | None]:
+        def look(tx: store.Transaction) -> tuple[list[Listed], list[Listed], Session | None]:
+            pinned: list[Listed] = []
             if query:
                 found = browsing.listed_with(tx, visit.conversation.view, query, LISTED)
             else:
+                pinned = browsing.pinned(tx, visit.people) if cursor is None else []
                 found = browsing.listed(tx, visit.people, LISTED + 1, cursor)
-            return found, store.current(tx, visit.key)
+            return pinned, found, store.current(tx, visit.key)
 
-        found, current = await self._database.read(look)
+        pinned, found, current = await self._database.read(look)
         listed, older = _part(found)
-        items = [
-            {
+
+        def item(each: Listed) -> Mapping[str, object]:
+            return {
                 "id": each.id,
                 "title": visit.title(each.title, each.opening),
+                "named": each.title,
                 "at": each.at,
                 "place": visit.place(each.channel),
+                "shelf": each.shelf,
                 "current": current is not None and each.id == current.id,
             }
-            for each in listed
-        ]
-        return web.json_response({"items": items, "older": older}, headers=pages.NO_STORE)
+
+        body = {"pinned": [*map(item, pinned)], "items": [*map(item, listed)], "older": older}
+        return web.json_response(body, headers=pages.NO_STORE)
 
     async def _api_open(self, request: web.Request) -> web.Response:
         """Lines of a conversation, as the chat shows them: the newest, or those `before` one."""
@@ -285,6 +314,7 @@ class ConversationPages:
             visit=visit,
             session=session,
             once=uuid4().hex if _is_earlier(own) else "",
+            shelves=_SHELVES,
             days=await asyncio.to_thread(_drawn, visit, lines),
             older=min(numbers) if lines.older and numbers else 0,
             newer=max(numbers) if lines.newer and numbers else 0,
@@ -301,6 +331,23 @@ class ConversationPages:
         log.info("conversation.named", session=session.id, is_named=bool(words.strip()))
         return pages.see(f"/conversations/{session.id}")
 
+    async def _shelve(self, request: web.Request) -> web.Response:
+        own = await self._own(request)
+        given = (await sent(request)).get("shelf")
+        if (shelf := next((each for each in _SHELVES if each == given), None)) is None:
+            return pages.refuse_status(request, 400)
+        id_, key, once = own.session.id, own.visit.key, uuid4().hex
+
+        def work(tx: store.Transaction) -> bool:
+            store.change(tx, id_, shelf=shelf)
+            current = store.current(tx, key)
+            return shelf == "archived" and current is not None and current.id == id_
+
+        if await self._database.write(work):  # what is put away does not go on
+            origin = own.visit.conversation.origin
+            await self._receive(pages.said(origin, "/new", once, self._clock()))
+        return pages.see(f"/conversations/{id_}")
+
     async def _resume(self, request: web.Request) -> web.Response:
         own = await self._own(request)
         once = (await sent(request)).get("once", "")
@@ -310,6 +357,43 @@ class ConversationPages:
             origin, said = own.visit.conversation.origin, f"/continue {own.session.id}"
             await self._receive(pages.said(origin, said, once, self._clock()))
         return pages.see("/")
+
+    # --- deleting it ------------------------------------------------------------------------------
+
+    async def _notes(self, own: Own) -> list[Note]:
+        view = own.visit.conversation.view
+        return await self._deletions.notes_of(view, own.session) if view.space else []
+
+    async def _api_notes(self, request: web.Request) -> web.Response:
+        notes = await self._notes(await self._own(request))
+        return web.json_response(
+            {"notes": [asdict(each) for each in notes]}, headers=pages.NO_STORE
+        )
+
+    async def _ask(self, request: web.Request) -> web.Response:
+        own = await self._own(request)
+        return pages.page(
+            request,
+            "conversation_delete.html",
+            title=own.title,
+            session=own.session,
+            notes=await self._notes(own),
+            link=link_to,
+        )
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        own = await self._own(request)
+        notes = {name.removeprefix("note-") for name in await sent(request) if "note-" in name}
+        await self._deletions.delete(own.visit.conversation.view, own.session, notes)
+        return pages.see("/conversations?deleted")
+
+    async def _restore(self, request: web.Request) -> web.Response:
+        visit, id_ = self._visit(request), request.match_info["id"]
+        found = await self._database.read(lambda tx: deleting.own(tx, visit.people, id_))
+        if not found:
+            raise web.HTTPNotFound
+        await self._deletions.restore(visit.conversation.view, found[0])
+        return pages.see(f"/conversations/{id_}")
 
     # --- to take along ----------------------------------------------------------------------------
 
@@ -351,6 +435,7 @@ class ConversationPages:
             yield lines
 
 
+_SHELVES: Final[tuple[Shelf, ...]] = get_args(Shelf)
 _WAYS: Final[Mapping[str, Any]] = {
     "before": browsing.before,
     "after": browsing.after,

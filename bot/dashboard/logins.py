@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HERE = "/logins"
 
 
-@in_menu("/logins", "people", is_owners=True)
+@in_menu("/logins", is_owners=True)
 class LoginPages:
     """The owner's: names and times, never a word of what somebody said."""
 

@@ -32,7 +32,7 @@ MOST_GROWTH: Final = 60  # days of memory that are drawn
 _Found = tuple[Sequence[tuple[Day, Traffic]], Waiting]
 
 
-@in_menu("/overview", "numbers", is_owners=True)
+@in_menu("/overview", is_owners=True)
 class OverviewPages:
     """Messages, reply times, memory, what waits and who is there.
 

@@ -7,7 +7,6 @@ whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` f
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -50,13 +49,9 @@ _BY_STATUS = {404: "not_found", 500: "failed", 503: "stopping"}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A page that every other one leads to; `key` names its label, `nav.<key>`.
-
-    Neighbours of one `group` stand together, below the words of `nav.group.<group>` if it has some.
-    """
+    """A page that every other one leads to; `key` names its label, `nav.<key>`."""
 
     path: str
-    group: str = ""
     is_owners: bool = False
 
     @property
@@ -74,15 +69,15 @@ class Way:
 _WAYS = [Way("/")]
 
 
-def in_menu(path: str, group: str = "", *, is_owners: bool = False) -> Callable[[Pages], Pages]:
-    """Add the page of the class below to every menu; to the owner's alone if it `is_owners`."""
-    _WAYS.append(Way(path, group, is_owners))
+def in_menu(path: str, *, is_owners: bool = False) -> Callable[[Pages], Pages]:
+    """Add the page of the class below to every menu; if it `is_owners`, behind the owner's gear."""
+    _WAYS.append(Way(path, is_owners))
     return lambda pages: pages
 
 
 def menu() -> list[Way]:
-    """Every page of the menu, in the order of their labels in the catalog."""
-    return sorted(_WAYS, key=lambda way: place_of(f"nav.{way.key}"))
+    """Every page of the menu, in the order of their labels in the catalog, the owner's last."""
+    return sorted(_WAYS, key=lambda way: (way.is_owners, place_of(f"nav.{way.key}")))
 
 
 class WayPages:
@@ -124,23 +119,20 @@ class WayPages:
 def ways(
     visitor: Visitor, spoken: str, path: str = "", waiting: Mapping[str, int] | None = None
 ) -> list[dict[str, str]]:
-    """Where a visitor may go: path, label, the words above its group, and the mark it has.
+    """Where a visitor may go: path, label, what it stands behind, and the mark it has.
 
     `badge` is how many wait there, as `waiting` has it by path, and empty for none.
     """
-    seen = [way for way in menu() if visitor.is_owner or not way.is_owners]
-    # One alone needs no words above it.
-    sizes = Counter(way.group for way in seen if way.group)
-    groups = {group for group, many in sizes.items() if many > 1}
     return [
         {
             "path": way.path,
             "label": text(spoken, f"nav.{way.key}"),
-            "group": text(spoken, f"nav.group.{way.group}") if way.group in groups else "",
+            "behind": text(spoken, "nav.administration") if way.is_owners else "",
             "current": way.mark(path),
             "badge": str((waiting or {}).get(way.path) or ""),
         }
-        for way in seen
+        for way in menu()
+        if visitor.is_owner or not way.is_owners
     ]
 
 
@@ -165,7 +157,7 @@ def page(request: web.Request, template: str, /, status: int = 200, **values: An
         here=request.path_qs[1:],  # without the slash: where a proxy adds a path, it is not doubled
         visitor=visitor,
         theme=chosen(request, "theme"),
-        ways=[(group, list(found)) for group, found in groupby(listed, key=itemgetter("group"))],
+        ways=[(behind, [*found]) for behind, found in groupby(listed, key=itemgetter("behind"))],
     )
     return web.Response(text=body, status=status, content_type="text/html", headers=NO_STORE)
 

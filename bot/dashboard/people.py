@@ -43,7 +43,7 @@ ACTS: Final[Mapping[str, tuple[str, Act]]] = {
 log = structlog.get_logger(__name__)
 
 
-@in_menu("/people", "people", is_owners=True)
+@in_menu("/people", is_owners=True)
 class PeoplePages:
     """Names, ids and times of people; never a word of what they said."""
 

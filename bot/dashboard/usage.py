@@ -203,7 +203,7 @@ def _path(middles: Sequence[float], heights: Sequence[float | None]) -> str:
 MOST_PEOPLE: Final = 50  # of a table; the others are summed up in one row
 
 
-@in_menu("/usage", "numbers")
+@in_menu("/usage")
 class UsagePages:
     """Numbers and names of people, never a word of what they said.
 

@@ -290,6 +290,17 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     return len(held)
 
 
+def withdraw_of(tx: Transaction, session_id: str, now: int) -> None:
+    """Send nothing more of what a conversation has in its transcript."""
+    rows = tx.execute(
+        "SELECT outbox.id FROM outbox JOIN entries ON entries.id = outbox.entry "
+        "WHERE outbox.state IN ('waiting', 'parked') AND session_id = ?",
+        (session_id,),
+    )
+    for (letter,) in rows:
+        drop(tx, letter, now)
+
+
 def withdraw_all(tx: Transaction, address: Address, now: int) -> int:
     """Send nothing more of what was said to whoever is at an address; how many texts.
 

@@ -405,6 +405,10 @@ class Forgetter:
                 return Forgotten(cleared, gone, kept, stale, keys)
 
             yield complete
+        await self.look()
+
+    async def look(self) -> None:
+        """Something was forgotten: let no page show it."""
         if self._forgot is not None:
             await self._forgot()
 

@@ -139,18 +139,23 @@ def text_of(tx: Transaction, space: str, path: str, version: int) -> str | None:
     return scalar(tx, f"SELECT text FROM note_versions WHERE {where}", space, path, version)
 
 
-def forget(tx: Transaction, space: str, words: str) -> int:
-    """Take words out of every version of a space; how many held them.
-
-    The entries that hold them go, as in the notes. Where the words would still be found, because
-    they run on from one entry into another, the version goes.
-    """
+def tell(tx: Transaction, space: str) -> None:
+    """Let every node know that something was forgotten in a space, so that no page shows it."""
     tx.execute(
         "INSERT INTO forgotten_spaces(space, number) VALUES (?, 1) "
         "ON CONFLICT(space) DO UPDATE SET number = forgotten_spaces.number + 1",
         (space,),
     )
     tx.publish("forgotten")
+
+
+def forget(tx: Transaction, space: str, words: str) -> int:
+    """Take words out of every version of a space; how many held them.
+
+    The entries that hold them go, as in the notes. Where the words would still be found, because
+    they run on from one entry into another, the version goes.
+    """
+    tell(tx, space)
     held = holding(tx, space, words)
     for version in held:
         text = scalar(tx, "SELECT text FROM note_versions WHERE id = ?", version)

@@ -15,12 +15,13 @@ from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.sessions import entries, inbox, sources, store
 from bot.sessions.entries import Entry
-from bot.sessions.store import Session
+from bot.sessions.store import Session, Shelf
 from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
 from bot.storage.records import HERE, place
 
 MAX_TITLE = 120  # characters
+MAX_PINNED = 50  # that stand first; more are listed by day
 MAX_FOUND = 200  # messages one search comes to
 OPENING = 12  # entries among which the first words are looked for
 BATCH = 100  # entries that are read together
@@ -28,7 +29,7 @@ LONGEST = 6_000  # characters of one line that are shown …
 PAGE_CHARS = 60_000  # … and of a page
 
 # Tasks are carried out unseen, and what several people wrote is nobody's own.
-_OWN = f"chat_type = 'direct' AND started_by <> 'task' AND sender <> '{MANY}'"
+_OWN = f"chat_type = 'direct' AND started_by <> 'task' AND sender <> '{MANY}' AND deleted_at = 0"
 
 # As the index has it. A command alone, such as the `/new` that ends it, makes it no newer.
 _AT = "CASE WHEN last_turn_at > 0 THEN last_turn_at ELSE started_at END"
@@ -47,7 +48,8 @@ class Listed:
     """A conversation in the list.
 
     `at` is when its last turn was, or else when it began (ms since the epoch), `title` what its
-    person named it, `opening` what they first said, and `entries` how many it has.
+    person named it, `opening` what they first said, `entries` how many it has, and `shelf` where
+    they put it.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Listed:
     entries: int
     title: str
     opening: str
+    shelf: Shelf = ""
 
     @property
     def name(self) -> str:
@@ -93,24 +96,53 @@ class Found:
 # --- which there are ----------------------------------------------------------------------------
 
 
+_COLUMNS = f"id, channel, {_AT}, entry_count, first_seq, shelf"
+
+
 def listed(
-    tx: Transaction, people: Sequence[str], limit: int, after: Cursor | None = None
+    tx: Transaction,
+    people: Sequence[str],
+    limit: int,
+    after: Cursor | None = None,
+    *,
+    shelf: Shelf = "",
 ) -> list[Listed]:
-    """Conversations in which these people wrote, the last one first, from a place on."""
-    where, values = "", ()
+    """Conversations of these people on a shelf, the last one first, from a place on.
+
+    On none are also those that are pinned beyond the last `MAX_PINNED`.
+    """
+    where, values = "shelf = ? ", (shelf,)
+    if not shelf and (first := [str(row[0]) for row in _pinned(tx, people)]):
+        where = f"(shelf = ? OR (shelf = 'pinned' AND id NOT IN ({marks(first)}))) "
+        values = (shelf, *first)
     if after is not None:
-        where = f"AND {_AT} <= ? AND ({_AT} < ? OR id < ?) "
-        values = (after.at, after.at, after.session_id)
+        where += f"AND {_AT} <= ? AND ({_AT} < ? OR id < ?) "
+        values = (*values, after.at, after.at, after.session_id)
+    return _listed(tx, _rows(tx, people, limit, where, *values))
+
+
+def pinned(tx: Transaction, people: Sequence[str]) -> list[Listed]:
+    """The conversations that stand before all others."""
+    return _listed(tx, _pinned(tx, people))
+
+
+def _pinned(tx: Transaction, people: Sequence[str]) -> list[Row]:
+    return _rows(tx, people, MAX_PINNED, "shelf = 'pinned' ")
+
+
+def _rows(
+    tx: Transaction, people: Sequence[str], limit: int, where: str, *values: str | int
+) -> list[Row]:
     rows: list[Row] = []
     for person in people:  # each by itself: the index has them in order
         rows += tx.execute(
-            f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions "
-            f"WHERE person = ? AND {_OWN} AND entry_count > 0 {where}"
+            f"SELECT {_COLUMNS} FROM sessions "
+            f"WHERE person = ? AND {_OWN} AND entry_count > 0 AND {where}"
             f"ORDER BY {_AT} DESC, id DESC LIMIT ?",
             (person, *values, limit),
         )
     rows.sort(key=lambda row: (row[2], row[0]), reverse=True)
-    return _listed(tx, rows[:limit])
+    return rows[:limit]
 
 
 def earlier(
@@ -121,8 +153,8 @@ def earlier(
     They are numbered from 1 on. With an id, that one alone.
     """
     rows = tx.execute(
-        f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions WHERE key = ? "
-        "AND id <> ? AND turns > 0 AND started_by NOT IN ('task', 'import') "
+        f"SELECT {_COLUMNS} FROM sessions WHERE key = ? "
+        "AND id <> ? AND turns > 0 AND deleted_at = 0 AND started_by NOT IN ('task', 'import') "
         f"{'AND id = ? ' if id_ else ''}ORDER BY {_AT} DESC, id DESC LIMIT ?",
         (current.key, current.id, *filter(None, [id_]), limit),
     )
@@ -131,8 +163,8 @@ def earlier(
 
 def _listed(tx: Transaction, rows: Iterable[Row]) -> list[Listed]:
     return [
-        Listed(id_, channel, at, count, title_of(tx, id_), _opening(tx, id_, first_seq))
-        for id_, channel, at, count, first_seq in rows
+        Listed(id_, channel, at, count, title_of(tx, id_), _opening(tx, id_, first_seq), shelf)
+        for id_, channel, at, count, first_seq, shelf in rows
     ]
 
 
@@ -385,8 +417,7 @@ def listed_with(tx: Transaction, view: MemoryView, query: str, limit: int) -> li
     ids = dict.fromkeys(hit.session_id for hit in found(tx, view, query, 0, MAX_FOUND))
     wanted = list(ids)[:limit]
     rows = tx.execute(
-        f"SELECT id, channel, {_AT}, entry_count, first_seq FROM sessions "
-        f"WHERE id IN ({marks(wanted)})",
+        f"SELECT {_COLUMNS} FROM sessions WHERE id IN ({marks(wanted)})",
         wanted,
     )
     return sorted(_listed(tx, rows), key=lambda each: wanted.index(each.id))
@@ -460,6 +491,7 @@ def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Ro
         "SELECT id, (SELECT max(seq) FROM entries WHERE session_id = sessions.id "
         "AND seq >= sessions.first_seq AND seq < ?) FROM sessions "
         f"WHERE {HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
+        "AND deleted_at = 0 "
         "ORDER BY last_user_at DESC LIMIT ?",
         (edge, *place(address), edge, max(2 * limit, FEWEST_LOOKED_AT)),
     )

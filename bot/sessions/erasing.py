@@ -262,6 +262,7 @@ def speaker_accounts(tx: Transaction) -> Iterable[str]:
 ERASED = "erased:"  # what the keys of `meta` begin with that say who was erased
 ASKED = "asked:"  # what the keys of `meta` begin with that say how a space is found; see selftest
 FORGETTING = "forgetting:"  # and what somebody is asked to have forgotten: "person/key"
+DELETED = "deleted:"  # and the conversations that were deleted and can be had back; see deleting
 WAITING = "forgotten:"  # and what was forgotten of entries that are not here: "id/block"
 NIGHT = "night:"  # and those that say what the last night did to one; see memory.night
 _SHORTEST = 12  # characters of what somebody said that is looked for in what others were told
@@ -332,6 +333,7 @@ def erase(tx: Transaction, found: Belongings, now: int, *, on_server: bool = Fal
     _leave_inbox(tx, found)
     for session_id in found.sessions:
         drop_under(tx, f"{WAITING}{session_id}.")
+        drop(tx, f"{DELETED}{session_id}")
     for name in found.names:
         drop_under(tx, f"{FORGETTING}{name}/")
 
@@ -525,6 +527,22 @@ def _put(tx: Transaction, seq: int, was: Entry, left: Entry, now: int) -> None:
         uploads.drop_of(tx, session_id, was.files)
     for id_ in _artifacts(was.content):
         tx.execute("DELETE FROM artifacts WHERE id = ? AND session_id = ?", (id_, session_id))
+
+
+def blank(tx: Transaction, seq: int, entry: Entry, now: int) -> None:
+    """Leave nothing but a mark of an entry."""
+    left = _without(entry, _Wanted((), ()), whole=True)
+    if left is not None:
+        _put(tx, seq, entry, left, now)
+
+
+def take_out(tx: Transaction, seq: int, blocks: set[int]) -> None:
+    """Leave nothing of some blocks of an entry."""
+    for line in scalars(tx, "SELECT line FROM entries WHERE seq = ?", seq):
+        was = entries.parse(line)
+        kept = entries.to_append(entries.veil(was, blocks))
+        left = entries.line_of(kept, was.id, was.parent_id, was.at)
+        tx.execute("UPDATE entries SET line = ? WHERE seq = ?", (left, seq))
 
 
 def _artifacts(content: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -221,6 +221,14 @@ class Mirror:
         if self._pending and self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._wake.set)
 
+    async def renew(self, session_id: str) -> None:
+        """Write a file again and keep nothing of what it said: some was removed for good."""
+        await asyncio.to_thread(path_of(self._folder, session_id).unlink, missing_ok=True)
+        waiting = self._pending.get(session_id) or []
+        self._pending_bytes -= sum(len(kept.data) for kept in waiting)
+        self._pending[session_id] = None
+        self._wake.set()
+
     async def repair(self) -> int:
         """Write again every file whose length is not what the database says; how many."""
         wrong, after, place = 0, "", None

@@ -24,6 +24,7 @@ from bot.storage.records import HERE, Records, place, read_alone
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
 StartedBy = Literal["first", "new", "daily", "idle", "task", "import"]
 EndedBy = Literal["", "daily", "idle", "left"]
+Shelf = Literal["", "pinned", "archived"]
 
 # What a session's mirror begins with: everything about it that never changes.
 HEADER_NAMES = (
@@ -50,7 +51,8 @@ class Session:
     it in memory can be told to be out of date. Only `last_user_at` moves without it: a message
     alone must not have its conversation read again. `stand_in` is the model that answers while
     its own cannot, as its person was told. `first_seq` is the number of its first entry, or 0
-    where that is not known: nothing before it has to be looked through.
+    where that is not known: nothing before it has to be looked through. `shelf` is where its
+    person put it; `deleted_at` is 0 unless they deleted it.
     """
 
     id: str
@@ -95,6 +97,8 @@ class Session:
     first_seq: int = 0
     stand_in: str = ""
     thinking: Thinking = ""
+    shelf: Shelf = ""
+    deleted_at: int = 0
 
     @property
     def address(self) -> Address:
@@ -413,12 +417,14 @@ def append(
         "input_tokens = input_tokens + ?, cached_tokens = cached_tokens + ?, "
         "output_tokens = output_tokens + ?, "
         "context_tokens = CASE WHEN ? > 0 THEN ? ELSE context_tokens END, turns = turns + ?, "
+        "shelf = CASE WHEN ? > 0 AND shelf = 'archived' THEN '' ELSE shelf END, "
         "first_seq = CASE WHEN ? > 0 THEN ? ELSE first_seq END, "
         "version = version + 1 WHERE id = ?",
         (
             *(parent, count, offset + len(data), now if spoken else 0, now),
             *(add.input_tokens, add.cached_tokens, add.output_tokens),
-            *(add.context_tokens, add.context_tokens, add.turns, first_seq, first_seq, session_id),
+            *(add.context_tokens, add.context_tokens, add.turns, add.turns),
+            *(first_seq, first_seq, session_id),
         ),
     )
     return Appended(session_id, offset, data, tuple(lines))

@@ -70,6 +70,7 @@ _TOLD: Mapping[str, tuple[str, ...]] = {
     "conversations": ("session_id",),
     "sessions": (
         *("model", "notices", "usage", "thinking", "saved", "compaction", "told", "held"),
+        *("shelf", "deleted_at"),
         *("compaction_count", "memory_flush_at", "memory_flush_compaction_count", "flushed_to"),
     ),
 }

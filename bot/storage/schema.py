@@ -267,6 +267,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE rooms ADD COLUMN chat_type TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE rooms ADD COLUMN admitted_at BIGINT NOT NULL DEFAULT 0",
     ),
+    # Where its person put a conversation ("pinned", "archived"), and when they deleted it, or 0.
+    (
+        "ALTER TABLE sessions ADD COLUMN shelf TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN deleted_at BIGINT NOT NULL DEFAULT 0",
+        "CREATE INDEX sessions_shelved ON sessions(person, shelf) WHERE shelf <> ''",
+    ),
 )
 """The changes of each version after `BASELINE`."""
 

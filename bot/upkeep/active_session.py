@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -87,7 +87,7 @@ def is_told(conversation: Conversation, chosen: Chosen = "") -> bool:
     return wish == "on" or (wish == "auto" and conversation.is_direct)
 
 
-Kind = Literal["flush", "compaction"]
+Kind = Literal["flush", "compaction", "title"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,8 @@ class ActiveSessions:
         self.limits = limits
         self.resolver = resolver
         self.allowance = allowance
-        self._pools: Mapping[Kind, Pool] = {"flush": Pool(FLUSHES), "compaction": Pool(SUMMARIES)}
+        shares = {"flush": FLUSHES, "compaction": SUMMARIES, "title": SUMMARIES}
+        self._pools = {kind: Pool(share) for kind, share in shares.items()}
 
     async def of(self, session_id: str, conversation: Conversation) -> ActiveSession:
         """A session as it is now, for something that was said in it.

@@ -627,7 +627,8 @@ class FlushService:
         left = PUT_OFF
         while True:
             active = await self._sessions.now(active)
-            if not active.is_theirs or not self._may_keep(active.conversation):
+            is_kept = self._may_keep(active.conversation) and not active.cached.session.deleted_at
+            if not active.is_theirs or not is_kept:
                 return False
             async with self._watching(active.conversation) as watch:
                 active = replace(

@@ -26,6 +26,7 @@ from bot.upkeep import active_session
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Due, Kind
 from bot.upkeep.compaction import CompactionService, Outcome, Why
 from bot.upkeep.flush import FlushService
+from bot.upkeep.titles import AFTER_TURNS, Titles
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +39,7 @@ class Upkeep:
         sessions: ActiveSessions,
         flushes: FlushService,
         compactions: CompactionService,
+        titles: Titles,
         *,
         running: RunningTurns,
         clock: Clock,
@@ -55,6 +57,7 @@ class Upkeep:
         self.sessions = sessions
         self._flushes = flushes
         self._compactions = compactions
+        self._titles = titles
         self._tasks: dict[tuple[str, Kind], asyncio.Task[Any]] = {}
 
     # --- asked by turns ---------------------------------------------------------------------------
@@ -80,6 +83,8 @@ class Upkeep:
     def begin_due(self, active: ActiveSession, due: Due) -> None:
         """Begin what was due; returns at once."""
         session = active.cached.session
+        if session.turns == AFTER_TURNS:
+            self._begin(session.id, "title", self._titles.run(session))
         if session.ended_by:  # a command began another one meanwhile
             self.flush_ended([session])
         elif due.compaction:
@@ -135,9 +140,11 @@ class Upkeep:
         """Other conversations were begun after these: save what matters of them."""
         for session in sessions:
             self._begin(session.id, "flush", self._flushes.of_ended(session, quietly=False))
+            self._begin(session.id, "title", self._titles.run(session))
 
     async def flush_closed(self, session: Session) -> None:
         """Save what matters of a conversation that ended while nobody was there."""
+        self._begin(session.id, "title", self._titles.run(session))
         work = self._flushes.of_ended(session, quietly=True)
         await asyncio.wait({self._begin(session.id, "flush", work)})
 
@@ -159,6 +166,12 @@ class Upkeep:
         )
         for session_id in found:
             self._begin(session_id, "flush", self._flushes.again(session_id))
+
+    def end(self, session_id: str) -> None:
+        """End what is done for a session: its person deleted it."""
+        for (id_, _), task in self._tasks.items():
+            if id_ == session_id:
+                task.cancel()
 
     def review(self) -> None:
         """Others are served than before."""

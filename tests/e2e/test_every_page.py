@@ -41,6 +41,7 @@ PATHS = [
     *(f"/memory/{page}?{NOTE}" for page in ("file", "edit", "history")),
     *("/memory?order=topic", "/memory?of=all", "/memory/advanced"),
     *("/memory/search?q=alert", "/memory/forget", "/memory/night"),
+    *("/conversations?archived", "/conversations?deleted"),
 ]
 # A page is looked at on every other screen of these, which has all sizes; axe-core sees it on the
 # smallest and the largest, which are in either scheme and either language.
@@ -357,6 +358,14 @@ async def test_the_menu_needs_no_script(browser, program, known):
     await page.locator(".opens").click()
     await page.locator("#ways a[href='/account']").click()
     await page.wait_for_url("**/account")
+    await page.locator(".opens").click()
+    settings = page.locator("#ways a[href='/settings']")
+    await expect(settings).to_be_hidden()
+    await page.get_by_text("Administration").click()
+    await settings.click()
+    await page.wait_for_url("**/settings")
+    await page.locator(".opens").click()
+    await expect(settings).to_be_visible()  # the gear is open where one is behind it
     await context.close()
 
 

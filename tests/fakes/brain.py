@@ -38,6 +38,7 @@ class Brain(ScriptedModel):
     chat: Answers = "All right."
     flush: Answers = guard.NO_DECISION
     summary: Answers = SUMMARY
+    title: Answers = ""
     held: dict[Purpose, asyncio.Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,8 +55,8 @@ class Brain(ScriptedModel):
             yield event
 
     def _answer(self, request: Request) -> Any:
-        answers = {"chat": self.chat, "flush": self.flush, "summary": self.summary}
-        answer = answers[request.purpose]
+        chores = {"flush": self.flush, "summary": self.summary, "title": self.title}
+        answer = {"chat": self.chat, **chores}[request.purpose]
         if callable(answer):
             answer = answer(request)
         if isinstance(answer, str) and request.purpose == "chat":

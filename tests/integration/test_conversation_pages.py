@@ -234,6 +234,7 @@ async def test_what_is_not_ones_own_is_not_there(tmp_path):
                 page = await browser.get(f"/conversations/{path}", 404)
                 assert "alone" not in page
             await browser.post(f"/conversations/{id_}/title", 404, title="mine now")
+            await browser.post(f"/conversations/{id_}/shelf", 404, shelf="archived")
 
 
 async def _first_id(browser: Browser) -> str:
@@ -276,6 +277,49 @@ async def test_a_long_list_is_paged_without_gaps_or_copies(tmp_path):
         assert seen == sorted(seen, reverse=True)
         last = f"1.{'a' * 40}"
         assert "No older ones." in await browser.get(f"/conversations?after={last}")
+
+
+async def test_pinned_ones_stand_first_and_archived_ones_aside_in_parts_without_gaps(tmp_path):
+    async with talked(tmp_path, "the only one") as (browser, id_):
+        await copy(tmp_path, id_, 2 * browsing.MAX_PINNED)
+        listed, path = list[str](), "/conversations"
+        while path:
+            page = html.unescape(await browser.get(path))
+            listed, path = listed + ids_in(page), turn(page, "next") or ""
+        pinned, archived = listed[: browsing.MAX_PINNED + 5], listed[browsing.MAX_PINNED + 5 :]
+        for shelf, ids in (("pinned", pinned), ("archived", archived)):
+            for each in ids:
+                await browser.post(f"/conversations/{each}/shelf", shelf=shelf)
+        first = orjson.loads(await browser.get("/api/conversations"))
+        assert len(first["pinned"]) == browsing.MAX_PINNED
+        assert {each["shelf"] for each in first["pinned"]} == {"pinned"}
+        # More than can stand first are by day; none is lost, and none there twice.
+        ids = [each["id"] for each in (*first["pinned"], *first["items"])]
+        assert sorted(ids) == sorted(pinned)
+        page = await browser.get("/conversations")
+        assert page.index("<h2>Pinned</h2>") < page.index(pinned[0])
+        found, path = list[str](), "/conversations?archived"
+        while path:
+            page = html.unescape(await browser.get(path))
+            found, path = found + ids_in(page), turn(page, "next") or ""
+        assert found == archived
+        await browser.post(f"/conversations/{archived[0]}/shelf", shelf="")
+        assert archived[0] in await browser.get("/conversations")
+        await browser.post(f"/conversations/{id_}/shelf", 400, shelf="deleted")
+        await browser.post(f"/conversations/{id_}/shelf", 400)
+
+
+async def test_an_archived_conversation_is_still_searched_and_a_message_brings_it_back(tmp_path):
+    async with browsing_with(tmp_path) as (engine, browser):
+        await engine.ask("where do herons nest?")
+        id_ = await _first_id(browser)
+        await browser.post(f"/conversations/{id_}/shelf", shelf="archived")
+        assert ids_in(await browser.get("/conversations")) == []
+        assert "Nothing is archived." not in await browser.get("/conversations?archived")
+        assert "herons" in await browser.get("/conversations?q=herons")
+        await engine.ask("and storks?")  # in the channel it took place in, it goes on
+        assert ids_in(await browser.get("/conversations")) == [id_]
+        assert "Nothing is archived." in await browser.get("/conversations?archived")
 
 
 async def test_a_cursor_that_is_rubbish_is_refused(tmp_path):

@@ -720,7 +720,9 @@ async def test_the_model_for_chores_summarises_and_saves(tmp_path):
         await engine.say("/compact")
         await until(lambda: bool(brain.asked("summary")))
         by = {(request.purpose, request.model) for request in brain.requests}
-        assert by == {("chat", "one"), ("flush", "small"), ("summary", "small")}
+        assert by == {
+            *(("chat", "one"), ("flush", "small"), ("summary", "small"), ("title", "small"))
+        }
 
 
 async def test_how_much_the_model_thinks_is_chosen_for_a_conversation_and_outlasts_it(tmp_path):

@@ -42,6 +42,7 @@ TABLES = {
     "rooms": "key, activation",
     "uploads": "ref, part, data",
     "inbox": "message_id",
+    "sessions": "id, shelf, deleted_at",
 }
 
 
@@ -123,6 +124,9 @@ ROWS = {
     "DELETE /api/push/{id}": Row(status=204),
     "POST /look": Row(form(theme="dark"), changes=False),
     "POST /conversations/{id}/title": Row(form(title="The boat")),
+    "POST /conversations/{id}/shelf": Row(form(shelf="pinned")),
+    "POST /conversations/{id}/delete": Row(),
+    "POST /conversations/{id}/restore": Row(),
     "POST /chat/files/{id}": Row(lambda _world, _who: PART, 204),
     "DELETE /chat/files/{id}": Row(status=204),
     "POST /context": Row(
@@ -170,7 +174,10 @@ ROWS = {
     "POST /settings/take-back": Row(form(change="none"), 422, changes=False),
     "POST /settings/start/self": Row(form(name="Stork")),
 }
-LAST = ("POST /account/logout",)
+LAST = (
+    *("POST /conversations/{id}/delete", "POST /conversations/{id}/restore"),
+    "POST /account/logout",
+)
 
 
 @asynccontextmanager
@@ -248,7 +255,7 @@ async def test_whoever_may_changes_what_whoever_may_not_and_other_pages_cannot(t
                     found = await sends(world, route, who, world.url)
                     assert (route, who, found) == (route, who, wanted)
             assert (route, await world.state()) == (route, before)
-        for route in sorted(posts, key=lambda name: name in LAST):
+        for route in sorted(posts, key=lambda name: LAST.index(name) if name in LAST else -1):
             for who in (each for each in WHO if each in MAY[posts[route]]):
                 before = await world.state()
                 found = await sends(world, route, who, world.url)

@@ -82,6 +82,11 @@ ROUTES = {
     "GET /conversations/{id}.md": "visitor",
     "GET /conversations/{id}.jsonl": "visitor",
     "POST /conversations/{id}/title": "visitor",
+    "POST /conversations/{id}/shelf": "visitor",
+    "GET /api/conversations/{id}/notes": "visitor",
+    "GET /conversations/{id}/delete": "visitor",
+    "POST /conversations/{id}/delete": "visitor",
+    "POST /conversations/{id}/restore": "visitor",
     "POST /conversations/{id}/continue": "visitor",
     "GET /": "visitor",
     "GET /chat/ws": "visitor",
@@ -228,6 +233,9 @@ async def test_the_menu_has_what_its_visitor_may_open(who, language):
         way.path for way in pages.menu() if who == "owner" or not way.is_owners
     ]
     assert found["ways"][0]["label"] == {"en": "Chat", "zh": "聊天"}[language]
+    behind = {way["path"]: way["behind"] for way in found["ways"] if way["behind"]}
+    wanted = {"/people", "/channels", "/logins", "/overview", "/settings"}
+    assert behind == (dict.fromkeys(wanted, "Administration") if who == "owner" else {})
 
 
 @pytest.mark.parametrize(

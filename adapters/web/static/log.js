@@ -149,6 +149,13 @@ export class Log extends EventTarget {
     this.clearActivities();
   }
 
+  /** Whether there are no lines but these, and those that wait to be sent. */
+  shows(items, waits) {
+    const ids = new Set(items.filter(({ role }) => role !== "divider").map(({ id }) => id));
+    const shown = [...this.#byId.keys()];
+    return shown.every((id) => ids.has(id) || waits(id)) && [...ids].every((id) => this.has(id));
+  }
+
   #redraw(line, item) {
     const controls = (within) => [...within.querySelectorAll("button, a, summary")];
     const focused = controls(line).indexOf(document.activeElement);

@@ -71,12 +71,18 @@ const frames = {
 
   forgotten({ items, before }) {
     talks.refresh();
+    if (isElsewhere()) {
+      readAgain(); // nobody knows here what of it is gone
+      return;
+    }
     if (reading) {
-      toCurrent(); // nobody knows here what of it is gone
+      toCurrent();
       return;
     }
     log.forget(items);
     older.begin(before);
+    // The newest lines were deleted with their conversation, or one is back.
+    if (!log.shows(items, (id) => outbox.has(id))) connection.again();
   },
 
   message(item) {
@@ -237,7 +243,22 @@ document.getElementById("starters").append(
 
 const readingBar = document.getElementById("reading");
 
-talks.addEventListener("open", ({ detail }) => {
+/** Shows an earlier conversation as it is now, of which something may be gone. */
+async function readAgain() {
+  const asked = reading;
+  log.reset([]);
+  older.begin("");
+  const found = await talks.again(asked.id);
+  if (reading !== asked) return;
+  if (found === "gone" && asked.isEarlier) {
+    document.getElementById("reading-text").textContent = t("talks.gone");
+  } else if (!found || found === "gone") toCurrent();
+  else show(found);
+}
+
+talks.addEventListener("open", ({ detail }) => show(detail));
+
+function show(detail) {
   reading = { id: detail.id, isEarlier: detail.is_earlier, isContinued: false };
   log.clearDrafts();
   log.clearActivities();
@@ -249,7 +270,7 @@ talks.addEventListener("open", ({ detail }) => {
   document.getElementById("reading-text").textContent = t(key, detail);
   readingBar.hidden = false;
   if (detail.is_earlier) composer.focus();
-});
+}
 
 talks.addEventListener("current", () => toCurrent());
 

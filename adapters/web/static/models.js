@@ -1,5 +1,6 @@
 // The model that answers, by name, and a menu of those it can be changed for.
 
+import { isStep, move } from "./menu.js";
 import { t } from "./strings.js";
 
 export class ModelMenu extends EventTarget {
@@ -97,19 +98,11 @@ export class ModelMenu extends EventTarget {
   }
 
   #key(event) {
-    const items = this.#items;
-    const place = items.indexOf(document.activeElement);
-    const next = {
-      ArrowDown: (place + 1) % items.length,
-      ArrowUp: (place - 1 + items.length) % items.length,
-      Home: 0,
-      End: items.length - 1,
-    }[event.key];
     if (event.key === "Escape") {
       this.#close();
       this.#button.focus();
-    } else if (next === undefined) return;
-    else items[next].focus();
+    } else if (!isStep(event)) return;
+    else move(event, this.#items);
     event.preventDefault();
   }
 }

@@ -10,26 +10,27 @@ export async function showWays() {
   const answer = await fetch(`${root}/api/ways`).catch(() => null);
   if (!answer?.ok) return null;
   const found = await answer.json();
-  const shown = [];
-  let group;
-  for (const way of found.ways) {
-    if (way.group !== group || !shown.length) shown.push(...begun(way.group, shown.length));
-    group = way.group;
-    shown.at(-1).append(entry(way));
-  }
-  list.replaceChildren(...shown);
+  const plain = found.ways.filter(({ behind }) => !behind);
+  const owners = found.ways.filter(({ behind }) => behind);
+  list.replaceChildren(listOf(plain));
+  if (owners.length) list.append(gear(owners));
   return found;
 }
 
-/** The list of a group, below its words if it has some. */
-function begun(group, number) {
-  const ways = document.createElement("ul");
-  if (!group) return [ways];
-  const words = document.createElement("p");
-  words.id = `ways-${number}`;
-  words.textContent = group;
-  ways.setAttribute("aria-labelledby", words.id);
-  return [words, ways];
+function listOf(ways) {
+  const listed = document.createElement("ul");
+  listed.append(...ways.map(entry));
+  return listed;
+}
+
+/** The owner's pages, behind what they are called together. */
+function gear(ways) {
+  const part = document.createElement("details");
+  const words = document.createElement("summary");
+  part.className = "gear";
+  words.textContent = ways[0].behind;
+  part.append(words, listOf(ways));
+  return part;
 }
 
 function entry({ path, label, badge }) {
@@ -58,7 +59,9 @@ menu.addEventListener("beforetoggle", ({ newState }) => {
 document.addEventListener(
   "keydown",
   (event) => {
-    if (event.key !== "Escape" || !isOpen) return;
+    // What is open within it, and a name that is being typed, come first.
+    const inner = menu.querySelector(":popover-open, .talk-name, dialog[open]");
+    if (event.key !== "Escape" || !isOpen || inner) return;
     menu.hidePopover();
     event.preventDefault();
     event.stopPropagation();

@@ -26,7 +26,7 @@ None; what came before calls of the turn that runs; before calls of all turns; o
 which no thought is known are told as words.
 """
 
-Purpose = Literal["chat", "flush", "summary", "speech", "night", "trial"]
+Purpose = Literal["chat", "flush", "summary", "speech", "night", "title", "trial"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "paused"]
 
 
