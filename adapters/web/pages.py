@@ -31,6 +31,7 @@ INTERVAL = 0.08  # seconds between two frames of one draft
 MAX_DOING = 64  # activities known, and steps of one turn, for at most …
 DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
 MAX_TURNS = 16  # turns whose steps are known
+MARKS = ("begins", "failed", "aside", "stopped")  # what is told of a message, where it is so
 STEPS = frozenset({"searching", "calling"})  # what is told of a reply once it is there
 REMEMBERED = 1024  # messages of other nodes
 BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
@@ -58,6 +59,7 @@ class PersonPages:
         )
         self._over: LRUCache[str, None] = LRUCache(REMEMBERED)
         self._shown: LRUCache[str, None] = LRUCache(REMEMBERED)
+        self._asides: LRUCache[str, None] = LRUCache(REMEMBERED)  # commands that were answered
 
     def end(self) -> None:
         """Show no more of what is being written."""
@@ -80,6 +82,8 @@ class PersonPages:
             "is_reply": piece.kind == "reply",
             "begins": piece.whole.begins,
             "failed": piece.failed,
+            "aside": piece.whole.aside,
+            "stopped": piece.whole.stopped,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -160,10 +164,9 @@ class PersonPages:
         line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
         if message["draft"]:
             line |= {"draft": message["draft"], "steps": self._taken(message["draft"])}
-        if begins := message.get("begins"):
-            line["begins"] = begins
-        if failed := message.get("failed"):
-            line["failed"] = failed
+        line |= {name: message[name] for name in MARKS if message.get(name)}
+        if aside := message.get("aside"):
+            self._asides[aside] = None
         if more:
             self._shelf.keep(message["id"], more)
         self._broadcast(
@@ -184,6 +187,8 @@ class PersonPages:
         files: Sequence[Json],
         besides: Socket | None = None,
     ) -> None:
+        if message_id in self._asides:
+            return  # its answer is there, and takes its place
         line = _line(message_id, "user", text, at) | ({"files": list(files)} if files else {})
         shown = protocol.encode("message", **line, replaces=[])
         for socket in self._greeted():
@@ -285,8 +290,7 @@ class PersonPages:
         """The newest of these lines, as a page shows them; `known` are files that are there."""
         most = OLDER_CHARS if kind == "older" else HISTORY_CHARS
         lines = await self._lines(items, socket, most, known)
-        # Where the first of them stands, what is before it begins; without one there is none.
-        before = next((line["place"] for line in lines if "place" in line), "")
+        before = lines[0].get("place", "") if lines else ""
         return protocol.encode(kind, items=lines, before=before)
 
     async def _lines(
@@ -313,6 +317,8 @@ class PersonPages:
                 line["files"] = [frame_of(known.get(ref), ref) for ref in item.files]
             if item.failed and item.text:
                 line["failed"] = item.failed
+            if item.stopped:
+                line["stopped"] = True
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

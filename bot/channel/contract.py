@@ -44,10 +44,10 @@ class Engine(Protocol):
     async def history(
         self, address: Address, limit: int, before: str = ""
     ) -> Sequence[HistoryItem]:
-        """The newest lines of this address's conversations, about `limit`, oldest first.
+        """The newest lines of the conversation that goes on there, about `limit`, oldest first.
 
         With `before`, the `HistoryItem.place` of a line, those that stand before it: none where
-        the conversations begin, and none before a place that is not there.
+        the conversation begins, and none before a place that is not there.
         """
         ...
 

@@ -19,8 +19,9 @@ from bot.storage.records import HERE, Records, from_json, packed, place
 class Extra:
     """Everything that comes with a text, for channels that take it.
 
-    `draft`, `begins` and `failed` are as in `Outbound`, `aloud` are words to say in a voice message
-    of its own, which has no text. `turn` is the one it comes from, for the log.
+    `draft`, `begins`, `failed`, `aside` and `stopped` are as in `Outbound`. `aloud` are words to
+    say in a voice message of its own, which has no text. `turn` is the one it comes from, for the
+    log.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -30,6 +31,8 @@ class Extra:
     begins: str = ""
     failed: tuple[str, ...] = ()
     turn: str = ""
+    aside: str = ""
+    stopped: bool = False
 
 
 NOTHING = Extra()
@@ -90,6 +93,8 @@ class Letter:
             attachments=self.extra.attachments if able.attachments else (),
             draft=self.extra.draft,
             begins=self.extra.begins,
+            aside=self.extra.aside,
+            stopped=self.extra.stopped,
             failed=self.extra.failed,
             asker=self.asker,
         )
@@ -115,6 +120,8 @@ class _Stored:
     begins: str = ""
     failed: tuple[str, ...] = ()
     turn: str = ""
+    aside: str = ""
+    stopped: bool = False
 
 
 def _to_json(extra: Extra) -> str:
@@ -124,7 +131,7 @@ def _to_json(extra: Extra) -> str:
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
     found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
-    found["turn"] = extra.turn
+    found |= {"turn": extra.turn, "aside": extra.aside, "stopped": extra.stopped}
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -140,6 +147,7 @@ def _extra(stored: _Stored) -> Extra:
         tuple(Button(*each) for each in stored.buttons),
         tuple(Attachment(name, mime, b64decode(data)) for name, mime, data in stored.attachments),
         *(stored.draft, stored.aloud, stored.begins, stored.failed, stored.turn),
+        *(stored.aside, stored.stopped),
     )
 
 

@@ -1,6 +1,6 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
-import { actions, copyText, linkSources, tryAgain } from "./actions.js";
+import { actions, copyText, linkSources, offer } from "./actions.js";
 import { Doing, folded } from "./doing.js";
 import { choices, files, pressedOn, pressId, settle, unsettle } from "./extras.js";
 import { sent } from "./files.js";
@@ -34,7 +34,7 @@ export class Log extends EventTarget {
   #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
   #said = new Map(); // what the person said, by id
   #texts = new Map(); // what lines say, by id
-  #retry = null; // offers to ask again what was not answered
+  #offered = null; // to ask again what was not answered, or to go on
   #drafts = new Map();
   #lastDay = "";
   #atEnd = true;
@@ -141,7 +141,8 @@ export class Log extends EventTarget {
       }
     }
     for (const rule of this.#lines.querySelectorAll(":scope > .rule")) {
-      if (!rule.nextElementSibling?.matches("article, .divider")) rule.remove();
+      const isLast = !rule.nextElementSibling?.matches("article, .divider");
+      if (isLast && !rule.matches(".divider")) rule.remove();
     }
     this.clearDrafts();
     this.clearActivities();
@@ -151,7 +152,7 @@ export class Log extends EventTarget {
     const controls = (within) => [...within.querySelectorAll("button, a, summary")];
     const focused = controls(line).indexOf(document.activeElement);
     if (!item.text) this.#extras.delete(item.id);
-    const drawn = this.#draw(item);
+    const drawn = item.role === "divider" ? this.#divide(item) : this.#draw(item);
     line.replaceWith(drawn);
     if (focused >= 0) (controls(drawn)[focused] ?? document.getElementById("message")).focus();
     const pressed = this.#said.get(pressId(item.id));
@@ -163,12 +164,10 @@ export class Log extends EventTarget {
     for (const kept of [this.#byId, this.#said, this.#texts]) kept.delete(id);
   }
 
-  /** Shows that another conversation begins with a line. */
-  divide(id) {
-    const line = this.#byId.get(id);
-    if (!line || line.previousElementSibling?.classList.contains("divider")) return;
-    line.before(rule("divider", t("another")));
-    if (this.#atEnd) this.toEnd();
+  /** Takes a line away: a command whose answer is a sentence between the lines. */
+  remove(id) {
+    this.#byId.get(id)?.remove();
+    this.#dropLine(id);
   }
 
   /** Adds one line, unless it is there already. */
@@ -297,17 +296,36 @@ export class Log extends EventTarget {
 
   #append(item, { isNews = true } = {}) {
     if (isNews) this.#withdraw();
-    this.#startDay(item.at);
     if (item.role === "divider") {
-      this.#lines.append(rule("divider", item.text || t("another")));
+      this.#lines.append(this.#divide(item));
     } else {
+      if (item.stopped) this.#dropStop();
+      this.#startDay(item.at);
       const line = this.#draw(item);
-      if (isNews && item.failed) this.#offer(item, line.querySelector(".body"));
+      if (isNews && item.failed) this.#offer(item, line);
+      if (isNews && item.stopped) this.#offerMore(line);
       this.#lines.append(line);
       const group = this.#choicesOf(pressedOn(item.id));
       if (group) settle(group, item.text);
     }
     this.updateEmpty();
+  }
+
+  /** What a command was answered, as a sentence between the lines. */
+  #divide({ id, text }) {
+    const line = rule("divider", text.replaceAll("`", "") || t("forgotten"));
+    this.#byId.set(id, line);
+    this.#texts.set(id, text);
+    return line;
+  }
+
+  /** That a reply was stopped stands below it, also where that is a line of its own. */
+  #dropStop() {
+    let line = this.#lines.lastElementChild;
+    if (line?.matches(".bot")) line = line.previousElementSibling;
+    if (!line?.matches(".divider")) return;
+    for (const [id, known] of this.#byId) if (known === line) this.#dropLine(id);
+    line.remove();
   }
 
   /** The line of what was said. */
@@ -318,6 +336,7 @@ export class Log extends EventTarget {
       body.innerHTML = item.html; // made safe by the server
       decorate(body);
       this.#addExtras(item, body);
+      if (item.stopped) body.lastElementChild?.classList.add("stopped");
     } else {
       body.textContent = item.text;
       if (item.files?.length) {
@@ -354,7 +373,7 @@ export class Log extends EventTarget {
   }
 
   /** Offers to ask again what was not answered, until there is news. */
-  #offer({ id, failed }, body) {
+  #offer({ id, failed }, line) {
     const asked = failed.map((each) => this.#said.get(each));
     if (asked.includes(undefined)) return;
     const text = asked.map((each) => each.text).filter(Boolean).join("\n\n");
@@ -363,13 +382,19 @@ export class Log extends EventTarget {
     const press = () => {
       this.dispatchEvent(new CustomEvent("retry", { detail: { on: id, text, files } }));
     };
-    this.#retry = tryAgain(press);
-    body.parentElement.querySelector(".meta").before(this.#retry);
+    this.#offered = offer("try_again", press);
+    line.querySelector(".meta").before(this.#offered);
+  }
+
+  /** Offers to go on where a reply was stopped, until there is news. */
+  #offerMore(line) {
+    this.#offered = offer("continue", () => this.dispatchEvent(new CustomEvent("more")));
+    line.querySelector(".stopped")?.append(this.#offered);
   }
 
   #withdraw() {
-    this.#retry?.remove();
-    this.#retry = null;
+    this.#offered?.remove();
+    this.#offered = null;
   }
 
   #choicesOf(id) {
@@ -409,7 +434,8 @@ export class Log extends EventTarget {
 
   /** An empty conversation says what this is. */
   updateEmpty() {
-    this.#empty.hidden = this.#lines.childElementCount + this.#drafts.size > 0;
+    const isBegun = this.#lines.querySelector(".line") || this.#drafts.size > 0;
+    this.#empty.hidden = Boolean(isBegun);
   }
 }
 

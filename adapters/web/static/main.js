@@ -2,6 +2,7 @@
 
 import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
+import { ConnectModel } from "./connect.js";
 import { Connection } from "./connection.js";
 import { againId, pressId } from "./extras.js";
 import { Log } from "./log.js";
@@ -25,6 +26,7 @@ const log = new Log();
 const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
+const connecting = new ConnectModel();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
@@ -82,14 +84,19 @@ const frames = {
       if (item.role === "user") outbox.remove(item.id);
       return;
     }
+    if (item.aside) outbox.remove(item.aside);
+    if (item.begins) {
+      again(); // another conversation goes on: this is what it shows
+      return;
+    }
     log.replace(item.replaces);
     if (item.role === "bot") {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
     }
-    const isNew = log.add(item);
+    if (item.aside) log.remove(item.aside);
+    const isNew = log.add(item.aside ? { ...item, role: "divider" } : item);
     if (item.steps) log.finish(item);
-    if (item.begins) log.divide(item.begins);
     if (item.role === "user") {
       log.mark(item.id, "");
       outbox.remove(item.id);
@@ -135,6 +142,7 @@ const frames = {
       log.mark(id, "waiting", sentence);
       outbox.retryLater(id);
     } else {
+      if (!log.has(id)) showBanner(sentence);
       log.mark(id, "refused", sentence);
       const refused = outbox.items.find((item) => item.id === id);
       if (refused && !composer.text) composer.set(refused.text);
@@ -143,6 +151,7 @@ const frames = {
   },
 };
 
+tellSeen(connection); // before a frame may end the connection
 connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detail));
 
 // --- what goes to the bot ---
@@ -161,6 +170,11 @@ log.addEventListener("edit", ({ detail: { text } }) => composer.set(text));
 // What was said stays: the same words go out once more, as a message of their own.
 log.addEventListener("again", ({ detail: { text, files = [] } }) => {
   say(text, files.filter((file) => !file.gone));
+});
+
+log.addEventListener("more", () => {
+  say(t("continue.words"));
+  composer.focus();
 });
 
 // Pressed twice, or on two pages, it is the same message, which the bot takes once.
@@ -190,7 +204,7 @@ document.addEventListener("keydown", (event) => {
 function stop() {
   if (!isWriting || isStopping) return;
   isStopping = true;
-  say("/stop");
+  tell("/stop");
 }
 
 log.addEventListener("press", ({ detail: { on, command } }) => {
@@ -203,7 +217,14 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
 models.addEventListener("choose", ({ detail: name }) => {
-  say(`/model ${name}`);
+  tell(`/model ${name}`);
+});
+
+models.addEventListener("offer", ({ detail }) => connecting.offer(detail));
+
+connecting.addEventListener("connected", () => {
+  askForModels();
+  composer.focus();
 });
 
 models.addEventListener("more", () => composer.set("/model "));
@@ -212,7 +233,7 @@ composer.addEventListener("page", ({ detail }) => log.page(detail));
 
 document.getElementById("fresh").addEventListener("click", () => {
   toCurrent();
-  say("/new");
+  tell("/new");
   composer.focus();
 });
 
@@ -271,6 +292,12 @@ function endReading() {
 function toCurrent() {
   if (!reading) return;
   endReading();
+  again();
+}
+
+/** Has the server say what the conversation is now. */
+function again() {
+  log.clearActivities();
   connection.again();
 }
 
@@ -293,15 +320,20 @@ function goOn() {
   }
   reading.isContinued = true;
   readingBar.hidden = true;
-  showMine(outbox.add(`/continue ${reading.id}`));
+  showMine(outbox.add(`/continue ${reading.id}`, { isQuiet: true }));
 }
 
 /** Says something for the person, whatever stands in the box. */
-function say(text, files = [], id = undefined) {
+function say(text, files = [], id = undefined, isQuiet = false) {
   goOn();
   if (connection.open) hideBanner();
-  showMine(outbox.add(text, { id, files }));
+  showMine(outbox.add(text, { id, files, isQuiet }));
   outbox.pump();
+}
+
+/** Gives a command for the person, of which only the answer shows. */
+function tell(command) {
+  say(command, [], undefined, true);
 }
 
 /** Notes that the page was loaded again, or a server of another version would have it do so for ever. */
@@ -314,7 +346,8 @@ function askForModels() {
   connection.send({ type: "models" });
 }
 
-function showMine({ id, text, at, files }) {
+function showMine({ id, text, at, files, isQuiet }) {
+  if (isQuiet && connection.open) return; // else it shows that it waits
   log.add({ id, role: "user", text, at, files, mine: true });
   log.mark(id, connection.open ? "sending" : "waiting");
 }
@@ -384,7 +417,6 @@ document.addEventListener("visibilitychange", () => {
 });
 
 callIt(botName);
-tellSeen(connection);
 connection.retry();
 showWays().then((found) => {
   if (!found) return;
