@@ -31,7 +31,7 @@ INTERVAL = 0.08  # seconds between two frames of one draft
 MAX_DOING = 64  # activities known, and steps of one turn, for at most …
 DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
 MAX_TURNS = 16  # turns whose steps are known
-MARKS = ("begins", "failed", "aside", "stopped")  # what is told of a message, where it is so
+MARKS = ("begins", "failed", "aside", "stopped", "answers")  # are told where there is any
 STEPS = frozenset({"searching", "calling"})  # what is told of a reply once it is there
 REMEMBERED = 1024  # messages of other nodes
 BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
@@ -84,6 +84,7 @@ class PersonPages:
             "failed": piece.failed,
             "aside": piece.whole.aside,
             "stopped": piece.whole.stopped,
+            "answers": piece.whole.answers,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -96,6 +97,11 @@ class PersonPages:
         """Show what the person typed on one page on the others, with its files."""
         self._show_said(message_id, text, at, files, besides)
         await self._tell("said", id=message_id, text=text, at=at, files=files)
+
+    async def withdrawn(self, message_id: str) -> None:
+        """Take a message away that was taken back."""
+        self._show_withdrawn(message_id)
+        await self._tell("withdrawn", id=message_id)
 
     async def seen(self, message_id: str) -> None:
         """A page that can be seen has shown it; the node that sent it hears of that."""
@@ -142,6 +148,8 @@ class PersonPages:
                 self._show_typing()
             case "seen":
                 self._away.seen(said["id"])
+            case "withdrawn":
+                self._show_withdrawn(said["id"])
             case "activity":
                 self._show_activity(Activity(**said["activity"]))
             case _:  # heard before, or of a newer version
@@ -194,6 +202,9 @@ class PersonPages:
         for socket in self._greeted():
             if socket is not besides:
                 socket.put(shown)
+
+    def _show_withdrawn(self, message_id: str) -> None:
+        self._broadcast(lambda _as_html: protocol.encode("withdrawn", id=message_id))
 
     def _show_typing(self) -> None:
         self._broadcast(lambda _as_html: protocol.encode("typing"))
@@ -317,8 +328,7 @@ class PersonPages:
                 line["files"] = [frame_of(known.get(ref), ref) for ref in item.files]
             if item.failed and item.text:
                 line["failed"] = item.failed
-            if item.stopped:
-                line["stopped"] = True
+            line |= {name: True for name in ("stopped", "waits") if getattr(item, name)}
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -51,6 +51,16 @@ class Engine(Protocol):
         """
         ...
 
+    async def withdraw(self, address: Address, message_id: str) -> bool:
+        """Have a message of a direct chat not be answered; False when that has begun, or is done.
+
+        Taking it back again changes nothing.
+
+        Raises:
+            StorageError: it could not be stored.
+        """
+        ...
+
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""
         ...

@@ -200,7 +200,8 @@ class Outbound:
     was shown while it was being written, the same after a restart. `begins` is the id of the
     message with which another conversation is taken up, as this tells its person, or empty. `aside`
     is the id of the command that this answers, where a page shows both as one sentence between the
-    lines. `stopped` says that this is what there is of a reply that was stopped. `failed` are
+    lines. `stopped` says that this is what there is of a reply that was stopped. `answers` are the
+    ids of the messages that a reply answers. `failed` are
     the ids of messages that this says were not answered: a channel may offer to ask the same again.
     `asker` is whom it is for, where several people talk: a channel that may send but little there
     shares that out.
@@ -220,6 +221,7 @@ class Outbound:
     asker: str = ""
     aside: str = ""
     stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ class HistoryItem:
     what the bot answered a command (`Outbound.aside`). `place` is what `Engine.history` goes on
     from; the first line of all has none, nor has one that waits for its answer. `files` are the
     refs of what came with it, as far as the engine has kept it (`Engine.put_file`); it may be gone
-    by now. `failed` and `stopped` are as in `Outbound`.
+    by now. `failed` and `stopped` are as in `Outbound`. One that `waits` is answered after others.
     """
 
     id: str
@@ -347,6 +349,7 @@ class HistoryItem:
     files: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     stopped: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

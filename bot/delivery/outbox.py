@@ -19,9 +19,9 @@ from bot.storage.records import HERE, Records, from_json, packed, place
 class Extra:
     """Everything that comes with a text, for channels that take it.
 
-    `draft`, `begins`, `failed`, `aside` and `stopped` are as in `Outbound`. `aloud` are words to
-    say in a voice message of its own, which has no text. `turn` is the one it comes from, for the
-    log.
+    `draft`, `begins`, `failed`, `aside`, `stopped` and `answers` are as in `Outbound`. `aloud` are
+    words to say in a voice message of its own, which has no text. `turn` is the one it comes from,
+    for the log.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -33,6 +33,7 @@ class Extra:
     turn: str = ""
     aside: str = ""
     stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 NOTHING = Extra()
@@ -95,6 +96,7 @@ class Letter:
             begins=self.extra.begins,
             aside=self.extra.aside,
             stopped=self.extra.stopped,
+            answers=self.extra.answers,
             failed=self.extra.failed,
             asker=self.asker,
         )
@@ -122,6 +124,7 @@ class _Stored:
     turn: str = ""
     aside: str = ""
     stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 def _to_json(extra: Extra) -> str:
@@ -132,6 +135,7 @@ def _to_json(extra: Extra) -> str:
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
     found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
     found |= {"turn": extra.turn, "aside": extra.aside, "stopped": extra.stopped}
+    found["answers"] = extra.answers
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -147,7 +151,7 @@ def _extra(stored: _Stored) -> Extra:
         tuple(Button(*each) for each in stored.buttons),
         tuple(Attachment(name, mime, b64decode(data)) for name, mime, data in stored.attachments),
         *(stored.draft, stored.aloud, stored.begins, stored.failed, stored.turn),
-        *(stored.aside, stored.stopped),
+        *(stored.aside, stored.stopped, stored.answers),
     )
 
 

@@ -283,6 +283,7 @@ class TurnRecorder:
                     draft=shown_as,
                     failed=said.failed,
                     stopped=said.stopped,
+                    answers=tuple(row.inbound.message_id for row in rows),
                 )
                 _say(unit, inbound, said, below, extra, language=language, entry=ids[-1])
             if result.asked is not None:

@@ -262,6 +262,11 @@ class Gateway:
         key = self._resolver.of(MessageOrigin(*where, address.thread)).key
         return await self._database.read(lambda tx: history_of(tx, key, limit, before))
 
+    async def withdraw(self, address: Address, message_id: str) -> bool:
+        """Have a message not be answered, unless it is the next of its conversation."""
+        now = self._clock()
+        return await self._database.write(lambda tx: inbox.withdraw(tx, address, message_id, now))
+
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""
         return await self._database.read(lambda tx: inbox.last_seen(tx, channel, account))

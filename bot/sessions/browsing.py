@@ -440,10 +440,8 @@ def _item(entry: Entry) -> HistoryItem:
 def _unanswered(tx: Transaction, session: Session) -> Iterator[HistoryItem]:
     waiting = "key = ? AND session_id = ? AND state = 'waiting'"
     where = f"SELECT id, body FROM inbox WHERE {waiting} ORDER BY id"
-    for id_, body in tx.execute(where, (session.key, session.id)):
+    for number, (id_, body) in enumerate(tx.execute(where, (session.key, session.id))):
         inbound = inbox.read_back(id_, body)
         if inbound is not None:
-            files = refs_of(inbound)
-            yield HistoryItem(
-                inbound.message_id, "user", inbound.shown, inbound.sent_at, files=files
-            )
+            what = (inbound.message_id, "user", inbound.shown, inbound.sent_at)
+            yield HistoryItem(*what, files=refs_of(inbound), waits=number > 0)

@@ -173,3 +173,48 @@ async def test_the_form_goes_with_the_first_message_and_a_link_stays(tmp_path, c
         await expect(lines(page, "bot")).to_have_count(1)
         await expect(page.locator("#connect")).to_be_hidden()
         await expect(page.locator("#no-model a")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("context_options", "words"),
+    [
+        (WIDE, ("Waiting for the current answer", "Take back")),
+        (PHONE, ("等当前回答结束后处理", "撤回")),
+    ],
+)
+async def test_a_message_waits_below_the_answer_before_it_and_can_be_taken_back(
+    context, program: WholePage, model: ScriptedModel, words
+):
+    note, back = words
+    page, other = [await open_chat(context, program.url) for _ in range(2)]
+    model.gate = asyncio.Event()
+    await says(page, "first")
+    await expect(page.locator("#tail .draft")).to_be_visible()
+    for text in ("second", "third", "fourth"):
+        await says(page, text)
+    queue = "#queue .line .body"
+    await page.reload()  # and what waits still does, in its order
+    await expect(page.locator("#tail .draft")).to_be_visible()
+    for tab in (page, other):
+        await expect(tab.locator(queue)).to_have_text(["second", "third", "fourth"])
+        await expect(tab.locator("#queue .note").first).to_have_text(note)
+        await expect(lines(tab, "user")).to_have_text(["first"])
+    if shots := os.environ.get("SHOTS"):
+        await page.screenshot(path=f"{shots}/queue-{back}.png")
+    assert await faults(page) == []
+    assert await fits(page)
+    await page.locator("#queue .line", has_text="third").get_by_role("button", name=back).click()
+    for tab in (page, other):
+        await expect(tab.locator(queue)).to_have_text(["second", "fourth"])
+    await expect(page.locator("#message")).to_have_value("third")
+    await page.locator("#queue .line", has_text="fourth").get_by_role("button", name=back).click()
+    await expect(page.locator(queue)).to_have_text(["second"])
+    await expect(page.locator("#message")).to_have_value("third")  # no draft is lost
+    model.gate.set()
+    spoken = page.locator("#log .line .body")
+    said = ["first", "You said: first", "second", "You said: second"]
+    await expect(spoken).to_have_text(said)
+    await expect(page.locator("#queue .line")).to_have_count(0)
+    await expect(page.get_by_role("button", name=back)).to_have_count(0)
+    await page.reload()
+    await expect(spoken).to_have_text(said)

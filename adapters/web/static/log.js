@@ -30,6 +30,7 @@ export class Log extends EventTarget {
   #doing = new Doing(); // what goes on on the way to a reply …
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
+  #queue = document.getElementById("queue"); // messages that are answered after the current one
   #byId = new Map();
   #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
   #said = new Map(); // what the person said, by id
@@ -79,6 +80,7 @@ export class Log extends EventTarget {
     const fromEnd = this.#scroll.scrollHeight - this.#scroll.scrollTop;
     this.#lines.setAttribute("aria-live", "off"); // a reload is not read aloud
     this.#lines.replaceChildren();
+    this.#queue.replaceChildren();
     this.#byId.clear();
     this.#said.clear();
     this.#texts.clear();
@@ -173,7 +175,10 @@ export class Log extends EventTarget {
   /** Adds one line, unless it is there already. */
   add(item) {
     if (this.has(item.id)) return false;
-    this.#append(item);
+    const isBehind = this.#writing || this.#queue.childElementCount > 0;
+    for (const id of item.answers ?? []) this.#begin(id);
+    this.#append(isBehind && isAsked(item) ? { ...item, waits: true } : item);
+    if (item.answers) this.#beginNext();
     this.#follow(item.role === "user" && item.mine);
     return true;
   }
@@ -182,9 +187,10 @@ export class Log extends EventTarget {
   mark(id, state, detail = "") {
     const line = this.#byId.get(id);
     if (!line) return;
-    line.dataset.state = state;
+    const shown = state || (line.parentElement === this.#queue ? "queued" : "");
+    line.dataset.state = shown;
     const note = line.querySelector(".note");
-    note.textContent = detail || (state && t(state));
+    note.textContent = detail || (shown && t(shown));
     note.hidden = !note.textContent;
     const group = this.#choicesOf(pressedOn(id));
     if (state === "refused" && group) unsettle(group);
@@ -272,6 +278,7 @@ export class Log extends EventTarget {
     const on = this.#drafts.size > 0 || !this.#typing.hidden || this.#doing.on;
     if (on === this.#writing) return;
     this.#writing = on;
+    if (!on) this.#beginNext();
     this.dispatchEvent(new CustomEvent("writing", { detail: on }));
   }
 
@@ -298,6 +305,8 @@ export class Log extends EventTarget {
     if (isNews) this.#withdraw();
     if (item.role === "divider") {
       this.#lines.append(this.#divide(item));
+    } else if (item.waits) {
+      this.#enqueue(item);
     } else {
       if (item.stopped) this.#dropStop();
       this.#startDay(item.at);
@@ -309,6 +318,37 @@ export class Log extends EventTarget {
       if (group) settle(group, item.text);
     }
     this.updateEmpty();
+  }
+
+  /** Shows below all else what is answered once its turn has come; until then it can be taken back. */
+  #enqueue(item) {
+    const line = this.#draw(item);
+    const back = offer("take_back", () => {
+      this.dispatchEvent(new CustomEvent("withdraw", { detail: item }));
+    });
+    back.className = "take-back";
+    line.querySelector(".actions").before(back);
+    this.#queue.append(line);
+    this.mark(item.id, "");
+  }
+
+  /** A message that waited is being answered. */
+  #begin(id) {
+    const line = this.#byId.get(id);
+    if (line?.parentElement !== this.#queue) return;
+    this.#startDay(this.#said.get(id).at);
+    this.#lines.append(line);
+    this.mark(id, line.dataset.state === "queued" ? "" : line.dataset.state);
+    line.querySelector(".take-back").remove();
+  }
+
+  /** Once nothing is being written, it is the turn of the first that waits. */
+  #beginNext() {
+    setTimeout(() => {
+      const first = this.#queue.firstElementChild;
+      if (!first || this.#writing) return;
+      this.#begin([...this.#byId].find(([, line]) => line === first)[0]);
+    });
   }
 
   /** What a command was answered, as a sentence between the lines. */
@@ -434,7 +474,8 @@ export class Log extends EventTarget {
 
   /** An empty conversation says what this is. */
   updateEmpty() {
-    const isBegun = this.#lines.querySelector(".line") || this.#drafts.size > 0;
+    const isBegun =
+      this.#lines.querySelector(".line") || this.#drafts.size + this.#queue.childElementCount > 0;
     this.#empty.hidden = Boolean(isBegun);
   }
 }
@@ -442,6 +483,11 @@ export class Log extends EventTarget {
 /** True when the one stands behind the other. */
 function follows(one, other) {
   return Boolean(other.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
+}
+
+/** True for what is answered in its turn; commands are at once. */
+function isAsked({ id, role, text }) {
+  return role === "user" && !text.startsWith("/") && !pressedOn(id);
 }
 
 function article(role, extra = "") {

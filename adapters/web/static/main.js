@@ -33,6 +33,7 @@ const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
 let reading = null; // the earlier conversation that is shown; `isContinued` once it goes on
 let isWriting = false; // whether a reply is under way …
+let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
 let unread = 0;
 let botName = "Confidant"; // until the server has said what it is called
@@ -119,6 +120,14 @@ const frames = {
     if (!isElsewhere()) log.typing(true);
   },
 
+  withdrawn({ id }) {
+    log.remove(id);
+    log.updateEmpty();
+    if (takenBack?.id !== id) return;
+    if (!composer.text) composer.set(takenBack.text);
+    takenBack = null;
+  },
+
   activity(what) {
     if (!isElsewhere()) log.activity(what);
   },
@@ -170,6 +179,12 @@ log.addEventListener("edit", ({ detail: { text } }) => composer.set(text));
 // What was said stays: the same words go out once more, as a message of their own.
 log.addEventListener("again", ({ detail: { text, files = [] } }) => {
   say(text, files.filter((file) => !file.gone));
+});
+
+log.addEventListener("withdraw", ({ detail }) => {
+  takenBack = detail;
+  connection.send({ type: "withdraw", id: detail.id });
+  composer.focus();
 });
 
 log.addEventListener("more", () => {
