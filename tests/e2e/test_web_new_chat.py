@@ -218,3 +218,40 @@ async def test_a_message_waits_below_the_answer_before_it_and_can_be_taken_back(
     await expect(page.get_by_role("button", name=back)).to_have_count(0)
     await page.reload()
     await expect(spoken).to_have_text(said)
+
+
+@pytest.mark.parametrize(
+    ("context_options", "words"),
+    [(WIDE, ("Edit", "Cancel")), (PHONE, ("修改", "取消"))],
+)
+async def test_a_message_is_changed_without_losing_the_one_being_written(context, program, words):
+    edit, cancel = words
+    page = await open_chat(context, program.url)
+    await says(page, "where do herons nest?")
+    await expect(lines(page, "bot")).to_have_count(1)
+    box, button = page.locator("#message"), page.get_by_role("button", name=edit, exact=True)
+    await page.fill("#message", "half a thought")
+    for way in ("button", "key"):
+        await button.click()
+        await expect(box).to_be_focused()
+        await expect(box).to_have_value("where do herons nest?")
+        await page.keyboard.type(" or storks")
+        if way == "button":
+            assert await faults(page) == []
+            assert await fits(page)
+            if shots := os.environ.get("SHOTS"):
+                await page.screenshot(path=f"{shots}/edit-{edit}.png")
+            await page.get_by_role("button", name=cancel).click()
+        else:
+            await page.keyboard.press("Escape")
+        await expect(box).to_have_value("half a thought")
+        await expect(page.locator("#editing")).to_be_hidden()
+    await button.click()
+    await page.reload()  # what was changed is as it was, and the draft is there
+    await expect(box).to_have_value("half a thought")
+    await button.click()
+    await page.fill("#message", "and storks?")
+    await page.click("#send")
+    await expect(lines(page, "bot").last).to_have_text("You said: and storks?")
+    await expect(box).to_have_value("half a thought")
+    await expect(page.locator("#editing")).to_be_hidden()

@@ -165,21 +165,25 @@ connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detai
 
 // --- what goes to the bot ---
 
-composer.addEventListener("send", ({ detail: text }) => {
+composer.addEventListener("send", ({ detail: { text, edited } }) => {
   if (new TextEncoder().encode(text).length > LONGEST) {
     showBanner(t("error.too_long"));
-    composer.set(text);
+    if (edited) composer.edit({ ...edited, text });
+    else composer.set(text);
     return;
   }
-  say(text, attachments.take());
+  say(text, edited ? there(edited) : attachments.take());
 });
 
-log.addEventListener("edit", ({ detail: { text } }) => composer.set(text));
+log.addEventListener("edit", ({ detail }) => composer.edit(detail));
 
 // What was said stays: the same words go out once more, as a message of their own.
-log.addEventListener("again", ({ detail: { text, files = [] } }) => {
-  say(text, files.filter((file) => !file.gone));
-});
+log.addEventListener("again", ({ detail }) => say(detail.text, there(detail)));
+
+/** The files of a message that are still there. */
+function there({ files = [] }) {
+  return files.filter((file) => !file.gone);
+}
 
 log.addEventListener("withdraw", ({ detail }) => {
   takenBack = detail;
