@@ -574,7 +574,7 @@ async def test_a_message_outlives_a_reload_before_it_is_confirmed(page, service)
     while not service.engine.attempts:
         await page.evaluate("0")  # a turn of the page's own loop
     await page.reload()
-    await expect(lines(page, "user")).to_have_text(["one", "two"])
+    await expect(page.locator(".line.user .body")).to_have_text(["one", "two"])
     service.engine.hold.set()
     await expect(lines(page, "bot")).to_have_text(["You said: one", "You said: two"])
     assert [inbound.text for inbound in service.engine.inbounds] == ["one", "two"]

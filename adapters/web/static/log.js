@@ -9,6 +9,7 @@ import { language, locale, t } from "./strings.js";
 const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
 const ACTIVITY_TIME = 20_000; // ms what was saved stays in sight
+const BEGINS = 5_000; // ms after which a question is being answered, or nobody knows
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
 
 const BESIDE = new Set(["saving", "summarising"]); // what is done beside the replies
@@ -38,6 +39,7 @@ export class Log extends EventTarget {
   #offered = null; // to ask again what was not answered, or to go on
   #drafts = new Map();
   #lastDay = "";
+  #askedAt = 0; // when something was asked of which no answer has come, in ms
   #atEnd = true;
   #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
@@ -175,9 +177,11 @@ export class Log extends EventTarget {
   /** Adds one line, unless it is there already. */
   add(item) {
     if (this.has(item.id)) return false;
-    const isBehind = this.#writing || this.#queue.childElementCount > 0;
+    const isBehind =
+      this.#writing || this.#queue.childElementCount > 0 || Date.now() - this.#askedAt < BEGINS;
     for (const id of item.answers ?? []) this.#begin(id);
     this.#append(isBehind && isAsked(item) ? { ...item, waits: true } : item);
+    this.#askedAt = isAsked(item) ? Date.now() : 0;
     if (item.answers) this.#beginNext();
     this.#follow(item.role === "user" && item.mine);
     return true;
@@ -228,6 +232,7 @@ export class Log extends EventTarget {
   }
 
   clearDrafts() {
+    this.#askedAt = 0;
     this.#drafts.clear();
     this.#tail.replaceChildren();
     this.typing(false);
