@@ -108,6 +108,12 @@ class RecordingEngine:
             return self.lines[max(0, end - limit) : end]
         return self.lines[-limit:]
 
+    async def withdraw(self, address: Address, message_id: str) -> bool:
+        """Forget that it came."""
+        before = len(self.received)
+        self.received = [each for each in self.received if each.message_id != message_id]
+        return len(self.received) < before
+
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest message received in each chat."""
         found = (inbound for inbound in self.received if inbound.channel == channel)

@@ -17,7 +17,7 @@ from adapters.web.completions import Completions, told
 from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import Away, OtherNodes
 from adapters.web.pages import PersonPages
-from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send, Socket
+from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send, Socket, Withdraw
 from bot.channel import (
     DEFAULT_ACCOUNT,
     PAGE_OWNER,
@@ -290,6 +290,8 @@ class Web(TakesMarkdown):
                         await self._tell_older(before, socket, engine)
                     case Seen(id_):
                         await self._pages_of(socket.person).seen(id_)
+                    case Withdraw(id_):
+                        await self._withdraw(id_, socket, engine)
                     case Send():
                         await self._receive(frame, socket, engine)
 
@@ -318,6 +320,17 @@ class Web(TakesMarkdown):
         async with self._histories.place(socket.person):
             pages = self._pages_of(socket.person)
             socket.put(await pages.frame("older", socket, items, known))
+
+    async def _withdraw(self, message_id: str, socket: Socket, engine: Engine) -> None:
+        try:
+            is_done = await engine.withdraw(address_of(socket.person), message_id)
+        except StorageError:
+            log.warning("web.withdraw.failed")
+            is_done = False
+        if is_done:
+            await self._pages_of(socket.person).withdrawn(message_id)
+        else:
+            socket.put(protocol.error("begun", socket.locale))
 
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
         at = system_clock()

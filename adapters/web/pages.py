@@ -31,6 +31,14 @@ INTERVAL = 0.08  # seconds between two frames of one draft
 MAX_DOING = 64  # activities known, and steps of one turn, for at most …
 DOING_SECONDS = 900.0  # … so long: the end of one of another node's may be missed
 MAX_TURNS = 16  # turns whose steps are known
+MARKS = (
+    "begins",
+    "failed",
+    "aside",
+    "stopped",
+    "answers",
+    "sources",
+)  # are told where there is any
 STEPS = frozenset({"searching", "calling"})  # what is told of a reply once it is there
 REMEMBERED = 1024  # messages of other nodes
 BUSY_SHARE = 10  # rendering may take one tenth of the time: long drafts update less often
@@ -58,6 +66,7 @@ class PersonPages:
         )
         self._over: LRUCache[str, None] = LRUCache(REMEMBERED)
         self._shown: LRUCache[str, None] = LRUCache(REMEMBERED)
+        self._asides: LRUCache[str, None] = LRUCache(REMEMBERED)  # commands that were answered
 
     def end(self) -> None:
         """Show no more of what is being written."""
@@ -81,6 +90,9 @@ class PersonPages:
             "begins": piece.whole.begins,
             "failed": piece.failed,
             "sources": piece.whole.sources,
+            "aside": piece.whole.aside,
+            "stopped": piece.whole.stopped,
+            "answers": piece.whole.answers,
         }
         await self._show(message, more)
         fits = extras.size(more) <= nodes.MAX_BODY
@@ -99,6 +111,11 @@ class PersonPages:
         """Show what the person typed on one page on the others, with its files."""
         self._show_said(message_id, text, at, files, besides)
         await self._tell("said", id=message_id, text=text, at=at, files=files)
+
+    async def withdrawn(self, message_id: str) -> None:
+        """Take a message away that was taken back."""
+        self._show_withdrawn(message_id)
+        await self._tell("withdrawn", id=message_id)
 
     async def seen(self, message_id: str) -> None:
         """A page that can be seen has shown it; the node that sent it hears of that."""
@@ -145,6 +162,8 @@ class PersonPages:
                 self._show_typing()
             case "seen":
                 self._away.seen(said["id"])
+            case "withdrawn":
+                self._show_withdrawn(said["id"])
             case "activity":
                 self._show_activity(Activity(**said["activity"]))
             case _:  # heard before, or of a newer version
@@ -167,12 +186,9 @@ class PersonPages:
         line = {"id": message["id"], "role": "bot", "text": message["text"], "at": message["at"]}
         if message["draft"]:
             line |= {"draft": message["draft"], "steps": self._taken(message["draft"])}
-        if begins := message.get("begins"):
-            line["begins"] = begins
-        if failed := message.get("failed"):
-            line["failed"] = failed
-        if sources := message.get("sources"):
-            line["sources"] = sources
+        line |= {name: message[name] for name in MARKS if message.get(name)}
+        if aside := message.get("aside"):
+            self._asides[aside] = None
         if more:
             self._shelf.keep(message["id"], more)
         self._broadcast(
@@ -193,11 +209,16 @@ class PersonPages:
         files: Sequence[Json],
         besides: Socket | None = None,
     ) -> None:
+        if message_id in self._asides:
+            return  # its answer is there, and takes its place
         line = _line(message_id, "user", text, at) | ({"files": list(files)} if files else {})
         shown = protocol.encode("message", **line, replaces=[])
         for socket in self._greeted():
             if socket is not besides:
                 socket.put(shown)
+
+    def _show_withdrawn(self, message_id: str) -> None:
+        self._broadcast(lambda _as_html: protocol.encode("withdrawn", id=message_id))
 
     def _show_typing(self) -> None:
         self._broadcast(lambda _as_html: protocol.encode("typing"))
@@ -294,8 +315,7 @@ class PersonPages:
         """The newest of these lines, as a page shows them; `known` are files that are there."""
         most = OLDER_CHARS if kind == "older" else HISTORY_CHARS
         lines = await self._lines(items, socket, most, known)
-        # Where the first of them stands, what is before it begins; without one there is none.
-        before = next((line["place"] for line in lines if "place" in line), "")
+        before = lines[0].get("place", "") if lines else ""
         return protocol.encode(kind, items=lines, before=before)
 
     async def _lines(
@@ -324,6 +344,7 @@ class PersonPages:
                 line["failed"] = item.failed
             if item.sources and item.text:
                 line["sources"] = item.sources
+            line |= {name: True for name in ("stopped", "waits") if getattr(item, name)}
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:
                 await asyncio.sleep(0)

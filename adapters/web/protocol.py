@@ -2,12 +2,13 @@
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
 `locale`, and `files` by the ids they were brought under), `models`, which asks for the frame of
-that name, `seen` (`id`): somebody can see a message, and `older` (`before`, as the last `history`
-or `older` had it), which asks for what stands before that. To the page: `commands`, `history`,
-`ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `forgotten`, `error`. It keeps a
-message until its `ack`, and sends it again under the same id after a reconnect. A press on a button
-below the message X is a `send` with the id `press-X`, so that one message takes one press, whatever
-the number of pages and tries; what X says was not answered is asked again as `again-X`.
+that name, `seen` (`id`): somebody can see a message, `withdraw` (`id`): a message that waits is
+taken back, and `older` (`before`, as the last `history` or `older` had it), which asks for what
+stands before that. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`,
+`activity`, `models`, `older`, `forgotten`, `withdrawn`, `error`. It keeps a message until its
+`ack`, and sends it again under the same id after a reconnect. A press on a button below the message
+X is a `send` with the id `press-X`, so that one message takes one press, whatever the number of
+pages and tries; what X says was not answered is asked again as `again-X`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """A message that waits for the answers before it is taken back."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskOlder:
     """The page asks for the lines that stand before a place."""
 
@@ -109,25 +117,16 @@ def parse_hello(raw: str) -> Hello:
     return Hello(_locale(frame), shown, known)
 
 
-def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen:
+def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen | Withdraw:
     """A message of a client, or what else it wants.
 
     Raises:
         BadFrame: it is something else, or holds something that cannot be taken.
     """
-    frame = _frame(raw, "send", "models", "older", "seen")
-    if frame["type"] == "models":
-        return AskModels()
-    if frame["type"] == "older":
-        before = frame.get("before")
-        if not isinstance(before, str) or not _PLACE.fullmatch(before):
-            raise BadFrame("malformed")
-        return AskOlder(before)
+    frame = _frame(raw, "send", "models", "older", "seen", "withdraw")
+    if frame["type"] != "send":
+        return _wish(frame)
     message_id = frame.get("id")
-    if frame["type"] == "seen":
-        if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:
-            raise BadFrame("malformed")
-        return Seen(message_id)
     text = frame.get("text")
     if not isinstance(message_id, str) or not _ID.fullmatch(message_id):
         raise BadFrame("malformed")
@@ -141,6 +140,21 @@ def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen:
     if len(text.encode()) > MAX_TEXT:
         raise BadFrame("too_long", message_id)
     return Send(message_id, text, _locale(frame), files)
+
+
+def _wish(frame: Mapping[str, object]) -> AskModels | AskOlder | Seen | Withdraw:
+    """What else a client wants; see `parse_frame`."""
+    if frame["type"] == "models":
+        return AskModels()
+    if frame["type"] == "older":
+        before = frame.get("before")
+        if not isinstance(before, str) or not _PLACE.fullmatch(before):
+            raise BadFrame("malformed")
+        return AskOlder(before)
+    message_id = frame.get("id")
+    if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:
+        raise BadFrame("malformed")
+    return Seen(message_id) if frame["type"] == "seen" else Withdraw(message_id)
 
 
 def _files(frame: Mapping[str, object], message_id: str) -> tuple[str, ...]:

@@ -44,10 +44,20 @@ class Engine(Protocol):
     async def history(
         self, address: Address, limit: int, before: str = ""
     ) -> Sequence[HistoryItem]:
-        """The newest lines of this address's conversations, about `limit`, oldest first.
+        """The newest lines of the conversation that goes on there, about `limit`, oldest first.
 
         With `before`, the `HistoryItem.place` of a line, those that stand before it: none where
-        the conversations begin, and none before a place that is not there.
+        the conversation begins, and none before a place that is not there.
+        """
+        ...
+
+    async def withdraw(self, address: Address, message_id: str) -> bool:
+        """Have a message of a direct chat not be answered; False when that has begun, or is done.
+
+        Taking it back again changes nothing.
+
+        Raises:
+            StorageError: it could not be stored.
         """
         ...
 

@@ -201,7 +201,10 @@ class Outbound:
     that of its line in the history. `reply_to` is the message id to answer. Buttons and attachments
     come only to a channel whose `Capabilities` declare them. `draft` is the id under which a reply
     was shown while it was being written, the same after a restart. `begins` is the id of the
-    message with which another conversation begins, as this tells its person, or empty. `failed` are
+    message with which another conversation is taken up, as this tells its person, or empty. `aside`
+    is the id of the command that this answers, where a page shows both as one sentence between the
+    lines. `stopped` says that this is what there is of a reply that was stopped. `answers` are the
+    ids of the messages that a reply answers. `failed` are
     the ids of messages that this says were not answered: a channel may offer to ask the same again.
     `asker` is whom it is for, where several people talk: a channel that may send but little there
     shares that out. `sources` counts the quotes of memory that a reply was given.
@@ -220,6 +223,9 @@ class Outbound:
     failed: tuple[str, ...] = ()
     asker: str = ""
     sources: int = 0
+    aside: str = ""
+    stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,14 +335,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class HistoryItem:
-    """One line of a conversation as a person saw it, for channels that redraw their history.
+    """One line of the current conversation as a person saw it, for channels that redraw it.
 
     The `id` of a person's line is the message id it came with, that of the bot's the
-    `Outbound.id` it was sent with. A line whose words were forgotten has no `text`, nor has a
-    divider, which stands where another conversation begins. `place` is what `Engine.history` goes
-    on from; a line that waits for its answer has none yet. `files` are the refs of what came with
-    it, as far as the engine has kept it (`Engine.put_file`); it may be gone by now. `failed` and
-    `sources` are as in `Outbound`.
+    `Outbound.id` it was sent with. A line whose words were forgotten has no `text`. A divider is
+    what the bot answered a command (`Outbound.aside`). `place` is what `Engine.history` goes on
+    from; the first line of all has none, nor has one that waits for its answer. `files` are the
+    refs of what came with it, as far as the engine has kept it (`Engine.put_file`); it may be gone
+    by now. `failed`, `stopped` and `sources` are as in `Outbound`. One that `waits` is answered
+    after others.
     """
 
     id: str
@@ -347,6 +354,8 @@ class HistoryItem:
     files: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     sources: int = 0
+    stopped: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

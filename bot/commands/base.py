@@ -104,6 +104,7 @@ class Declared:
     method: Callable[[Any, Call], Awaitable[Apply]]
     is_private: bool
     is_listed: bool
+    is_aside: bool
 
 
 COMMANDS: dict[str, Declared] = {}
@@ -111,17 +112,19 @@ COMMANDS: dict[str, Declared] = {}
 
 
 def command(
-    *names: str, is_private: bool = False, is_listed: bool = True
+    *names: str, is_private: bool = False, is_listed: bool = True, is_aside: bool = False
 ) -> Callable[[Method], Method]:
     """Declare the method below it as a command, or as several; without names, by its own.
 
     An answer that `is_private` is shown to nobody else, where a platform can do that. What is not
-    `is_listed` is in no menu: what buttons give, or what a platform sends by itself.
+    `is_listed` is in no menu: what buttons give, or what a platform sends by itself. One that
+    `is_aside` changes the conversation and adds nothing to it: a page shows its answer as a
+    sentence between the lines, unless there is something to press.
     """
 
     def declare(method: Method) -> Method:
         for name in names or (method.__name__,):
-            COMMANDS[name] = Declared(method, is_private, is_listed)
+            COMMANDS[name] = Declared(method, is_private, is_listed, is_aside)
         return method
 
     return declare

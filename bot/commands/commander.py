@@ -17,8 +17,9 @@ import structlog
 from bot.agent.running import RunningTurns
 from bot.channel import Inbound
 from bot.clock import Clock
-from bot.commands.base import Answer, Apply, Call, Handler, saying
+from bot.commands.base import COMMANDS, Answer, Apply, Call, Handler, saying
 from bot.coordination import Coordination, Event
+from bot.delivery import outbox
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver, Parsed
@@ -182,6 +183,9 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     typed = answer.typed or call.typed.removesuffix(answer.message).strip()
     # The conversation that goes on is where the command and its answer are noted.
     after, _ = unit.current(call.place)
+    extra, declared = answer.extra or outbox.NOTHING, COMMANDS.get(call.name)
+    is_aside = declared is not None and declared.is_aside and not extra.buttons
+    mark = "aside" if is_aside else ""
     notes = (
         NewEntry(
             "command",
@@ -189,8 +193,9 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
             typed,
             source="" if answer.message else inbound.message_id,
             said_at=inbound.sent_at,
+            mark=mark,
         ),
-        NewEntry("notice", "assistant", answer.noted or answer.text),
+        NewEntry("notice", "assistant", answer.noted or answer.text, mark=mark),
     )
     noted = unit.append(after.id, notes)
     unit.say(
@@ -200,7 +205,7 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
         asker=inbound.asker,
         entry=noted[-1],
         reply_to=inbound.to_answer,
-        extra=answer.extra,
+        extra=replace(extra, aside=inbound.message_id if is_aside else ""),
     )
     for session_id in (before.id, after.id):
         unit.refresh(session_id)

@@ -86,7 +86,7 @@ class ConversationCommands:
         self._models = models
         self._choices = choices
 
-    @command("new", "reset")
+    @command("new", "reset", is_aside=True)
     async def new(self, call: Call) -> Apply:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
 
@@ -113,7 +113,7 @@ class ConversationCommands:
 
         return apply
 
-    @command()
+    @command(is_aside=True)
     async def undo(self, call: Call) -> Apply:
         """Take back the last summary, or go back to the conversation before; or the last night."""
         if call.rest.lower() in NIGHT:
@@ -129,11 +129,12 @@ class ConversationCommands:
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
-            return Answer(text(call.language, "command.undo.done", count=before.entry_count))
+            words = text(call.language, "command.undo.done", count=before.entry_count)
+            return Answer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply
 
-    @command("continue")
+    @command("continue", is_aside=True)
     async def resume(self, call: Call) -> Apply:
         """Go back to an earlier conversation of this place; without one, list them."""
 
@@ -162,14 +163,14 @@ class ConversationCommands:
 
         return apply
 
-    @command()
+    @command(is_aside=True)
     async def stop(self, call: Call) -> Apply:
         """Stop what works for the conversation; what was written so far is kept."""
         stopped = await self._stops.stop(call.place.key)
         lines = [text(call.language, f"command.stop.{each}") for each in STAGES if each in stopped]
         return saying("\n".join(lines) or text(call.language, "command.stop.nothing"))
 
-    @command()
+    @command(is_aside=True)
     async def model(self, call: Call) -> Apply:
         """Show the model, or choose another for this conversation."""
         offered = await self._choices.offered(call.conversation)
@@ -196,7 +197,7 @@ class ConversationCommands:
 
         return apply
 
-    @command()
+    @command(is_aside=True)
     async def think(self, call: Call) -> Apply:
         """Show how much the model thinks, or choose for this conversation."""
         wish = _LEVELS.get(call.rest.strip().lower())

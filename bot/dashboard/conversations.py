@@ -499,12 +499,13 @@ def _items(lines: Lines) -> list[Mapping[str, Any]]:
     return [
         {
             "id": entry.source or entry.id,
-            "role": "user" if line["mine"] else "bot",
+            "role": "user" if line["mine"] else "divider" if entry.mark == "aside" else "bot",
             "text": "" if line["is_gone"] else entry.shown[: browsing.LONGEST],
             "html": "" if line["is_gone"] else line["html"],
             "at": entry.said_or_at,
         }
         for entry in browsing.in_order(lines.said)
+        if not browsing.is_aside(entry)
         for line in (_line(entry, entry.id in lines.gone),)
     ]
 

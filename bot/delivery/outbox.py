@@ -19,8 +19,9 @@ from bot.storage.records import HERE, Records, from_json, packed, place
 class Extra:
     """Everything that comes with a text, for channels that take it.
 
-    `draft`, `begins`, `failed` and `sources` are as in `Outbound`, `aloud` are words to say in a
-    voice message of its own, which has no text. `turn` is the one it comes from, for the log.
+    `draft`, `begins`, `failed`, `sources`, `aside`, `stopped` and `answers` are as in `Outbound`.
+    `aloud` are words to say in a voice message of its own, which has no text. `turn` is the one it
+    comes from, for the log.
     """
 
     buttons: tuple[Button, ...] = ()
@@ -31,6 +32,9 @@ class Extra:
     failed: tuple[str, ...] = ()
     turn: str = ""
     sources: int = 0
+    aside: str = ""
+    stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 NOTHING = Extra()
@@ -91,6 +95,9 @@ class Letter:
             attachments=self.extra.attachments if able.attachments else (),
             draft=self.extra.draft,
             begins=self.extra.begins,
+            aside=self.extra.aside,
+            stopped=self.extra.stopped,
+            answers=self.extra.answers,
             failed=self.extra.failed,
             asker=self.asker,
             sources=self.extra.sources,
@@ -118,6 +125,9 @@ class _Stored:
     failed: tuple[str, ...] = ()
     turn: str = ""
     sources: int = 0
+    aside: str = ""
+    stopped: bool = False
+    answers: tuple[str, ...] = ()
 
 
 def _to_json(extra: Extra) -> str:
@@ -127,7 +137,8 @@ def _to_json(extra: Extra) -> str:
     files = [(f.name, f.mime, b64encode(f.data).decode()) for f in extra.attachments]
     found = {"buttons": buttons, "attachments": files, "draft": extra.draft}
     found |= {"aloud": extra.aloud, "begins": extra.begins, "failed": extra.failed}
-    found |= {"turn": extra.turn, "sources": extra.sources}
+    found |= {"turn": extra.turn, "sources": extra.sources, "aside": extra.aside}
+    found |= {"stopped": extra.stopped, "answers": extra.answers}
     return orjson.dumps({name: value for name, value in found.items() if value}).decode()
 
 
@@ -143,7 +154,7 @@ def _extra(stored: _Stored) -> Extra:
         tuple(Button(*each) for each in stored.buttons),
         tuple(Attachment(name, mime, b64decode(data)) for name, mime, data in stored.attachments),
         *(stored.draft, stored.aloud, stored.begins, stored.failed, stored.turn),
-        stored.sources,
+        *(stored.sources, stored.aside, stored.stopped, stored.answers),
     )
 
 

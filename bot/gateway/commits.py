@@ -171,6 +171,7 @@ class Answer:
     model's own words. `aloud` are the words to say in a voice message after it. `failed` are the
     ids of the messages that were not answered, if asking the same again may help. `stand_in` is the
     model that stands in for the conversation's own from now on, empty for none; None: as before.
+    `stopped` says that the notice tells so.
     """
 
     letter: str
@@ -179,6 +180,7 @@ class Answer:
     aloud: str = ""
     failed: tuple[str, ...] = ()
     stand_in: str | None = None
+    stopped: bool = False
 
 
 Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
@@ -281,6 +283,8 @@ class TurnRecorder:
                     draft=shown_as,
                     failed=said.failed,
                     sources=len(sources.quotes(news)),
+                    stopped=said.stopped,
+                    answers=tuple(row.inbound.message_id for row in rows),
                 )
                 _say(unit, inbound, said, below, extra, language=language, entry=ids[-1])
             if result.asked is not None:
@@ -492,7 +496,8 @@ def answer_of(
     is_whole = result.error is None and not result.stopped
     aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
     failed = _asked(heard.rows) if is_failure else ()
-    return Answer(letter, stored, notice, aloud, failed, stand_in)
+    is_stopped = result.error is None and result.stopped and bool(reply)
+    return Answer(letter, stored, notice, aloud, failed, stand_in, is_stopped)
 
 
 def _asked(rows: Sequence[QueuedMessage]) -> tuple[str, ...]:
@@ -568,7 +573,7 @@ def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEnt
         entries[last] = replace(entries[last], text=closed(texts[last]), below=below)
     if answer.notice:
         told = NewEntry("notice", "assistant", answer.notice, below=below, failed=answer.failed)
-        entries.append(told)
+        entries.append(replace(told, mark="stopped" if answer.stopped else ""))
     return entries
 
 

@@ -39,7 +39,7 @@ from bot.fencing import Fence
 from bot.gateway.admission import Admission, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import AccessDecision, Conversation, ConversationResolver, Parsed
+from bot.identity import AccessDecision, Conversation, ConversationResolver, MessageOrigin, Parsed
 from bot.metrics import Metrics
 from bot.sessions import inbox, pairing, repeats, reset, store, uploads, zones
 from bot.sessions.browsing import history_of
@@ -257,8 +257,15 @@ class Gateway:
     async def history(
         self, address: Address, limit: int, before: str = ""
     ) -> Sequence[HistoryItem]:
-        """Up to `limit` lines of this address's conversations, the newest or those before."""
-        return await self._database.read(lambda tx: history_of(tx, address, limit, before))
+        """Up to `limit` lines of the current conversation there, the newest or those before."""
+        where = (address.channel, address.account, address.chat, "direct", address.chat)
+        key = self._resolver.of(MessageOrigin(*where, address.thread)).key
+        return await self._database.read(lambda tx: history_of(tx, key, limit, before))
+
+    async def withdraw(self, address: Address, message_id: str) -> bool:
+        """Have a message not be answered, unless it is the next of its conversation."""
+        now = self._clock()
+        return await self._database.write(lambda tx: inbox.withdraw(tx, address, message_id, now))
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bot.channel import Address, HistoryItem
+from bot.channel import HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.sessions import entries, inbox, sources, store
@@ -18,7 +18,6 @@ from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
 from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
-from bot.storage.records import HERE, place
 
 MAX_TITLE = 120  # characters
 MAX_PINNED = 50  # that stand first; more are listed by day
@@ -334,16 +333,6 @@ def _answers(lines: Sequence[Entry], command: Entry) -> bool:
     return command.kind == "command" and bool(lines) and lines[0].kind == "notice"
 
 
-def has_lines_before(tx: Transaction, session_id: str, seq: int) -> bool:
-    """True when something of a session was seen before an entry, by its number."""
-    rows = tx.execute(
-        "SELECT seq, line FROM entries WHERE session_id = ? AND seq < ? ORDER BY seq LIMIT ?",
-        (session_id, seq, OPENING),
-    )
-    shown, gone = as_shown(tx, rows)
-    return len(rows) == OPENING or any(is_line(entry, gone) for entry in shown)
-
-
 def _walk(
     tx: Transaction, session: Session, edge: int | None, limit: int, *, newest_first: bool
 ) -> tuple[list[Entry], frozenset[str], bool]:
@@ -366,7 +355,12 @@ def _walk(
 
 
 def _batches(
-    tx: Transaction, session: Session, edge: int | None, *, newest_first: bool
+    tx: Transaction,
+    session: Session,
+    edge: int | None,
+    *,
+    newest_first: bool,
+    size: int = BATCH,
 ) -> Iterator[list[Row]]:
     bound, order = ("<", "DESC") if newest_first else (">=", "ASC")
     while True:
@@ -374,10 +368,10 @@ def _batches(
         rows = tx.execute(
             f"SELECT seq, line FROM entries WHERE session_id = ? AND seq >= ? {is_bound}"
             f"ORDER BY seq {order} LIMIT ?",
-            (session.id, session.first_seq, *(() if edge is None else (edge,)), BATCH),
+            (session.id, session.first_seq, *(() if edge is None else (edge,)), size),
         )
         yield rows
-        if len(rows) < BATCH:
+        if len(rows) < size:
             return
         edge = int(rows[-1][0]) + (0 if newest_first else 1)
 
@@ -423,99 +417,67 @@ def listed_with(tx: Transaction, view: MemoryView, query: str, limit: int) -> li
     return sorted(_listed(tx, rows), key=lambda each: wanted.index(each.id))
 
 
-# What was said at an address, as whoever talks there saw it: a page draws it, and reads it back.
-#
-# Plain functions over one transaction. An address's own conversations are read from the newest
-# line backwards, by index, so what others say costs nothing.
-
-_END = 2**62  # beyond the number of every entry
-FEWEST_LOOKED_AT = 50  # conversations among which the newest lines are looked for
+# What is said in the current conversation, as whoever talks there sees it: a page draws it.
 
 
-def history_of(
-    tx: Transaction, address: Address, limit: int, before: str = ""
-) -> list[HistoryItem]:
-    """Up to `limit` lines said at an address: the newest, or the last before a place; oldest first.
+def history_of(tx: Transaction, key: str, limit: int, before: str = "") -> list[HistoryItem]:
+    """Up to `limit` lines of a key's current conversation: the newest, or the last before a place.
 
-    `before` is the `HistoryItem.place` of a line. A divider stands where a conversation begins,
-    unless it is the first of all. What has no answer yet comes last. Nobody saw how a task was
-    carried out: what came of it stands in the conversation itself.
+    They come oldest first, last what has no answer yet; `before` is the `HistoryItem.place` of a
+    line.
     """
+    session = store.current(tx, key)
+    if session is None:
+        return []
     # Before one that is not there, nothing stands.
-    number = "SELECT seq FROM entries WHERE id = ?"
-    edge = (scalar(tx, number, before) or 0) if before else _END
-    rows = _newest(tx, address, edge, limit)
-    items = _items(tx, rows)
-    while rows and not items:  # nothing but what tools did
-        rows = _newest(tx, address, int(rows[-1][0]), limit)
-        items = _items(tx, rows)
-    if items:
-        lowest = rows[-1]
-        if items[0].role == "divider" and not _newest(tx, address, int(lowest[0]), 1):
-            del items[0]
-        edge_id = scalar(tx, "SELECT id FROM entries WHERE seq = ?", lowest[0])
-        items[0] = replace(items[0], place=edge_id)
-    if not before:
-        items += _unanswered(tx, address)
-    return items
+    number = "SELECT seq FROM entries WHERE id = ? AND session_id = ?"
+    edge = (scalar(tx, number, before, session.id) or 0) if before else None
+    items = _items(tx, session, edge, limit)
+    return items if before else [*items, *_unanswered(tx, session)]
 
 
-def _items(tx: Transaction, rows: Sequence[Row]) -> list[HistoryItem]:
-    """The lines of some entries, which come newest first, and the dividers between them."""
-    shown, gone = as_shown(tx, [row[:2] for row in reversed(rows)])
-    first = {row[2]: int(row[0]) for row in rows}  # the lowest number of each session
-    recalled = sources.counts(shown, gone)
-    items: list[HistoryItem] = []
-    begun: set[str] = set()
-    for entry in in_order([each for each in shown if is_line(each, gone)]):
-        session = entry.session_id
-        if session not in begun:
-            begun.add(session)
-            if not has_lines_before(tx, session, first[session]):
-                id_ = f"{entry.id}.divider"
-                items.append(HistoryItem(id_, "divider", "", entry.said_or_at, entry.id))
-        items.append(replace(_item(entry), sources=recalled.get(entry.id, 0)))
-    return items
+def _items(tx: Transaction, session: Session, edge: int | None, limit: int) -> list[HistoryItem]:
+    """The lines that the last entries before a number come to."""
+    for rows in _batches(tx, session, edge, newest_first=True, size=limit):
+        shown, gone = as_shown(tx, rows[::-1])
+        recalled = sources.counts(shown, gone)
+        said = in_order([each for each in shown if is_line(each, gone)])
+        items = [
+            replace(_item(entry), sources=recalled.get(entry.id, 0))
+            for entry in said
+            if not is_aside(entry)
+        ]
+        if items:  # else nothing but what tools did
+            lowest = scalar(tx, "SELECT id FROM entries WHERE seq = ?", rows[-1][0])
+            before = lowest if len(rows) == limit else ""
+            return [replace(items[0], place=before), *items[1:]]
+    return []
+
+
+def is_aside(entry: Entry) -> bool:
+    """True for a command of which a page shows only what it was answered."""
+    return entry.mark == "aside" and entry.role == "user"
 
 
 def _item(entry: Entry) -> HistoryItem:
-    role = "user" if entry.role == "user" else "bot"
-    id_ = entry.source or entry.id
-    at = entry.said_or_at
-    return HistoryItem(id_, role, entry.shown, at, entry.id, entry.files, entry.failed)
-
-
-def _newest(tx: Transaction, address: Address, edge: int, limit: int) -> list[Row]:
-    """The newest entries below a number (number, line, session), the newest first."""
-    heads = tx.execute(
-        "SELECT id, (SELECT max(seq) FROM entries WHERE session_id = sessions.id "
-        "AND seq >= sessions.first_seq AND seq < ?) FROM sessions "
-        f"WHERE {HERE} AND started_by <> 'task' AND entry_count > 0 AND first_seq < ? "
-        "AND deleted_at = 0 "
-        "ORDER BY last_user_at DESC LIMIT ?",
-        (edge, *place(address), edge, max(2 * limit, FEWEST_LOOKED_AT)),
+    role = "user" if entry.role == "user" else "divider" if entry.mark == "aside" else "bot"
+    return HistoryItem(
+        entry.source or entry.id,
+        role,
+        entry.shown,
+        entry.said_or_at,
+        entry.id,
+        entry.files,
+        entry.failed,
+        stopped=entry.mark == "stopped",
     )
-    rows: list[Row] = []
-    known = ((int(newest), id_) for id_, newest in heads if newest is not None)
-    for newest, session_id in sorted(known, reverse=True):
-        if len(rows) == limit and newest < rows[-1][0]:
-            break
-        rows += tx.execute(
-            "SELECT seq, line, session_id FROM entries WHERE session_id = ? AND seq < ? "
-            "ORDER BY seq DESC LIMIT ?",
-            (session_id, edge, limit),
-        )
-        rows.sort(key=lambda row: int(row[0]), reverse=True)
-        del rows[limit:]
-    return rows
 
 
-def _unanswered(tx: Transaction, address: Address) -> Iterator[HistoryItem]:
-    waiting = f"SELECT id, body FROM inbox WHERE {HERE} AND state = 'waiting' ORDER BY id"
-    for id_, body in tx.execute(waiting, place(address)):
+def _unanswered(tx: Transaction, session: Session) -> Iterator[HistoryItem]:
+    waiting = "key = ? AND session_id = ? AND state = 'waiting'"
+    where = f"SELECT id, body FROM inbox WHERE {waiting} ORDER BY id"
+    for number, (id_, body) in enumerate(tx.execute(where, (session.key, session.id))):
         inbound = inbox.read_back(id_, body)
         if inbound is not None:
-            files = refs_of(inbound)
-            yield HistoryItem(
-                inbound.message_id, "user", inbound.shown, inbound.sent_at, files=files
-            )
+            what = (inbound.message_id, "user", inbound.shown, inbound.sent_at)
+            yield HistoryItem(*what, files=refs_of(inbound), waits=number > 0)

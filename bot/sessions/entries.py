@@ -22,6 +22,7 @@ _KNOWN_BLOCKS = frozenset({"text", "tool_use", "tool_result"})
 
 Kind = Literal["message", "command", "notice", "compaction"]
 Role = Literal["user", "assistant"]
+Mark = Literal["", "aside", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class NewEntry:
     is when a message was sent, which may be long before its answer is stored, or 0. `files` are the
     refs of those that came with it and are kept for a while (`bot.sessions.uploads`). `failed` are
     the platform's ids of messages that this says were not answered, where asking again may help.
+    `mark` is for a page: "aside" on a command and its answer that it shows as one sentence between
+    the lines, "stopped" on the notice that a reply was stopped.
     """
 
     kind: Kind
@@ -48,6 +51,7 @@ class NewEntry:
     said_at: int = 0
     files: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Entry:
     said_at: int = 0
     files: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    mark: Mark = ""
 
     @property
     def session_id(self) -> str:
@@ -98,7 +103,7 @@ def line_of(new: NewEntry, id_: str, parent_id: str | None, at: int) -> str:
     message: dict[str, Any] = {"role": new.role, "text": new.text}
     said_at = new.said_at if 0 < new.said_at < at else 0
     more = {"content": new.content, "source": new.source, "below": new.below, "saidAt": said_at}
-    more |= {"files": new.files, "failed": new.failed}
+    more |= {"files": new.files, "failed": new.failed, "mark": new.mark}
     message |= {name: value for name, value in more.items() if value}
     record = {"type": new.kind, "id": id_, "parentId": parent_id, "at": at, "message": message}
     return orjson.dumps(record).decode()
@@ -145,6 +150,7 @@ def parse(line: str | bytes) -> Entry:
             said_at=int(message.get("saidAt", 0)),
             files=tuple(cast("list[str]", message.get("files", []))),
             failed=tuple(cast("list[str]", message.get("failed", []))),
+            mark=message.get("mark", ""),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError("not a transcript entry") from exc

@@ -9,11 +9,11 @@ from typing import Literal
 
 import orjson
 
-from bot.channel import Inbound
+from bot.channel import Address, Inbound
 from bot.clock import DAY_MS
 from bot.identity import Conversation
 from bot.storage import Row, Transaction, marks, scalar, scalars
-from bot.storage.records import from_json, read_alone
+from bot.storage.records import HERE, from_json, place, read_alone
 from bot.unicode import well_formed
 
 UNREADABLE = 1_000_000  # tries of a row that is no message any more: there is no use in another
@@ -198,6 +198,22 @@ def refuse(
         "UPDATE inbox SET state = 'refused', body = '', done_at = ?, error = ? WHERE id = ?",
         (now, why, row),
     )
+
+
+def withdraw(tx: Transaction, address: Address, message_id: str, now: int) -> bool:
+    """Let a message not be answered, as whoever sent it wishes; True when it is not.
+
+    The first of its key is, as its turn may have begun. Nothing of the others is kept.
+    """
+    this = f"{HERE} AND message_id = ?"
+    values = (*place(address), message_id)
+    first = "SELECT min(id) FROM inbox AS others WHERE key = inbox.key AND state = 'waiting'"
+    tx.execute(
+        "UPDATE inbox SET state = 'refused', body = '', done_at = ?, error = 'withdrawn' "
+        f"WHERE {this} AND state = 'waiting' AND id > ({first})",
+        (now, *values),
+    )
+    return bool(tx.execute(f"SELECT 1 FROM inbox WHERE {this} AND error = 'withdrawn'", values))
 
 
 def dismiss(tx: Transaction, row: QueuedMessage, now: int) -> None:

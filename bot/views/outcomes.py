@@ -30,6 +30,7 @@ _REASONS: Final = {
     "unpaired": f"Who wrote it is not paired: `{confidant('pairing list')}`.",
     "denied": "dm_policy, group_policy or a block does not let its sender talk there.",
     "silenced": "[send_policy] lets nobody be answered there.",
+    "withdrawn": "Whoever wrote it took it back before its turn had come.",
 }
 _PARKED: Final[dict[int, Outcome]] = {
     outbox.NEVER: "given_up",

@@ -12,6 +12,7 @@ from playwright.async_api import Page, Route, expect
 
 from adapters.web.channel import ADDRESS
 from bot.channel import Activity, ModelChoice
+from tests.support import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -42,7 +43,7 @@ async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page, service)
         else:
             await page.keyboard.press("Escape")
             await page.keyboard.press("Escape")
-        await expect(page.locator("#log .line.user")).to_have_count(2 * number + 2)
+        await until(lambda count=2 * number + 2: len(said(service)) == count)
         service.engine.gate.set()
         await expect(page.locator("#log .line.bot")).to_have_count(2 * number + 2)
     assert said(service) == ["tell me 0", "/stop", "tell me 1", "/stop"]
@@ -160,11 +161,23 @@ async def test_who_may_connect_a_model_is_led_there_when_none_is(page, service):
         body = {"bot": "Pip", "visitor": "owner", "is_owner": may, "ways": listed}
         await route.fulfill(content_type="application/json", body=json.dumps(body))
 
+    async def form(route: Route) -> None:
+        body = "<section id=model><p>Connect a model</p></section>" if has_form else ""
+        await route.fulfill(content_type="text/html", body=body)
+
     await page.route("**/api/ways", ways)
+    await page.route("**/settings/start", form)
+    has_form, may = True, True
+    await page.reload()
+    await expect(page.locator("#connect")).to_be_visible()
+    await expect(link).to_have_count(0)
+    has_form = False
     for may in (False, True):
         await page.reload()
         await expect(page.locator("#model")).to_be_visible()
         await expect(link).to_have_count(int(may))
+        await expect(page.locator("#connect")).to_be_hidden()
+        await expect(page.locator("#no-model-told")).to_be_visible(visible=not may)
     await expect(link).to_have_attribute("href", "/settings")
     service.engine.choice = ModelChoice("anthropic/one", "", ("anthropic/one",))
     await say(page, "hello")

@@ -248,18 +248,32 @@ async def test_one_reads_back_to_the_first_word(page, service):
     await expect(lines(page, "user").last).to_be_in_viewport()
 
 
-async def test_a_new_conversation_looks_new_at_once_and_after_a_reload(page, service):
-    await say(page, "/fresh")
-    await expect(lines(page, "bot")).to_have_count(1)
+async def test_another_conversation_takes_the_place_of_the_one_before(page, context, service):
+    other = await context.new_page()
+    await other.goto(service.url)
+    await say(page, "hello")
+    await expect(lines(other, "bot")).to_have_count(1)
+    service.engine.lines = [
+        HistoryItem("c", "divider", "Back in `it`.", service.engine.lines[0].at)
+    ]
+    await service.engine.say("A new day.", "n1", begins="x")
+    for tab in (page, other):
+        await expect(lines(tab, "bot")).to_have_text(["A new day."])
+        await expect(lines(tab, "user")).to_have_count(0)
+        await expect(tab.locator("#log .rule.divider")).to_have_text(["Back in it."])
+
+
+async def test_a_command_of_which_only_the_answer_counts_leaves_no_bubble(page, context, service):
+    other = await context.new_page()
+    await other.goto(service.url)
+    await say(page, "/think")
+    for tab in (page, other):
+        await expect(lines(tab, "bot")).to_have_count(1)
     mine = service.engine.lines[0].id
-    await service.engine.say("New conversation.", "n1", begins=mine)
-    divider = page.locator("#log .rule.divider")
-    await expect(divider).to_have_text(["New conversation"])
-    assert await divider.evaluate("node => node.nextElementSibling.classList.contains('user')")
-    service.engine.lines.insert(0, HistoryItem("d", "divider", "", service.engine.lines[0].at))
-    await page.reload()
-    await expect(lines(page, "bot")).to_have_count(2)
-    await expect(divider).to_have_text(["New conversation"])
+    await service.engine.say("<b>High</b> from now on", "n1", aside=mine)
+    for tab in (page, other):
+        await expect(lines(tab, "user")).to_have_count(0)
+        await expect(tab.locator("#log .rule.divider")).to_have_text(["<b>High</b> from now on"])
 
 
 async def test_new_messages_do_not_pull_a_reader_down(page, service):
@@ -391,7 +405,8 @@ async def test_everything_is_reached_by_tab_in_order(page, service):
 
 async def test_the_new_conversation_button_sends_the_command(page, service):
     await page.get_by_role("button", name="New conversation").click()
-    await expect(lines(page, "user")).to_have_text(["/new"])
+    await expect(lines(page, "bot")).to_have_text(["You said: /new"])
+    await expect(lines(page, "user")).to_have_count(0)
 
 
 # --- sizes, colours, languages --------------------------------------------------------------------
@@ -617,7 +632,7 @@ async def test_a_message_outlives_a_reload_before_it_is_confirmed(page, service)
     while not service.engine.attempts:
         await page.evaluate("0")  # a turn of the page's own loop
     await page.reload()
-    await expect(lines(page, "user")).to_have_text(["one", "two"])
+    await expect(page.locator(".line.user .body")).to_have_text(["one", "two"])
     service.engine.hold.set()
     await expect(lines(page, "bot")).to_have_text(["You said: one", "You said: two"])
     assert [inbound.text for inbound in service.engine.inbounds] == ["one", "two"]
@@ -738,7 +753,7 @@ async def test_the_model_that_answers_stands_there_and_is_changed_by_the_keyboar
     await page.keyboard.press("ArrowUp")
     await page.keyboard.press("ArrowUp")
     await page.keyboard.press("Enter")
-    await expect(lines(page, "user")).to_have_text(["/model scripted/two"])
+    await expect(lines(page, "bot")).to_have_text(["You said: /model scripted/two"])
     await expect(page.get_by_role("button", name="Model: scripted/two")).to_have_text("two")
 
 
@@ -753,7 +768,7 @@ async def test_the_menu_of_models_closes_by_itself_and_an_own_choice_says_nothin
     await button.click()
     await page.get_by_role("menuitemradio", name="scripted/one").click()
     await expect(menu).to_be_hidden()
-    await expect(lines(page, "user")).to_have_count(0)
+    assert service.engine.attempts == []
 
 
 async def test_of_many_models_some_are_offered_and_the_others_named_by_the_command(page, service):

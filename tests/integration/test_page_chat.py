@@ -721,3 +721,33 @@ async def test_the_page_brings_its_styles_and_lets_no_other_through():
         # A browser that has the page takes the policy of the answer that says so.
         async with client.get(chat.url, headers={"If-None-Match": etag}) as answer:
             assert (answer.status, answer.headers["Content-Security-Policy"]) == (304, policy)
+
+
+async def test_a_message_that_waits_is_taken_back_and_the_one_being_answered_is_not(tmp_path):
+    model = ScriptedModel(gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        first = await engine.say("first")
+        await asyncio.wait_for(model.started.wait(), PATIENCE)
+        second, third = [await engine.say(text) for text in ("second", "third")]
+        here = engine.channel.engine
+        assert [(line.text, line.waits) for line in await history(engine)] == [
+            ("first", False),
+            ("second", True),
+            ("third", True),
+        ]
+        bob = engine.message("", sender="bob").address
+        assert not await here.withdraw(bob, second.message_id)
+        assert not await here.withdraw(first.address, first.message_id)
+        for _ in range(2):  # also on another page
+            assert await here.withdraw(second.address, second.message_id)
+        await engine.channel.push(second)  # it is not stored once more
+        model.gate.set()
+        await engine.channel.wait_until(lambda sent: len(sent) == 2)
+        answers = [piece.whole.answers for piece in engine.channel.sent]
+        assert answers == [(first.message_id,), (third.message_id,)]
+        assert not await here.withdraw(third.address, third.message_id)
+        assert "second" not in str(query(tmp_path, "SELECT body FROM inbox"))
+    async with running(tmp_path, model=model) as engine:
+        await engine.ask("fourth")
+        assert engine.sent_to("ada") == ["You said: fourth"]
+        assert "second" not in [line.text for line in await history(engine)]

@@ -22,7 +22,7 @@ from bot.config import ServiceConfig
 from bot.errors import ModelOverloaded, ModelRejected
 from bot.identity.view import MemoryView
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
-from bot.sessions import browsing, entries, forgetting, store
+from bot.sessions import browsing, entries, forgetting
 from bot.sessions.entries import Entry
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import completions_api, messages_api
@@ -289,24 +289,23 @@ def words(items: list[HistoryItem]) -> list[str]:
     return [item.text.partition(".")[0] if item.text else f"({item.role})" for item in items]
 
 
-async def test_it_is_read_back_to_its_beginning_across_conversations(tmp_path):
+async def test_the_conversation_that_goes_on_is_read_back_to_its_beginning(tmp_path):
     async with running(tmp_path) as engine:
-        for talk in range(3):
-            for number in range(4):
-                await engine.ask(f"{talk}.{number}")
-            await engine.ask("/new")
+        await engine.ask_each("an earlier one", "/new", *map(str, range(8)))
         await engine.ask("of bob", sender="bob")
         whole = await history(engine)
-        read: list[HistoryItem] = []
-        before = ""
-        while found := await history(engine, 5, before):
+        assert not whole[0].place
+        before = whole[-1].place
+        read = whole[-1:]
+        while before:
+            found = await history(engine, 5, before)
+            assert len(found) <= 5
             read = found + read
             before = found[0].place
-            assert len([item for item in found if item.role != "divider"]) <= 5
     assert [(i.id, i.text) for i in read] == [(i.id, i.text) for i in whole]
-    assert [item.role for item in whole].count("divider") == 3
-    assert whole[0].role == "user"
-    assert "of bob" not in words(whole)
+    assert whole[0].role == "divider"
+    assert words(whole)[:2] == ["New conversation", "0"]
+    assert not {"of bob", "an earlier one", "/new"} & {*words(whole)}
 
 
 @pytest.mark.parametrize("before", ["nothing.1", "%", "x" * 200])
@@ -315,19 +314,18 @@ async def test_before_a_place_that_is_not_there_there_is_nothing(before, engine)
     assert await history(engine, 5, before) == []
 
 
-async def test_a_divider_stands_where_a_conversation_begins_and_nowhere_else(tmp_path):
+async def test_a_command_that_changes_the_conversation_is_a_sentence_between_its_lines(
+    tmp_path,
+):
     async with running(tmp_path) as engine:
-        await engine.ask("first")
-        (old,) = query(tmp_path, "SELECT id FROM sessions")[0]
-        await engine.ask_each("/new", "second")
-        # What is noted late in the conversation before begins nothing.
-        late = entries.NewEntry("notice", "assistant", "Saved")
-        async with beside(tmp_path) as database:
-            await database.write(lambda tx: store.append(tx, old, [late], NOON))
-        await engine.ask("third")
-        shown = words(await history(engine))
-    assert shown.count("(divider)") == 1
-    assert shown[shown.index("(divider)") + 1] == "/new"
+        await engine.ask_each("first", "/new", "second", "/undo", "third", "/model", "/think high")
+        shown = [(item.role, item.text.split("\n")[0]) for item in await history(engine)]
+    assert [each for each in shown if each[0] == "divider"] == [
+        ("divider", "Back in the previous conversation (2 entries). The other one is kept."),
+        ("divider", "Thinking in this conversation from now on: high."),
+    ]
+    said = [words for role, words in shown if role == "user"]
+    assert said == ["first", "third", "/model"]  # below which there are models to press
 
 
 async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begins(tmp_path):
@@ -337,6 +335,7 @@ async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begin
         said = await engine.say("/new")
         await engine.channel.wait_until(lambda found: len(found) > 1)
         assert [piece.whole.begins for piece in engine.channel.sent] == ["", said.message_id]
+        assert [piece.whole.aside for piece in engine.channel.sent] == ["", said.message_id]
         await engine.ask("/new")  # there is nothing to begin
         await engine.ask("second")
         clock.advance(days=2)
@@ -346,8 +345,7 @@ async def test_a_text_that_tells_of_another_conversation_says_with_what_it_begin
             "", "", said.message_id, "",
         ]  # fmt: skip
         shown = words(await history(engine))
-    at = shown.index("another day")
-    assert shown[at - 2] == "(divider)"  # and between them the text that tells of it
+    assert shown == ["A new day, a new conversation", "another day", "You said: another day"]
 
 
 async def test_stopping_stands_below_the_question_that_was_stopped(tmp_path):
@@ -361,8 +359,23 @@ async def test_stopping_stands_below_the_question_that_was_stopped(tmp_path):
         await engine.ask("/stop")
         await until(lambda: len(query(tmp_path, "SELECT 1 FROM entries")) >= 3)
         shown = await history(engine)
-    assert words(shown)[:2] == ["a long question", "/stop"]
+    assert words(shown)[:2] == ["a long question", "Stopped"]
+    assert [item.role for item in shown][:2] == ["user", "divider"]
     assert shown[0].at == NOON
+
+
+async def test_a_reply_that_was_stopped_says_so_now_and_when_it_is_read_back(tmp_path):
+    model = ScriptedModel(script=lambda _: "A long answer", gate=asyncio.Event())
+    async with running(tmp_path, model=model) as engine:
+        await engine.say("a long question")
+        await model.started.wait()
+        await engine.ask("/stop")
+        await engine.channel.wait_until(lambda sent: any(each.whole.stopped for each in sent))
+        shown = await history(engine)
+    assert [(item.text, item.stopped) for item in shown[2:]] == [
+        ("A", False),
+        ("(stopped)", True),
+    ]
 
 
 def line(kind: str, number: int, at: int, said_at: int) -> Entry:

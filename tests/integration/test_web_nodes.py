@@ -95,6 +95,31 @@ async def test_what_is_typed_on_one_node_shows_on_the_others(chats):
         assert "message" not in {frame["type"] for frame in here.frames}
 
 
+async def test_what_is_taken_back_on_one_node_goes_from_the_pages_of_every_other(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there:
+        await here.say(type="send", id="m1", text="hello")
+        await here.until("ack")
+        await there.until("message")
+        await here.say(type="withdraw", id="m1")
+        for page in (here, there):
+            await page.until("withdrawn", id="m1")
+        await here.say(type="withdraw", id="m1")  # it is not there, or being answered
+        assert (await here.until("error"))["key"] == "begun"
+        assert one.engine.received == []
+
+
+async def test_a_command_that_was_answered_shows_on_no_page_once_its_answer_does(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there:
+        answer = Outbound("o1", ADDRESS, "Thinking: high.", at=7, aside="m1")
+        await post(one.web, answer)
+        assert (await there.until("message"))["aside"] == "m1"
+        await here.say(type="send", id="m1", text="/think high")
+        await here.say(type="send", id="m2", text="hello")
+        assert (await there.until("message"))["id"] == "m2"
+
+
 async def test_a_draft_grows_everywhere_and_ends_with_its_reply(chats):
     writes, sends = chats
     async with writes.page() as here, sends.page() as there:
@@ -343,9 +368,10 @@ async def test_what_is_seen_before_the_other_nodes_were_told_of_it_is_told_nobod
     assert not one.web._people["owner"]._away._waiting
 
 
+@pytest.mark.parametrize("kind", ["seen", "withdraw"])
 @pytest.mark.parametrize("bad", [None, 7, "x" * 201, {"a": 1}])
-async def test_seen_of_something_that_is_no_id_is_refused(chats, bad):
+async def test_what_is_about_something_that_is_no_id_is_refused(chats, kind, bad):
     one, _ = chats
     async with one.page() as page:
-        await page.say(type="seen", id=bad)
+        await page.say(type=kind, id=bad)
         assert (await page.until("error"))["key"] == "malformed"

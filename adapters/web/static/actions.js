@@ -61,11 +61,11 @@ export function linkSources(body) {
   }
 }
 
-/** The button that asks once more what was not answered. */
-export function tryAgain(press) {
+/** A button below a message: "try_again" for what was not answered, "continue" what was stopped. */
+export function offer(key, press) {
   const group = document.createElement("div");
   group.className = "choices";
-  group.append(button("try_again", press));
+  group.append(button(key, press));
   return group;
 }
 

@@ -14,12 +14,15 @@ export class Composer extends EventTarget {
   #completion;
   #attachments;
   #stop = document.getElementById("stop");
+  #bar = document.getElementById("editing");
+  #edited = null; // the message that is changed …
+  #draft = ""; // … and what stood in the box before, which comes back behind it
 
   constructor(attachments) {
     super();
     this.#attachments = attachments;
     attachments.addEventListener("change", () => this.#look());
-    this.#completion = new Completion(this.#box, (text) => this.set(text));
+    this.#completion = new Completion(this.#box, (text) => this.#put(text));
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -27,6 +30,7 @@ export class Composer extends EventTarget {
     this.#box.addEventListener("input", () => this.#changed());
     this.#box.addEventListener("keydown", (event) => this.#key(event));
     this.#box.addEventListener("blur", () => this.#completion.close());
+    document.getElementById("editing-end").addEventListener("click", () => this.#endEdit());
     this.#box.value = session.get(DRAFT);
     if (TOUCH.matches) this.#box.enterKeyHint = "enter";
     addEventListener("resize", () => this.#grow());
@@ -38,11 +42,36 @@ export class Composer extends EventTarget {
   }
 
   get text() {
-    return this.#box.value;
+    return this.#box.value || this.#draft;
   }
 
   /** Puts a text into the box, ready to be changed or sent. */
   set(text) {
+    this.#endEdit();
+    this.#put(text);
+  }
+
+  /** Has a message changed; the one that was being written comes back afterwards. */
+  edit(item) {
+    this.#endEdit();
+    this.#draft = this.#box.value;
+    this.#edited = item;
+    this.#bar.hidden = false;
+    this.#box.setAttribute("aria-describedby", "editing-now hint");
+    this.#put(item.text);
+  }
+
+  #endEdit() {
+    if (!this.#edited) return;
+    this.#edited = null;
+    this.#bar.hidden = true;
+    this.#box.setAttribute("aria-describedby", "hint");
+    const draft = this.#draft;
+    this.#draft = "";
+    this.#put(draft);
+  }
+
+  #put(text) {
     this.#box.value = text;
     this.#box.focus();
     this.#box.setSelectionRange(text.length, text.length);
@@ -69,6 +98,9 @@ export class Composer extends EventTarget {
     } else if (event.key === "Enter" && !event.shiftKey && !event.altKey && !TOUCH.matches) {
       event.preventDefault();
       this.#submit();
+    } else if (event.key === "Escape" && this.#edited) {
+      event.preventDefault(); // it stops no reply
+      this.#endEdit();
     } else if ((event.key === "PageUp" || event.key === "PageDown") && !event.shiftKey) {
       event.preventDefault();
       const detail = event.key === "PageUp" ? -1 : 1;
@@ -79,19 +111,22 @@ export class Composer extends EventTarget {
   #submit() {
     const text = this.#box.value.trim();
     if (!this.#canSend) return;
+    const edited = this.#edited;
     this.#box.value = "";
     this.#changed();
-    this.dispatchEvent(new CustomEvent("send", { detail: text }));
+    this.#endEdit();
+    this.dispatchEvent(new CustomEvent("send", { detail: { text, edited } }));
   }
 
   #changed() {
-    session.set(DRAFT, this.#box.value);
+    session.set(DRAFT, this.#edited ? this.#draft : this.#box.value);
     this.#look();
     this.#grow();
     this.#completion.update();
   }
 
   get #canSend() {
+    if (this.#edited) return Boolean(this.#box.value.trim());
     const some = this.#box.value.trim() || this.#attachments.count;
     return Boolean(some) && this.#attachments.ready;
   }

@@ -1,6 +1,6 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
-import { actions, copyText, linkSources, tryAgain } from "./actions.js";
+import { actions, copyText, linkSources, offer } from "./actions.js";
 import { Doing, folded } from "./doing.js";
 import { choices, files, folds, pressedOn, pressId, settle, sources, unsettle } from "./extras.js";
 import { sent } from "./files.js";
@@ -9,6 +9,7 @@ import { dates, t } from "./strings.js";
 const NEAR = 48; // px from the end that still count as being at the end
 const TYPING_TIME = 6_000; // ms a "writing" sign stands without news
 const ACTIVITY_TIME = 20_000; // ms what was saved stays in sight
+const BEGINS = 5_000; // ms after which a question is being answered, or nobody knows
 const DRAFT_GRACE = 300; // ms a withdrawn draft stays, as its message usually follows at once
 
 const BESIDE = new Set(["saving", "summarising"]); // what is done beside the replies
@@ -29,13 +30,15 @@ export class Log extends EventTarget {
   #doing = new Doing(); // what goes on on the way to a reply …
   #newer = document.getElementById("newer");
   #empty = document.getElementById("empty");
+  #queue = document.getElementById("queue"); // messages that are answered after the current one
   #byId = new Map();
   #extras = new Map(); // what came with a line: a bot that was restarted no longer knows
   #said = new Map(); // what the person said, by id
   #texts = new Map(); // what lines say, by id
-  #retry = null; // offers to ask again what was not answered
+  #offered = null; // to ask again what was not answered, or to go on
   #drafts = new Map();
   #lastDay = "";
+  #askedAt = 0; // when something was asked of which no answer has come, in ms
   #atEnd = true;
   #endTop = 0; // where the view stood when it was last brought to the end
   #typingTimer = 0;
@@ -78,6 +81,7 @@ export class Log extends EventTarget {
     const fromEnd = this.#scroll.scrollHeight - this.#scroll.scrollTop;
     this.#lines.setAttribute("aria-live", "off"); // a reload is not read aloud
     this.#lines.replaceChildren();
+    this.#queue.replaceChildren();
     this.#byId.clear();
     this.#said.clear();
     this.#texts.clear();
@@ -143,7 +147,8 @@ export class Log extends EventTarget {
       }
     }
     for (const rule of this.#lines.querySelectorAll(":scope > .rule")) {
-      if (!rule.nextElementSibling?.matches("article, .divider")) rule.remove();
+      const isLast = !rule.nextElementSibling?.matches("article, .divider");
+      if (isLast && !rule.matches(".divider")) rule.remove();
     }
     this.clearDrafts();
     this.clearActivities();
@@ -160,7 +165,7 @@ export class Log extends EventTarget {
     const controls = (within) => [...within.querySelectorAll("button, a, summary")];
     const focused = controls(line).indexOf(document.activeElement);
     if (!item.text) this.#extras.delete(item.id);
-    const drawn = this.#draw(item);
+    const drawn = item.role === "divider" ? this.#divide(item) : this.#draw(item);
     line.replaceWith(drawn);
     if (focused >= 0) (controls(drawn)[focused] ?? document.getElementById("message")).focus();
     const pressed = this.#said.get(pressId(item.id));
@@ -172,18 +177,21 @@ export class Log extends EventTarget {
     for (const kept of [this.#byId, this.#said, this.#texts]) kept.delete(id);
   }
 
-  /** Shows that another conversation begins with a line. */
-  divide(id) {
-    const line = this.#byId.get(id);
-    if (!line || line.previousElementSibling?.classList.contains("divider")) return;
-    line.before(rule("divider", t("another")));
-    if (this.#atEnd) this.toEnd();
+  /** Takes a line away: a command whose answer is a sentence between the lines. */
+  remove(id) {
+    this.#byId.get(id)?.remove();
+    this.#dropLine(id);
   }
 
   /** Adds one line, unless it is there already. */
   add(item) {
     if (this.has(item.id)) return false;
-    this.#append(item);
+    const isBehind =
+      this.#writing || this.#queue.childElementCount > 0 || Date.now() - this.#askedAt < BEGINS;
+    for (const id of item.answers ?? []) this.#begin(id);
+    this.#append(isBehind && isAsked(item) ? { ...item, waits: true } : item);
+    this.#askedAt = isAsked(item) ? Date.now() : 0;
+    if (item.answers) this.#beginNext();
     this.#follow(item.role === "user" && item.mine);
     return true;
   }
@@ -192,9 +200,10 @@ export class Log extends EventTarget {
   mark(id, state, detail = "") {
     const line = this.#byId.get(id);
     if (!line) return;
-    line.dataset.state = state;
+    const shown = state || (line.parentElement === this.#queue ? "queued" : "");
+    line.dataset.state = shown;
     const note = line.querySelector(".note");
-    note.textContent = detail || (state && t(state));
+    note.textContent = detail || (shown && t(shown));
     note.hidden = !note.textContent;
     const group = this.#choicesOf(pressedOn(id));
     if (state === "refused" && group) unsettle(group);
@@ -232,6 +241,7 @@ export class Log extends EventTarget {
   }
 
   clearDrafts() {
+    this.#askedAt = 0;
     this.#drafts.clear();
     this.#tail.replaceChildren();
     this.typing(false);
@@ -282,6 +292,7 @@ export class Log extends EventTarget {
     const on = this.#drafts.size > 0 || !this.#typing.hidden || this.#doing.on;
     if (on === this.#writing) return;
     this.#writing = on;
+    if (!on) this.#beginNext();
     this.dispatchEvent(new CustomEvent("writing", { detail: on }));
   }
 
@@ -306,17 +317,69 @@ export class Log extends EventTarget {
 
   #append(item, { isNews = true } = {}) {
     if (isNews) this.#withdraw();
-    this.#startDay(item.at);
     if (item.role === "divider") {
-      this.#lines.append(rule("divider", item.text || t("another")));
+      this.#lines.append(this.#divide(item));
+    } else if (item.waits) {
+      this.#enqueue(item);
     } else {
+      if (item.stopped) this.#dropStop();
+      this.#startDay(item.at);
       const line = this.#draw(item);
-      if (isNews && item.failed) this.#offer(item, line.querySelector(".body"));
+      if (isNews && item.failed) this.#offer(item, line);
+      if (isNews && item.stopped) this.#offerMore(line);
       this.#lines.append(line);
       const group = this.#choicesOf(pressedOn(item.id));
       if (group) settle(group, item.text);
     }
     this.updateEmpty();
+  }
+
+  /** Shows below all else what is answered once its turn has come; until then it can be taken back. */
+  #enqueue(item) {
+    const line = this.#draw(item);
+    const back = offer("take_back", () => {
+      this.dispatchEvent(new CustomEvent("withdraw", { detail: item }));
+    });
+    back.className = "take-back";
+    line.querySelector(".actions").before(back);
+    this.#queue.append(line);
+    this.mark(item.id, "");
+  }
+
+  /** A message that waited is being answered. */
+  #begin(id) {
+    const line = this.#byId.get(id);
+    if (line?.parentElement !== this.#queue) return;
+    this.#startDay(this.#said.get(id).at);
+    this.#lines.append(line);
+    this.mark(id, line.dataset.state === "queued" ? "" : line.dataset.state);
+    line.querySelector(".take-back").remove();
+  }
+
+  /** Once nothing is being written, it is the turn of the first that waits. */
+  #beginNext() {
+    setTimeout(() => {
+      const first = this.#queue.firstElementChild;
+      if (!first || this.#writing) return;
+      this.#begin([...this.#byId].find(([, line]) => line === first)[0]);
+    });
+  }
+
+  /** What a command was answered, as a sentence between the lines. */
+  #divide({ id, text }) {
+    const line = rule("divider", text.replaceAll("`", "") || t("forgotten"));
+    this.#byId.set(id, line);
+    this.#texts.set(id, text);
+    return line;
+  }
+
+  /** That a reply was stopped stands below it, also where that is a line of its own. */
+  #dropStop() {
+    let line = this.#lines.lastElementChild;
+    if (line?.matches(".bot")) line = line.previousElementSibling;
+    if (!line?.matches(".divider")) return;
+    for (const [id, known] of this.#byId) if (known === line) this.#dropLine(id);
+    line.remove();
   }
 
   /** The line of what was said. */
@@ -330,6 +393,7 @@ export class Log extends EventTarget {
       if (item.sources && item.text) {
         line.querySelector(".meta").before(sources(item.id, item.sources));
       }
+      if (item.stopped) body.lastElementChild?.classList.add("stopped");
     } else {
       body.textContent = item.text;
       body.after(...folds(body));
@@ -367,7 +431,7 @@ export class Log extends EventTarget {
   }
 
   /** Offers to ask again what was not answered, until there is news. */
-  #offer({ id, failed }, body) {
+  #offer({ id, failed }, line) {
     const asked = failed.map((each) => this.#said.get(each));
     if (asked.includes(undefined)) return;
     const text = asked.map((each) => each.text).filter(Boolean).join("\n\n");
@@ -376,13 +440,19 @@ export class Log extends EventTarget {
     const press = () => {
       this.dispatchEvent(new CustomEvent("retry", { detail: { on: id, text, files } }));
     };
-    this.#retry = tryAgain(press);
-    body.parentElement.querySelector(".meta").before(this.#retry);
+    this.#offered = offer("try_again", press);
+    line.querySelector(".meta").before(this.#offered);
+  }
+
+  /** Offers to go on where a reply was stopped, until there is news. */
+  #offerMore(line) {
+    this.#offered = offer("continue", () => this.dispatchEvent(new CustomEvent("more")));
+    line.querySelector(".stopped")?.append(this.#offered);
   }
 
   #withdraw() {
-    this.#retry?.remove();
-    this.#retry = null;
+    this.#offered?.remove();
+    this.#offered = null;
   }
 
   #choicesOf(id) {
@@ -422,13 +492,20 @@ export class Log extends EventTarget {
 
   /** An empty conversation says what this is. */
   updateEmpty() {
-    this.#empty.hidden = this.#lines.childElementCount + this.#drafts.size > 0;
+    const isBegun =
+      this.#lines.querySelector(".line") || this.#drafts.size + this.#queue.childElementCount > 0;
+    this.#empty.hidden = Boolean(isBegun);
   }
 }
 
 /** True when the one stands behind the other. */
 function follows(one, other) {
   return Boolean(other.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
+}
+
+/** True for what is answered in its turn; commands are at once. */
+function isAsked({ id, role, text }) {
+  return role === "user" && !text.startsWith("/") && !pressedOn(id);
 }
 
 function article(role, extra = "") {

@@ -2,6 +2,7 @@
 
 import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
+import { ConnectModel } from "./connect.js";
 import { Connection } from "./connection.js";
 import { againId, pressId } from "./extras.js";
 import { Log } from "./log.js";
@@ -26,12 +27,14 @@ const log = new Log();
 const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
+const connecting = new ConnectModel();
 const connection = new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
 let reading = null; // the earlier conversation that is shown; `isContinued` once it goes on
 let isWriting = false; // whether a reply is under way …
+let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
 const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
@@ -92,14 +95,19 @@ const frames = {
       if (item.role === "user") outbox.remove(item.id);
       return;
     }
+    if (item.aside) outbox.remove(item.aside);
+    if (item.begins) {
+      again(); // another conversation goes on: this is what it shows
+      return;
+    }
     log.replace(item.replaces);
     if (item.role === "bot") {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
     }
-    log.add(item);
+    if (item.aside) log.remove(item.aside);
+    const isNew = log.add(item.aside ? { ...item, role: "divider" } : item);
     if (item.steps) log.finish(item);
-    if (item.begins) log.divide(item.begins);
     if (item.role === "user") {
       log.mark(item.id, "");
       outbox.remove(item.id);
@@ -117,6 +125,14 @@ const frames = {
 
   typing() {
     if (!isElsewhere()) log.typing(true);
+  },
+
+  withdrawn({ id }) {
+    log.remove(id);
+    log.updateEmpty();
+    if (takenBack?.id !== id) return;
+    if (!composer.text) composer.set(takenBack.text);
+    takenBack = null;
   },
 
   activity(what) {
@@ -142,6 +158,7 @@ const frames = {
       log.mark(id, "waiting", sentence);
       outbox.retryLater(id);
     } else {
+      if (!log.has(id)) showBanner(sentence);
       log.mark(id, "refused", sentence);
       const refused = outbox.items.find((item) => item.id === id);
       if (refused && !composer.text) composer.set(refused.text);
@@ -150,24 +167,40 @@ const frames = {
   },
 };
 
+tellSeen(connection); // before a frame may end the connection
 connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detail));
 
 // --- what goes to the bot ---
 
-composer.addEventListener("send", ({ detail: text }) => {
+composer.addEventListener("send", ({ detail: { text, edited } }) => {
   if (new TextEncoder().encode(text).length > LONGEST) {
     showBanner(t("error.too_long"));
-    composer.set(text);
+    if (edited) composer.edit({ ...edited, text });
+    else composer.set(text);
     return;
   }
-  say(text, attachments.take());
+  say(text, edited ? there(edited) : attachments.take());
 });
 
-log.addEventListener("edit", ({ detail: { text } }) => composer.set(text));
+log.addEventListener("edit", ({ detail }) => composer.edit(detail));
 
 // What was said stays: the same words go out once more, as a message of their own.
-log.addEventListener("again", ({ detail: { text, files = [] } }) => {
-  say(text, files.filter((file) => !file.gone));
+log.addEventListener("again", ({ detail }) => say(detail.text, there(detail)));
+
+/** The files of a message that are still there. */
+function there({ files = [] }) {
+  return files.filter((file) => !file.gone);
+}
+
+log.addEventListener("withdraw", ({ detail }) => {
+  takenBack = detail;
+  connection.send({ type: "withdraw", id: detail.id });
+  composer.focus();
+});
+
+log.addEventListener("more", () => {
+  say(t("continue.words"));
+  composer.focus();
 });
 
 // Pressed twice, or on two pages, it is the same message, which the bot takes once.
@@ -197,7 +230,7 @@ document.addEventListener("keydown", (event) => {
 function stop() {
   if (!isWriting || isStopping) return;
   isStopping = true;
-  say("/stop");
+  tell("/stop");
 }
 
 log.addEventListener("press", ({ detail: { on, command } }) => {
@@ -211,7 +244,14 @@ attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
 models.addEventListener("choose", ({ detail: name }) => {
-  say(`/model ${name}`);
+  tell(`/model ${name}`);
+});
+
+models.addEventListener("offer", ({ detail }) => connecting.offer(detail));
+
+connecting.addEventListener("connected", () => {
+  askForModels();
+  composer.focus();
 });
 
 models.addEventListener("more", () => composer.set("/model "));
@@ -220,7 +260,7 @@ composer.addEventListener("page", ({ detail }) => log.page(detail));
 
 document.getElementById("fresh").addEventListener("click", () => {
   toCurrent();
-  say("/new");
+  tell("/new");
   composer.focus();
 });
 
@@ -294,6 +334,12 @@ function endReading() {
 function toCurrent() {
   if (!reading) return;
   endReading();
+  again();
+}
+
+/** Has the server say what the conversation is now. */
+function again() {
+  log.clearActivities();
   connection.again();
 }
 
@@ -316,15 +362,20 @@ function goOn() {
   }
   reading.isContinued = true;
   readingBar.hidden = true;
-  showMine(outbox.add(`/continue ${reading.id}`));
+  showMine(outbox.add(`/continue ${reading.id}`, { isQuiet: true }));
 }
 
 /** Says something for the person, whatever stands in the box. */
-function say(text, files = [], id = undefined) {
+function say(text, files = [], id = undefined, isQuiet = false) {
   goOn();
   if (connection.open) hideBanner();
-  showMine(outbox.add(text, { id, files }));
+  showMine(outbox.add(text, { id, files, isQuiet }));
   outbox.pump();
+}
+
+/** Gives a command for the person, of which only the answer shows. */
+function tell(command) {
+  say(command, [], undefined, true);
 }
 
 /** Notes that the page was loaded again, or a server of another version would have it do so for ever. */
@@ -337,7 +388,8 @@ function askForModels() {
   connection.send({ type: "models" });
 }
 
-function showMine({ id, text, at, files }) {
+function showMine({ id, text, at, files, isQuiet }) {
+  if (isQuiet && connection.open) return; // else it shows that it waits
   log.add({ id, role: "user", text, at, files, mine: true });
   log.mark(id, connection.open ? "sending" : "waiting");
 }
@@ -414,7 +466,6 @@ document.addEventListener("visibilitychange", () => {
 });
 
 callIt(botName);
-tellSeen(connection);
 connection.retry();
 showWays().then((found) => {
   if (!found) return;

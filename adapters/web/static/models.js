@@ -11,7 +11,7 @@ export class ModelMenu extends EventTarget {
   #more = document.getElementById("models-more");
   #chosen = "";
   #answers = "";
-  #may = false;
+  #may = null; // until that is known
 
   constructor() {
     super();
@@ -38,7 +38,10 @@ export class ModelMenu extends EventTarget {
   }
 
   #offer() {
-    document.getElementById("no-model").hidden = !this.#may || this.#answers !== "offline";
+    const isOffline = this.#answers === "offline";
+    document.getElementById("no-model").hidden = !this.#may || !isOffline;
+    document.getElementById("no-model-told").hidden = this.#may !== false || !isOffline;
+    this.dispatchEvent(new CustomEvent("offer", { detail: Boolean(this.#may) && isOffline }));
   }
 
   /** Shows what answers and what is offered; an open menu keeps its place. */

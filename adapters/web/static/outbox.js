@@ -30,8 +30,8 @@ export class Outbox {
     return this.#items.has(id);
   }
 
-  add(text, { id = newId(), files = [] } = {}) {
-    const item = { id, text, files, at: Date.now() };
+  add(text, { id = newId(), files = [], isQuiet = false } = {}) {
+    const item = { id, text, files, isQuiet, at: Date.now() };
     this.#items.set(item.id, item);
     local.set(PREFIX + item.id, JSON.stringify(item));
     return item;
