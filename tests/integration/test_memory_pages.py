@@ -367,14 +367,18 @@ async def test_an_entry_is_edited_where_it_stands_and_that_can_be_undone(me):
 
 async def test_the_buttons_of_an_entry_strike_it_out_and_ask_before_it_is_forgotten(me, other):
     me.write("MEMORY.md", "- The boat is red <!-- agent 2026-11-01 -->\n- The boat is slow\n")
-    red = entry(await me.seen("memory"), "red")
+    me.write("memory/boat.md", "- the boat is red\n- The boat is red, they say\n")
+    rows = re.findall(r"<li>\n<div.*?</li>", await me.seen("memory"), re.DOTALL)
+    red = entry(next(row for row in rows if "concluded" in row), "red")
     assert "The boat is red" not in await other.seen("memory")
     status, _, page = await other.post("memory/wrong", **red)
     assert status == 404
     _, where, page = await me.post("memory/wrong", **red)
     assert where == "/memory?order=new&part=1&told=struck"
     assert "Struck out" in page
-    assert "boat is red" not in page
+    assert "~~the boat is red~~" in me.read("memory/boat.md")  # wherever it stands
+    assert "boat is red<" not in page
+    assert "boat is red, they say" in page
     slow = entry(page, "slow")
     _, _, asked = await me.post("memory/forget", words=slow["words"])
     assert "The boat is slow" in asked

@@ -11,7 +11,7 @@ import pytest_asyncio
 from bot.channel import Button
 from tests.fakes.brain import query
 from tests.integration.test_memory_pages import House, house
-from tests.support import Engine
+from tests.support import Engine, pause
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,6 +56,9 @@ async def test_each_person_sees_what_is_theirs_when_it_comes_and_what_came_of_it
     await due(it, 4, "water the plants")
     async with it.browser() as owner, it.browser("bob") as bob:
         page = await owner.seen("reminders")
+        while "): sent" not in page:  # it was said, and that is noted just after
+            await pause(0.02)
+            page = await owner.seen("reminders")
         assert "<script>alert" not in page
         assert "eves alone" not in page
         assert [id_[0] for id_, _ in rows(page)] == ["r", "e"]
@@ -156,3 +159,18 @@ async def test_buttons_under_the_list_do_it_whatever_its_number_is_by_then(it):
     assert [each.label for each in buttons(it.engine)] == ["继续第 1 条", "取消第 1 条"]
     await it.engine.ask(buttons(it.engine)[0].command)
     assert query(it.engine.folder, "SELECT state FROM repeats") == [("waiting",)]
+
+
+async def test_it_is_the_same_on_postgresql(tmp_path, postgres_url):
+    storage = {"url": postgres_url}  # whose clock is the server's
+    async with house(tmp_path, session=SESSION, storage=storage) as it, it.browser() as owner:
+        await remind(it, "in 3 days tea", "every day at 15:00 plants")
+        ids = {id_[0]: id_ for id_, _ in rows(await owner.seen("reminders"))}
+        for kind, change in (("e", "pause"), ("e", "resume"), ("r", "cancel")):
+            _, where, _ = await owner.post("reminders/change", id=ids[kind], change=change)
+            assert where == f"/reminders?done={change}"
+        sent = {"id": ids["e"], "text": "all", "when": "every day at 8"}
+        _, where, page = await owner.post("reminders/edit", **sent)
+        assert where == "/reminders?done=edit"
+        assert "every day at 08:00, next on" in page
+        assert "tea" in page.partition("Earlier")[2]

@@ -20,7 +20,8 @@ from bot.dashboard.memory.browsing import FILES, Spot, link_to, number_of
 from bot.dashboard.pages import Visits, form_of
 from bot.errors import ToolError
 from bot.identity import Conversation
-from bot.memory import markdown
+from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.memory import claims, markdown
 from bot.memory.memory import Forgetter, Forgotten, Memory
 from bot.memory.night.edits import Edit, Kind
 from bot.memory.night.keeper import Keeper, TakenBack
@@ -173,7 +174,11 @@ class MemoryConfirming:
         spot = Spot.read(form) if "order" in form else None
         async with notes.watching(who.view) as watch:
             if request.path == WRONG:
-                is_struck = await self._memory.let_go(who.view, path, claim, day, watch=watch)
+                paths = [path, *await self._saying(who.view, form.get("words", ""), claim)]
+                is_struck = False
+                for each in dict.fromkeys(paths):
+                    done = await self._memory.let_go(who.view, each, claim, day, watch=watch)
+                    is_struck = is_struck or done
                 log.info("memory.struck", by="page")
                 told = "struck" if is_struck else "not-struck"
                 if spot is not None:
@@ -184,6 +189,16 @@ class MemoryConfirming:
             return pages.see(f"{link_to(path)}&confirmed=no")
         log.info("memory.confirmed", by="page")
         return pages.see(link_to(path, place.line).replace("#", "&confirmed=yes#", 1))
+
+    async def _saying(self, view: MemoryView, words: str, claim: str) -> list[str]:
+        """The visitor's own notes with an entry of this `Claim.digest` that holds some words."""
+        spots = await self._memory.find(view, words[:MAX_WORDS]) if words else ()
+        own = [spot for spot in spots if not spot.path.startswith(f"{SHARED_SPACE}/")]
+        return [
+            spot.path
+            for spot in own
+            if any(each.digest == claim for each in claims.of_note(spot.path, spot.text))
+        ]
 
 
 # What the last night changed in the visitor's notes, and taking it back.
