@@ -606,7 +606,7 @@ async def test_who_asks_is_shown_let_in_told_and_answered_at_once(page, logs):
     shown = await page.shows()
     assert "Ada Lovelace" in shown
     assert f"<code>{code}</code>" in shown
-    assert "2026-11-21 12:00" in shown
+    assert "today at 12:00" in shown
     assert await page.does("approve", channel="memory", code=code) == "let_in"
     (changed,) = [each for each in logs if each["event"] == "people.changed"]
     assert (changed["done"], changed["channel"]) == ("let_in", "memory")
@@ -740,7 +740,7 @@ async def test_what_names_nobody_changes_nothing(page):
             assert answer.status == 400, what
         async with page.client.post(where, headers={"Origin": "null"}) as answer:
             assert answer.status == 403, what
-    assert "asked 2026-11-21" in await page.shows()
+    assert "asked today at" in await page.shows()
 
 
 async def test_hostile_names_are_text_and_hundreds_who_ask_come_in_parts(page, tmp_path):

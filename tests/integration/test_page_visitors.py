@@ -234,7 +234,7 @@ async def test_the_menu_has_what_its_visitor_may_open(who, language):
     ]
     assert found["ways"][0]["label"] == {"en": "Chat", "zh": "聊天"}[language]
     behind = {way["path"]: way["behind"] for way in found["ways"] if way["behind"]}
-    wanted = {"/people", "/channels", "/logins", "/overview", "/settings"}
+    wanted = {"/people", "/channels", "/logins", "/overview", "/backups", "/settings"}
     assert behind == (dict.fromkeys(wanted, "Administration") if who == "owner" else {})
 
 
