@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -77,8 +76,6 @@ async def test_a_new_chat_is_empty_in_every_tab_and_after_a_reload(context, prog
     herons = page.locator("#talks-list a[data-id]", has_text="herons")
     await expect(herons).to_be_visible()
     assert await faults(page) == []
-    if shots := os.environ.get("SHOTS"):
-        await page.screenshot(path=f"{shots}/new.png")
     await says(page, "/undo")
     await expect(lines(page, "user")).to_have_text(["where do herons nest?"])
     await expect(page.locator("#log .rule.divider")).to_contain_text("Back in the previous")
@@ -113,8 +110,6 @@ async def test_a_stopped_answer_says_so_quietly_and_goes_on_when_asked(
     await expect(page.locator("#log .rule.divider")).to_have_count(0)
     assert await faults(page) == []
     assert await fits(page)
-    if shots := os.environ.get("SHOTS"):
-        await page.screenshot(path=f"{shots}/stopped-{more}.png")
     model.gate = None
     await page.get_by_role("button", name=more, exact=True).click()
     await expect(lines(page, "bot").last).to_have_text(f"You said: {request}")
@@ -149,8 +144,6 @@ async def test_a_model_is_connected_in_the_empty_chat(tmp_path, context, words):
         await expect(page.locator("#no-model")).to_be_hidden()
         assert await faults(page) == []
         assert await fits(page)
-        if shots := os.environ.get("SHOTS"):
-            await page.screenshot(path=f"{shots}/connect-{find}.png")
         await page.get_by_role("button", name=find).click()
         await expect(page.locator("#connect [role=alert]")).to_be_focused()
         await page.get_by_label(service).check()
@@ -199,8 +192,6 @@ async def test_a_message_waits_below_the_answer_before_it_and_can_be_taken_back(
         await expect(tab.locator(queue)).to_have_text(["second", "third", "fourth"])
         await expect(tab.locator("#queue .note").first).to_have_text(note)
         await expect(lines(tab, "user")).to_have_text(["first"])
-    if shots := os.environ.get("SHOTS"):
-        await page.screenshot(path=f"{shots}/queue-{back}.png")
     assert await faults(page) == []
     assert await fits(page)
     await page.locator("#queue .line", has_text="third").get_by_role("button", name=back).click()
@@ -239,8 +230,6 @@ async def test_a_message_is_changed_without_losing_the_one_being_written(context
         if way == "button":
             assert await faults(page) == []
             assert await fits(page)
-            if shots := os.environ.get("SHOTS"):
-                await page.screenshot(path=f"{shots}/edit-{edit}.png")
             await page.get_by_role("button", name=cancel).click()
         else:
             await page.keyboard.press("Escape")
