@@ -7,7 +7,6 @@ What was saved to notes from one is kept, except what its person chooses: that i
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from bot.clock import Clock
 from bot.delivery import outbox
 from bot.identity import ConversationResolver
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, markdown, versions
+from bot.memory import claims, layout, markdown, versions
 from bot.memory.memory import Forgetter, Forgotten, Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.memory.transcripts import partition_of
@@ -31,8 +30,6 @@ from bot.unit_of_work import Committer, UnitOfWork
 LOOK_SECONDS: Final = 600.0
 MOST_NOTES: Final = 50  # that are listed
 MOST_WORDS: Final = 500  # characters of an entry by which it is forgotten
-
-_PLACE = re.compile(r"([^\s,`]{1,200}\.md):([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 log = structlog.get_logger(__name__)
 
@@ -234,10 +231,17 @@ def _places(tx: Transaction, session: Session) -> dict[str, set[int]]:
 
 
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, range]]:
-    for text in texts:
-        for path, first, last in _PLACE.findall(text):
-            end = min(int(last or first), int(first) + MOST_NOTES)
-            yield path, range(int(first), end + 1)
+    """Files and lines in texts such as "MEMORY.md:7, memory/2026-07-01.md:3-5"."""
+    for name in (word.strip("`,") for text in texts for word in text.split()):
+        path, _, lines = name.rpartition(":")
+        first, _, last = lines.partition("-")
+        if path.endswith(layout.SUFFIX) and (start := _line(first)):
+            yield path, range(start, min(_line(last) or start, start + MOST_NOTES) + 1)
+
+
+def _line(digits: str) -> int:
+    """The number of a line; 0 for anything else."""
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 7 else 0
 
 
 def _indexed(tx: Transaction, session: Session) -> list[str]:
