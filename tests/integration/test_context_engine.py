@@ -1198,7 +1198,7 @@ async def test_status_tells_of_summaries_notices_and_the_next_fresh_start(engine
     ("reset", "told"),
     [
         ({"mode": "none"}, "when you send /new"),
-        ({"mode": "idle", "idle_minutes": 90}, "today at 13:30, if you are silent"),
+        ({"mode": "idle", "idle_minutes": 90}, "today at 13:30, if you don't write"),
     ],
 )
 async def test_status_tells_the_fresh_start_that_is_configured(tmp_path, reset, told):
@@ -1213,7 +1213,7 @@ async def test_status_tells_the_fresh_start_that_is_configured(tmp_path, reset, 
 
 @pytest.mark.parametrize("locale", ["en", "zh"])
 async def test_a_notice_says_what_a_new_conversation_takes_along(locale, engine):
-    words = {"en": "takes along a short summary", "zh": "会带上这次对话的简短摘要"}
+    words = {"en": "starts with a short summary", "zh": "会带上这次对话的简短摘要"}
     await talk(engine, 1, locale=locale)
     (notice,) = await reaching(engine, 130_000, locale=locale)
     assert words[locale] in notice.text
@@ -1223,7 +1223,7 @@ async def test_a_notice_where_nothing_is_remembered_says_that_nothing_comes_alon
     async with begun(tmp_path, Brain(), scope={"rules": [], "default": "deny"}) as engine:
         await talk(engine, 1)
         (notice,) = await reaching(engine, 130_000)
-        assert "takes nothing along here" in notice.text
+        assert "starts with nothing from it" in notice.text
 
 
 async def test_compact_tells_the_summariser_what_to_keep_in_mind(engine, brain):
