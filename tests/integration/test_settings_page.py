@@ -201,6 +201,8 @@ async def test_a_section_is_shown_at_a_time_and_the_first_for_a_name_of_none(unc
         # Names of options stand in details only.
         shown = re.sub(r"(?s)<details.*?</details>", "", page)
         assert "<code>" not in shown.replace("data/.env", ""), section
+    assert '<option value="offline"></option>' in await unchanged.get("/settings?section=models")
+    assert '<option value="Asia/Tokyo"></option>' in await unchanged.get("/settings")
     for other in ("", "?section=nobody", "?section=<b>"):
         assert 'name="agent.name"' in await unchanged.get(f"/settings{other}")
 
