@@ -153,7 +153,7 @@ class NothingElse:
         )
 
     async def _none(self, _request: web.Request) -> web.Response:
-        return web.json_response({"items": [], "older": ""})
+        return web.json_response({"pinned": [], "items": [], "older": ""})
 
     async def _devices(self, _request: web.Request) -> web.Response:
         return web.json_response({"key": "", "devices": []})
