@@ -241,14 +241,16 @@ class ConversationPages:
         listed, older = _part(found)
 
         def item(each: Listed) -> Mapping[str, object]:
+            is_current = current is not None and each.id == current.id
+            is_new = is_current and not each.name
             return {
                 "id": each.id,
-                "title": visit.title(each.title, each.opening),
+                "title": visit.say("new") if is_new else visit.title(each.title, each.opening),
                 "named": each.title,
                 "at": each.at,
                 "place": visit.place(each.channel),
                 "shelf": each.shelf,
-                "current": current is not None and each.id == current.id,
+                "current": is_current,
             }
 
         body = {"pinned": [*map(item, pinned)], "items": [*map(item, listed)], "older": older}

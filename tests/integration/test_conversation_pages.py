@@ -159,6 +159,21 @@ async def test_an_old_conversation_of_the_page_is_continued_by_a_button(tmp_path
         ]
 
 
+async def test_the_current_conversation_is_a_new_one_until_something_is_said(tmp_path):
+    async with (
+        serving(tmp_path, token=None) as engine,
+        page_browser(engine) as owner,
+        owner.chat() as chat,
+    ):
+        titles = ["about the heron"]
+        for number, words in enumerate(("about the heron", "/new")):
+            await chat.say(type="send", id=f"m{number}", text=words)
+            await chat.until("message", role="bot")
+            listed = orjson.loads((await owner.get("/api/conversations"))[1])["items"]
+            assert [each["title"] for each in listed if each["current"]] == titles[-1:]
+            titles.append("New conversation")
+
+
 async def test_the_chat_page_lists_searches_and_reads_ones_own_conversations_alone(tmp_path):
     async with browsing_with(tmp_path) as (engine, browser):
         await engine.ask_each("where do herons nest?", "/new", "which boat is faster?")
