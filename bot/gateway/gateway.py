@@ -260,7 +260,7 @@ class Gateway:
         """Up to `limit` lines of the current conversation there, the newest or those before."""
         where = (address.channel, address.account, address.chat, "direct", address.chat)
         key = self._resolver.of(MessageOrigin(*where, address.thread)).key
-        return await self._database.read(lambda tx: history_of(tx, key, limit, before))
+        return await self._database.read(lambda tx: history_of(tx, key, address, limit, before))
 
     async def withdraw(self, address: Address, message_id: str) -> bool:
         """Have a message not be answered, unless it is the next of its conversation."""

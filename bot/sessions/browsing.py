@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bot.channel import HistoryItem
+from bot.channel import Address, HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.sessions import entries, inbox, sources, store
@@ -18,6 +18,7 @@ from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
 from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
+from bot.storage.records import HERE, place
 
 MAX_TITLE = 120  # characters
 MAX_PINNED = 50  # that stand first; more are listed by day
@@ -420,14 +421,16 @@ def listed_with(tx: Transaction, view: MemoryView, query: str, limit: int) -> li
 # What is said in the current conversation, as whoever talks there sees it: a page draws it.
 
 
-def history_of(tx: Transaction, key: str, limit: int, before: str = "") -> list[HistoryItem]:
+def history_of(
+    tx: Transaction, key: str, address: Address, limit: int, before: str = ""
+) -> list[HistoryItem]:
     """Up to `limit` lines of a key's current conversation: the newest, or the last before a place.
 
     They come oldest first, last what has no answer yet; `before` is the `HistoryItem.place` of a
-    line.
+    line. A conversation that was begun elsewhere is not shown: several people may share its key.
     """
     session = store.current(tx, key)
-    if session is None:
+    if session is None or session.address != address:
         return []
     # Before one that is not there, nothing stands.
     number = "SELECT seq FROM entries WHERE id = ? AND session_id = ?"
@@ -474,9 +477,10 @@ def _item(entry: Entry) -> HistoryItem:
 
 
 def _unanswered(tx: Transaction, session: Session) -> Iterator[HistoryItem]:
-    waiting = "key = ? AND session_id = ? AND state = 'waiting'"
+    waiting = f"{HERE} AND key = ? AND session_id = ? AND state = 'waiting'"
     where = f"SELECT id, body FROM inbox WHERE {waiting} ORDER BY id"
-    for number, (id_, body) in enumerate(tx.execute(where, (session.key, session.id))):
+    values = (*place(session.address), session.key, session.id)
+    for number, (id_, body) in enumerate(tx.execute(where, values)):
         inbound = inbox.read_back(id_, body)
         if inbound is not None:
             what = (inbound.message_id, "user", inbound.shown, inbound.sent_at)

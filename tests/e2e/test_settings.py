@@ -139,7 +139,7 @@ async def test_a_backup_is_made_downloaded_and_its_command_copied(tmp_path, brow
         assert download.suggested_filename.endswith(".backup")
         kept = program.folder / "backups" / download.suggested_filename
         assert (await download.path()).read_bytes() == kept.read_bytes()
-        await page.locator("details summary").click()
+        await page.locator("main details summary").click()
         await page.get_by_role("button", name="Copy").click()
         await expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert str(kept) in await page.evaluate("navigator.clipboard.readText()")

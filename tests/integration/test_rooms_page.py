@@ -14,7 +14,7 @@ from tests.integration.test_settings_page import DEN, channels, in_the_den
 from tests.support import PATIENCE, pause
 
 CLOSED: dict[str, Any] = {"memory": {"group_policy": "allowlist", "dm_policy": "pairing"}}
-DECLINED = "may not talk here"
+DECLINED = "not allowed to talk here"
 
 
 async def key_of(page: Any, what: str = "admit") -> str:

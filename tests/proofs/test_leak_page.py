@@ -27,7 +27,8 @@ FACTS = """\
 - Collects {0} stamps <!-- agent 2019-01-05 -->
 - Prefers {0} seats <!-- agent 2024-01-01 -->
 """
-NO_PAGES = {"/chat/ws", "/enter"}
+# Nor are those for programs, where no login counts.
+NO_PAGES = {"/chat/ws", "/enter", "/mcp", "/v1/models", "/v1/models/{model}"}
 NOTED = {"owner": "velvetlynx", "ada": "silkotter", "bob": "satinstoat"}
 
 

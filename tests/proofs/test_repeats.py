@@ -235,6 +235,7 @@ async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database
                 metrics=nobody,
                 scheduler=nobody,
                 clock=clock,
+                heartbeats=nobody,
                 is_alone=False,
             )
         )
