@@ -283,7 +283,7 @@ async def test_entries_are_listed_newest_first_and_by_topic_and_say_where_they_c
     told = (
         "You said it on 3 May",
         "I concluded it on 31 December 2025",
-        "From elsewhere, not from",
+        "From another source",
     )
     assert [each for each in (*told, "Written by hand yesterday") if each not in newest] == []
     assert "not used yet" in newest

@@ -365,7 +365,11 @@ async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_onc
             before = len(engine.channel.sent)
             if await engine.app.maintenance.urgent.look():
                 await engine.channel.wait_sent(before + 1)
-            return [text for text in engine.sent_to("ada") if "can't work" in text or "work again" in text]
+            return [
+                text
+                for text in engine.sent_to("ada")
+                if "can't work" in text or "work again" in text
+            ]
 
         assert await look() == []
         model.script = lambda _: broken

@@ -120,7 +120,7 @@ async def test_each_option_is_kept_read_back_and_taken_back(tmp_path):
             await change(
                 program, section, **{".".join(key): CHANGED[".".join(key)] for key in keys}
             )
-        assert "set by data/.env:1: CONFIDANT_AGENT__NAME" in await program.get("/settings")
+        assert "由 data/.env:1: CONFIDANT_AGENT__NAME 设定" in await program.get("/settings")
         page = await program.get(ADVANCED)
         now = program.app.core.resolver.policy.config
         fresh = load(tmp_path).config
@@ -482,7 +482,7 @@ async def test_each_account_says_how_it_is_what_to_do_and_when_it_was_heard_from
         assert "No messages in the last weeks." in shown
         assert "Nothing is waiting to be sent." in shown
         await page.engine.ask("hello")
-        assert "Last message 2026-11-21 12:00." in await page.shows()
+        assert "Last message today at 12:00." in await page.shows()
         page.report("work", Health.DOWN, f"No answer {HOSTILE}")
         shown = await page.shows()
         assert '<span class="state down">not connected</span>' in shown

@@ -229,7 +229,7 @@ async def test_who_is_who_counts_at_once_and_a_wrong_zone_keeps_what_was_typed(t
         status, page = await program.post(
             "/settings/start/self", name="Heron", timezone="Europe/Berlinn", language="en"
         )
-        assert (status, "such as Europe/Berlin." in page) == (422, True)
+        assert (status, "例如 Europe/Berlin。" in page) == (422, True)
         assert 'value="Heron"' in page
         assert 'value="Europe/Berlinn"' in page
         assert load(tmp_path).config.agent.name == '<b>"Heron"'
