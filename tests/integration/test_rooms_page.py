@@ -91,6 +91,7 @@ async def test_the_menu_counts_who_waits_for_the_owner(tmp_path):
         await page.engine.ask("let me in", sender="bob")
         await page.engine.ask("let me in", sender="eve")
         shown = await page.shows()
+        assert 'Administration <span class="badge">3<' in shown
         assert 'Chat users <span class="badge">2<' in shown
         assert 'Channels <span class="badge">1<' in shown
         async with page.client.get("/api/ways") as answer:

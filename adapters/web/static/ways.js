@@ -29,6 +29,8 @@ function gear(ways) {
   const words = document.createElement("summary");
   part.className = "gear";
   words.textContent = ways[0].behind;
+  const waiting = ways.reduce((sum, { badge }) => sum + Number(badge), 0);
+  if (waiting) words.append(" ", sign(waiting));
   part.append(words, listOf(ways));
   return part;
 }
@@ -38,15 +40,18 @@ function entry({ path, label, badge }) {
   const link = document.createElement("a");
   link.href = root + path;
   link.textContent = label;
-  if (badge) {
-    const sign = document.createElement("span");
-    sign.className = "badge";
-    sign.textContent = badge;
-    link.append(" ", sign);
-  }
+  if (badge) link.append(" ", sign(badge));
   if (link.pathname === location.pathname) link.setAttribute("aria-current", "page");
   item.append(link);
   return item;
+}
+
+/** How many wait there. */
+function sign(count) {
+  const badge = document.createElement("span");
+  badge.className = "badge";
+  badge.textContent = count;
+  return badge;
 }
 
 let isOpen = false;
