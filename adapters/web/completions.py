@@ -307,7 +307,8 @@ class Completions:
             self._waiting[thread].remove(waiter)
             if not self._waiting[thread]:
                 del self._waiting[thread]
-        self._ids.pop(digest, None)  # it was answered: asked again, it is another one
+        if request.transport is not None:  # it got its answer: asked again, it is another message
+            self._ids.pop(digest, None)
         return response
 
     async def _say(
