@@ -161,6 +161,12 @@ _OF_ME = re.compile(
     r"\b(?:i|me|my|mine|know|remember|recall|notes?|(?:your|in)\s+memory)\b|我|记得|知道|了解|记住|记忆",
     re.IGNORECASE,
 )
+# "What should I do?" is a question about the person too, but none for what is noted.
+_OF_KNOWING = re.compile(
+    r"\b(?:know|remember|recall|notes?|noted|memor(?:y|ies)|saved?|stored?|kept)\b"
+    r"|记得|知道|了解|记住|记忆",
+    re.IGNORECASE,
+)
 _PUNCTUATION = re.compile(r"[^\w\s'’-]+")
 
 
@@ -219,7 +225,8 @@ def _question(text: str) -> Intent:
 
 def asks_for_notes(text: str) -> bool:
     """True for a question for all that is noted: "what do you know about me?"."""
-    return len(text) <= MAX_QUERY and understand(text).kind == "notes"
+    is_short = len(text) <= MAX_QUERY and _OF_KNOWING.search(text) is not None
+    return is_short and understand(text).kind == "notes"
 
 
 def query_of(text: str) -> str:

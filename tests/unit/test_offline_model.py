@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from bot import i18n
 from bot.agent.models import Purpose, Reply, Request, TextDelta, ToolSpec, Usage
-from bot.agent.offline import MAX_QUERY, Intent, Kind, OfflineModel, best_lines, understand
+from bot.agent.offline import (
+    MAX_QUERY,
+    Intent,
+    Kind,
+    OfflineModel,
+    asks_for_notes,
+    best_lines,
+    understand,
+)
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
@@ -767,3 +775,20 @@ def test_any_text_is_understood_one_way_or_another(text: str):
 )
 def test_long_texts_take_no_time(text: str):
     understand(text)
+
+
+@pytest.mark.parametrize(
+    ("question", "is_for_notes"),
+    [
+        ("What do you know about me?", True),
+        ("what's in your memory?", True),
+        ("你记得我的哪些事？", True),
+        # What is asked of the person's life is searched for, with what was said before.
+        ("what do I like?", False),
+        ("what should I do?", False),
+        ("who am I?", False),
+        ("我喜欢什么？", False),
+    ],
+)
+def test_only_who_asks_what_is_known_gets_all_of_the_notes(question, is_for_notes):
+    assert asks_for_notes(question) == is_for_notes
