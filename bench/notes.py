@@ -103,11 +103,11 @@ class Visiting:
     async def listed(self) -> list[str]:
         """Every note's address, of all pages of the list."""
         found: list[str] = []
-        where = "memory"
+        first = where = "memory/advanced"
         while where:
-            page = await self.get("the list" if where == "memory" else "its further pages", where)
+            page = await self.get("the list" if where == first else "its further pages", where)
             found += re.findall(r'<th scope="row"><a href="/(memory/file[^"#]*)"', page)
-            more = re.findall(r'href="/(memory\?from=\d+)"', page)
+            more = re.findall(r'href="/(memory/advanced\?from=\d+)"', page)
             later = [each for each in more if _number(each) > _number(where)]
             where = later[0] if later else ""
         return [unescape(each) for each in found if "note-" in each]

@@ -259,7 +259,7 @@ async def alive(session: aiohttp.ClientSession, url: str, count: int) -> None:
         while True:
             async with session.get(f"{url}readyz") as response:
                 checks: dict[str, Any] = (await response.json())["checks"]
-            if checks["nodes"]["detail"] == f"{count} alive":
+            if checks.get("nodes", {}).get("detail") == f"{count} alive":
                 return
             await pause(0.02)  # it is another process
 

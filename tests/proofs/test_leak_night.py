@@ -94,16 +94,16 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def it_is_told_to_somebody_else(patch: pytest.MonkeyPatch) -> None:
-    find, chats = nights.Nights._chat, list[Any]()
+    find, chats = nights.chat_of, list[Any]()
 
-    def leaky(self: nights.Nights, tx: Any, person: str) -> Any:
-        chat = find(self, tx, person)
+    def leaky(tx: Any, resolver: Any, person: str) -> Any:
+        chat = find(tx, resolver, person)
         if chat is None:
             return None
         chats.append(chat.conversation.address)
         return replace(chat, conversation=replace(chat.conversation, address=chats[0]))
 
-    patch.setattr(nights.Nights, "_chat", leaky)
+    patch.setattr(nights, "chat_of", leaky)
 
 
 def what_was_done_to_the_owners_is_told(patch: pytest.MonkeyPatch) -> None:
