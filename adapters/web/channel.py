@@ -35,7 +35,7 @@ from bot.channel import (
 from bot.channel.kit.text import TakesMarkdown
 from bot.channel.visitor import shared, visitor_of
 from bot.clock import system_clock
-from bot.errors import StorageError
+from bot.errors import PoolFull, StorageError
 from bot.shares import HISTORIES, Budget, Pool
 
 log = structlog.stdlib.get_logger(__name__)
@@ -301,7 +301,7 @@ class Web(TakesMarkdown):
         if engine is None:
             raise web.HTTPServiceUnavailable
         if self._reported.is_used_up(hook.key):
-            raise web.HTTPTooManyRequests(headers={"Retry-After": str(round(EVENT_SECONDS))})
+            raise PoolFull
         self._reported.add(hook.key, 1)
         inbound = hooks.event(hook, request.headers, await request.read(), system_clock())
         await engine.receive(inbound)

@@ -51,7 +51,6 @@ from bot.channel.kit.json_access import (
 )
 from bot.channel.visitor import Visitor, shared, visitor_of
 from bot.clock import system_clock
-from bot.errors import PoolFull
 from bot.shares import TALKS, Pool
 
 MODEL: Final = "confidant"
@@ -278,11 +277,8 @@ class Completions:
                 read = asyncio.to_thread(parse, body) if len(body) > LARGE else None
                 asked = await read if read is not None else parse(body)
                 return await self._answer(request, engine, asked, body)
-        except PoolFull:
-            refused = Refused("Too many requests wait for an answer already.", status=429)
         except Refused as why:
-            refused = why
-        return _json(refused.body, refused.status)
+            return _json(why.body, why.status)
 
     async def _answer(
         self, request: web.Request, engine: Engine, asked: Asked, body: bytes

@@ -49,7 +49,15 @@ def told(template: str, body: bytes) -> str:
     if not template:
         whole = found if isinstance(found, str) else json.dumps(found, indent=1, ensure_ascii=False)
         return storable(whole)[:MOST].strip() or "(empty)"
-    filled = _FIELD.sub(lambda name: _field(found, name[1]), template)
+    room = MOST
+
+    def fill(name: re.Match[str]) -> str:
+        nonlocal room
+        words = _field(found, name[1]) if room > 0 else ""  # what comes later is cut anyway
+        room -= len(words)
+        return words
+
+    filled = _FIELD.sub(fill, template)
     return storable(filled)[:MOST].strip() or "(empty)"
 
 

@@ -166,14 +166,13 @@ class Guard:
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer when it is the visitor's turn; before anybody has logged in, their network's."""
-        is_bounded = request.path not in ANYBODYS and not request.path.startswith(PROGRAMS)
-        if not is_bounded or _wants_websocket(request):
-            return await handler(request)
         visitor = request.get(VISITOR)
+        whose = visitor.name if visitor is not None else network_of(request.remote or "")
+        # Programs wait long for their answers, in places of their own.
+        is_free = request.path in ANYBODYS or request.path.startswith(PROGRAMS)
+        is_free = is_free or _wants_websocket(request)
         try:
-            async with self._requests.place(
-                visitor.name if visitor is not None else network_of(request.remote or "")
-            ):
+            async with nullcontext() if is_free else self._requests.place(whose):
                 return await handler(request)
         except PoolFull:
             self._refused("too_much")

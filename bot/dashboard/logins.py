@@ -73,9 +73,8 @@ class LoginPages:
             return await self._page(request, status=409, problem=made)
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
-        headers = request.headers
-        here = headers.get("Origin") or f"http://{headers.get('Host', '')}"  # where it is open
-        link = f"{self._settings.now.dashboard.public_url or here}/enter?key={key}"
+        here = self._settings.now.dashboard.public_url or pages.opened_at(request)
+        link = f"{here}/enter?key={key}"
         return await self._page(request, invited=name, link=link)
 
     async def _take_out(self, request: web.Request) -> web.Response:

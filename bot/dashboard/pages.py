@@ -172,6 +172,11 @@ def login(request: web.Request, *, status: int = 200, problem: str = "") -> web.
     return page(request, "login.html", status, problem=problem)
 
 
+def opened_at(request: web.Request) -> str:
+    """The address that the page is open at, as links for others begin."""
+    return request.headers.get("Origin") or f"http://{request.headers.get('Host', '')}"
+
+
 def refuse(request: web.Request, status: int, key: str) -> web.Response:
     """A sentence saying why not, as a page for a browser and as JSON for a program."""
     why = text(language(request), f"page.{key}")

@@ -49,8 +49,7 @@ class ProgramPages:
         key: str = "",
         secret: str = "",
     ) -> web.Response:
-        person, headers = visitor_of(request).name, request.headers
-        here = headers.get("Origin") or f"http://{headers.get('Host', '')}"  # where it is open
+        person = visitor_of(request).name
         return pages.page(
             request,
             "programs.html",
@@ -58,7 +57,7 @@ class ProgramPages:
             keys=await self._browsers.keys(person),
             hooks=await self._browsers.hooks(person),
             when=partial(to_the_minute, zone=self._visits.of(request).zone),
-            base=self._settings.now.dashboard.public_url or here,
+            base=self._settings.now.dashboard.public_url or pages.opened_at(request),
             problem=problem,
             key=key,
             secret=secret,

@@ -73,21 +73,22 @@ class Heartbeats:
         if not self._owns():
             return
         minutes = self._resolver.policy.config.heartbeat.minutes
-        people = store.people if minutes else repeats.looked_in_on
-        for person in await self._database.read(people):
+        kept = {*await self._database.read(repeats.looked_in_on)}
+        for person in await self._database.read(store.people) if minutes else sorted(kept):
             try:
-                await self._for(person, minutes)
+                await self._for(person, minutes, has_one=person in kept)
             except StorageError as error:
                 log.warning("heartbeat.failed", error=type(error).__name__)
 
-    async def _for(self, person: str, minutes: int) -> None:
+    async def _for(self, person: str, minutes: int, *, has_one: bool) -> None:
         chat = await self._database.read(lambda tx: chat_of(tx, self._resolver, person))
         words = await self.words(chat.conversation) if chat and minutes else ""
-        if chat is None or not words:
-            keep = partial(repeats.look_in_no_more, person=person)
-            await self._database.write(lambda tx: keep(tx, now=self._clock()))
-            return
         now = self._clock()
+        if chat is None or not words:
+            if has_one:
+                end = partial(repeats.look_in_no_more, person=person, now=now)
+                await self._database.write(end)
+            return
         rule = Rule("MINUTELY", minutes)
         await self._committer.commit(now, lambda unit: _keep(unit, chat, rule, words))
 

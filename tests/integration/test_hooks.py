@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,6 +167,7 @@ def test_signatures(headers, right):
         ("{a}", b"[1]", "(empty)"),
         ("{0} {-1}", b"[1]", "1"),
         ("{a", b'{"a": 1}', "{a"),
+        ("{a}" * 600, orjson.dumps({"a": ["x" * 60_000]}), ('["' + "x" * 998) * 4),
         ("{a}", b'{"a": "{a}"}', "{a}"),
     ],
 )

@@ -16,6 +16,7 @@ from mcp.client import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from bot.shares import Share
 from tests.fakes.page_people import Browser, browser, serving
 from tests.integration.test_completions import key_of
 from tests.support import Engine
@@ -142,3 +143,15 @@ async def test_nobody_without_a_key(tmp_path):
                 assert answer.status == 413
             async with client.post("/mcp", headers=headers, data=b"[") as answer:
                 assert 400 <= answer.status < 500
+
+
+async def test_too_many_calls_at_once_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.dashboard.mcp.TALKS", Share(at_once=0, each=0, waiting=0))
+    async with serving(tmp_path) as engine, browser(engine) as owner:
+        await owner.log_in()
+        headers = {"Authorization": f"Bearer {await key_of(owner)}"}
+        async with (
+            aiohttp.ClientSession(owner.url) as client,
+            client.post("/mcp", headers=headers, json={}) as answer,
+        ):
+            assert answer.status == 429
