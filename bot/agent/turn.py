@@ -168,9 +168,16 @@ _MARKUP = "*`\"'“”‘’"  # that may stand around a token
 _NAMES = rf"[{_MARKUP}]*(?:(?:NO_REPLY|HEARTBEAT_OK)(?![A-Za-z0-9_])|\[SILENT\](?!\())[{_MARKUP}]*"
 # With what sets it apart from what follows, or ends its sentence.
 _TOKEN = re.compile(rf"\s*{_NAMES}[ \t]*[.,:;!…—–-]*\s*", re.IGNORECASE)
-_LAST_TOKEN = re.compile(rf"(?:^|(?<=[^A-Za-z0-9_])){_NAMES}[.,:;!…]*[{_MARKUP}]*$", re.IGNORECASE)
+# As a word of its own, or marked on both sides where it stands right behind another.
+_LAST_TOKEN = re.compile(
+    rf"(?:^|(?<=[^A-Za-z0-9_])|(?=(?P<mark>[{_MARKUP}]+)[\[A-Z_\]]+(?P=mark))){_NAMES}"
+    rf"[.,:;!…]*[{_MARKUP}]*$",
+    re.IGNORECASE,
+)
 _BEGUN = "|".join(re.escape(each[:end]) for each in TOKENS for end in range(1, len(each)))
-_OPEN_TOKEN = re.compile(rf"(?:^|(?<=[^A-Za-z0-9_]))[{_MARKUP}]*(?:{_BEGUN})$", re.IGNORECASE)
+_OPEN_TOKEN = re.compile(
+    rf"(?:[{_MARKUP}]+(?:{_BEGUN})?|(?:^|(?<=[^A-Za-z0-9_]))(?:{_BEGUN}))$", re.IGNORECASE
+)
 _LONGEST = 40  # characters of the longest token with what stands around it
 
 

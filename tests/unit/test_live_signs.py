@@ -460,6 +460,11 @@ def test_nothing_is_shown_while_it_may_still_be_a_token(token, data):
     assert may_become_silent(token[:length].lower())
 
 
+@pytest.mark.parametrize("end", ["**NO_REPLY**", "`[SILENT]`", '"no_reply".'])
+def test_a_marked_token_right_behind_a_word_leaves_no_half_of_its_marks(end):
+    assert spoken("00" + end) == "00"
+
+
 @given(REPLIES)
 def test_a_reply_is_silent_when_nothing_but_tokens_is_in_it(reply):
     assert is_silent(reply) == bool(reply.strip() and not spoken(reply).strip())
