@@ -48,6 +48,7 @@ OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
 HOOKS = "/hooks/"  # where programs report events, each signed
 # What programs use with a key of their own; no cookie or token counts there.
 PROGRAMS = ("/v1/", "/mcp", HOOKS)
+TEMPORARY = "/api/temporary"  # where a browser waits as long
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
@@ -170,7 +171,7 @@ class Guard:
         whose = visitor.name if visitor is not None else network_of(request.remote or "")
         # Programs wait long for their answers, in places of their own.
         is_free = request.path in ANYBODYS or request.path.startswith(PROGRAMS)
-        is_free = is_free or _wants_websocket(request)
+        is_free = is_free or request.path == TEMPORARY or _wants_websocket(request)
         try:
             async with nullcontext() if is_free else self._requests.place(whose):
                 return await handler(request)

@@ -1,6 +1,7 @@
 // What can be done with a message: copied, changed, asked again; and where its sources stand.
 
 import { root } from "./root.js";
+import { isTemporary } from "./storage.js";
 import { t } from "./strings.js";
 
 const SOURCE = /([^\s`"'“”‘’()[\]<>,;:#]+\.md)(?::|#L)(\d+)(?:-\d+)?/gu;
@@ -31,7 +32,7 @@ export function actions(item, tell) {
     setTimeout(() => (copy.textContent = t("copy")), 1500);
   });
   if (item.text) group.append(copy);
-  const asks = item.role === "user" && !item.id.startsWith("press-") && !item.text.startsWith("/");
+  const asks = !isTemporary && item.role === "user" && !item.id.startsWith("press-") && !item.text.startsWith("/");
   if (asks) {
     if (item.text) group.append(button("edit", () => tell("edit", item)));
     group.append(button("again", () => tell("again", item)));

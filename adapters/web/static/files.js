@@ -2,7 +2,7 @@
 
 import { bytes } from "./extras.js";
 import { root } from "./root.js";
-import { session, unsent } from "./storage.js";
+import { isTemporary, session, unsent } from "./storage.js";
 import { t } from "./strings.js";
 
 const PART = 1_000_000; // bytes of one request
@@ -31,6 +31,7 @@ export class Attachments extends EventTarget {
       this.add(this.#input.files);
       this.#input.value = "";
     });
+    if (isTemporary) return; // the server would keep them
     box.addEventListener("paste", (event) => {
       const files = event.clipboardData?.files;
       const text = event.clipboardData?.getData("text/plain") ?? "";

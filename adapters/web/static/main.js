@@ -11,7 +11,7 @@ import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
-import { session } from "./storage.js";
+import { isTemporary, session } from "./storage.js";
 import { language, locale, t, translate } from "./strings.js";
 import { Talks } from "./talks.js";
 import { showWays } from "./ways.js";
@@ -28,7 +28,8 @@ const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connecting = new ConnectModel();
-const connection = new Connection(locale || language);
+const { Temporary } = isTemporary ? await import("./temporary.js") : {};
+const connection = isTemporary ? new Temporary() : new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
@@ -465,6 +466,7 @@ document.addEventListener("visibilitychange", () => {
   showTitle();
 });
 
+if (isTemporary) document.getElementById("message").placeholder = t("message");
 callIt(botName);
 connection.retry();
 showWays().then((found) => {
