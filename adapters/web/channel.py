@@ -78,6 +78,7 @@ class Web(TakesMarkdown):
         activities=True,
         pages=True,
         files=True,
+        voice=True,
     )
 
     def __init__(self) -> None:

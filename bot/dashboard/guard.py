@@ -61,15 +61,15 @@ BUCKETS = 4096  # for each kind of network
 POLICY = "Content-Security-Policy"
 SECURITY_HEADERS = {
     POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; worker-src 'self'; manifest-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; img-src 'self' data:; media-src data:; worker-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     # Under no-referrer a browser sends our own forms with "Origin: null", which is refused.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)",
     "Server": "Confidant",
 }
 

@@ -195,7 +195,7 @@ async def _ready() -> Readiness:
 
 
 @asynccontextmanager
-async def started(path: str) -> AsyncIterator[Browser]:
+async def started(path: str, *more: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path,
@@ -205,6 +205,7 @@ async def started(path: str) -> AsyncIterator[Browser]:
                 "--disable-component-update",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                *more,
             ],
         )
         yield browser

@@ -244,6 +244,9 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
 attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
+// A voice message goes out as soon as it is there, with what stands in the box.
+attachments.addEventListener("spoken", () => document.getElementById("composer").requestSubmit());
+
 models.addEventListener("choose", ({ detail: name }) => {
   tell(`/model ${name}`);
 });
@@ -475,8 +478,21 @@ showWays().then((found) => {
   attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
+  if (found.hears && !isTemporary) offerVoice();
   models.settings = found.ways.some(({ path }) => path === "/settings");
 });
+
+async function offerVoice() {
+  const { Recorder } = await import("./voice.js");
+  const recorder = new Recorder();
+  recorder.addEventListener("problem", ({ detail }) => showBanner(detail));
+  recorder.addEventListener("recorded", ({ detail }) => {
+    attachments.add([detail], { voice: true });
+    composer.focus();
+  });
+}
+
+import("./aloud.js").then(({ readAloud }) => readAloud());
 
 function callIt(name) {
   botName = name;
