@@ -21,7 +21,7 @@ from bot.agent.tools.toolbox import ToolPlugins
 from bot.backoff import keep
 from bot.channel import PAGE_OWNER, Channel, ChannelPlugin
 from bot.clock import Clock, system_clock
-from bot.commands.menu import KNOWN
+from bot.commands.commander import KNOWN
 from bot.composition.core import Backend, Core, open_backend, open_core
 from bot.composition.engine import (
     Agent,
@@ -43,7 +43,7 @@ from bot.errors import ArchiveError, StorageError
 from bot.gateway import channels
 from bot.gateway.channels import RunningChannels
 from bot.identity import Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory import selftest
 from bot.memory.memory import INDEX, Memory
 from bot.memory.search import Searcher

@@ -32,8 +32,8 @@ from bot.channel import (
     Piece,
     http,
 )
+from bot.channel.http import shared, visitor_of
 from bot.channel.kit.text import TakesMarkdown
-from bot.channel.visitor import shared, visitor_of
 from bot.clock import system_clock
 from bot.errors import PoolFull, StorageError
 from bot.shares import HISTORIES, Budget, Pool

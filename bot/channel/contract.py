@@ -366,7 +366,7 @@ class Channel(ABC):
     def routes(self) -> Iterable[Any]:
         """Route definitions of aiohttp, mounted before the server starts (`Capabilities.pages`).
 
-        They are for the owner alone, but for those that are `shared` (`bot.channel.visitor`).
+        They are for the owner alone, but for those that are `shared` (`bot.channel.http`).
         """
         return ()
 

@@ -9,10 +9,9 @@ from itertools import islice
 from typing import Final, get_args
 
 from bot.agent.models.registry import Models
-from bot.agent.running import Stage
+from bot.agent.running import Stage, TurnStops
 from bot.channel import Address, Button, ModelChoice
 from bot.commands.base import Answer, Apply, Call, command, saying
-from bot.commands.commander import TurnStops
 from bot.commands.info import not_saved
 from bot.commands.memory import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Thinking

@@ -14,14 +14,14 @@ from bot import backoff, housekeeping
 from bot.channel import Address, Channel, reveal
 from bot.clock import DAY_MS, Clock
 from bot.cluster.extra import needing_extra
-from bot.commands.menu import KNOWN
+from bot.commands.commander import KNOWN
 from bot.config import Config, Settings
 from bot.coordination import Alone, Coordination, Event, Shared, SharedTurns, Standing
 from bot.delivery.delivery import Delivery
 from bot.gateway.admission import chat_moved, read_books
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.invocation import confidant
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS, open_database

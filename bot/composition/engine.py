@@ -11,17 +11,16 @@ import structlog
 
 from bot.agent.limits import LimitsResolver
 from bot.agent.models.registry import Models
-from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
-from bot.agent.running import RunningTurns
-from bot.agent.session_cache import SessionCache
+from bot.agent.running import RunningTurns, TurnStops
+from bot.agent.session_cache import Prefixes, SessionCache
 from bot.agent.tools import Tool
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
-from bot.commands.commander import Commander, TurnStops
+from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
     ApprovalCommands,
@@ -32,7 +31,6 @@ from bot.commands.info import (
 )
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
-from bot.commands.menu import handlers, menu
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import Core
 from bot.config import OFFLINE
@@ -40,8 +38,7 @@ from bot.context import tokens
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
-from bot.files.opener import Opener
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader, Opener
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
 from bot.gateway.commits import Approvals, TurnRecorder

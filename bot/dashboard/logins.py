@@ -10,8 +10,7 @@ import structlog
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
-from bot.channel.http import network_of
-from bot.channel.visitor import VISITOR, shared, visitor_of
+from bot.channel.http import VISITOR, network_of, shared, visitor_of
 from bot.clock import to_the_minute
 from bot.config import Settings
 from bot.dashboard import pages

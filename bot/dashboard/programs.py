@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from bot.channel.visitor import shared, visitor_of
+from bot.channel.http import shared, visitor_of
 from bot.clock import to_the_minute
 from bot.config import Settings
 from bot.dashboard import pages

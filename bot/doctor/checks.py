@@ -11,7 +11,7 @@ from typing import Final
 from bot import housekeeping
 from bot.channel import Finding, Repair, reveal
 from bot.clock import to_the_minute
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
 from bot.doctor import network, services, storage

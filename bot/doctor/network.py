@@ -20,7 +20,7 @@ from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
 from bot.doctor.setup import Setup
 from bot.errors import StorageError
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.net.connection import session
 from bot.storage import files
 from bot.storage.records import BROKEN

@@ -18,20 +18,10 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from bot import fencing
-from bot.channel import (
-    Address,
-    Channel,
-    Command,
-    Health,
-    HistoryItem,
-    Inbound,
-    Media,
-    ModelChoice,
-)
+from bot.channel import Address, Channel, Command, Health, HistoryItem, Inbound, Media, ModelChoice
 from bot.clock import Clock
-from bot.commands.commander import Commander
+from bot.commands.commander import Commander, menu
 from bot.commands.conversation import ModelChoices
-from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
 from bot.delivery import outbox
 from bot.errors import FenceLost, StorageError

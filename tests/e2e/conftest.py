@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Address, Command, Health, HistoryItem, Inbound, Media, ModelChoice, Outbound
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from bot.channel import HistoryItem
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import MemoryView, folder_name

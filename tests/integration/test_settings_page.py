@@ -26,7 +26,7 @@ from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
 from bot.housekeeping import FRESH
 from bot.identity import ConversationResolver, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic

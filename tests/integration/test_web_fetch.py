@@ -23,7 +23,7 @@ from bot.agent.tools.toolbox import ArtifactGet, Toolbox
 from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, Browser, Limits, WebFetch
 from bot.agent.tools.web.search import Ddgs, Hit, SearchFailed
 from bot.errors import AddressRefused, ToolError
-from bot.files.reading import Document
+from bot.files.opener import Document
 from bot.files.sandbox import Unreadable
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView

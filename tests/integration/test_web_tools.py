@@ -22,7 +22,7 @@ from bot.agent.tools.web.search import SearchFailed
 from bot.cli.main import cli
 from bot.config import WebConfig
 from bot.errors import ConfigError
-from bot.files.reading import Document
+from bot.files.opener import Document
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import load
 from bot.settings.checks import built_in_tools

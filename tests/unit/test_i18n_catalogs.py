@@ -14,8 +14,8 @@ import adapters
 import bot
 from bot import commands
 from bot.commands.base import COMMANDS
+from bot.commands.commander import MODULES, handlers, menu
 from bot.commands.memory import NightCommands
-from bot.commands.menu import MODULES, handlers, menu
 from bot.i18n import FINDINGS, LANGUAGES, catalog, language_of, text
 from bot.identity import Parsed
 from bot.identity.access import parse

@@ -20,7 +20,7 @@ from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, Standing
 from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.settings.changes import Overruled
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
