@@ -37,7 +37,17 @@ class Engine(Protocol):
         """Store a message; when this returns it is on disk and may be acknowledged.
 
         Raises:
+            OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
+        """
+        ...
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Go on from another of the `HistoryItem.versions`; False while an answer is awaited.
+
+        Raises:
+            OutOfSight: there is no such version in the conversation that goes on there.
+            StorageError: it could not be stored.
         """
         ...
 

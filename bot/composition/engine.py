@@ -331,6 +331,7 @@ async def build_engine(
         admission=admission,
         resolver=resolver,
         commander=commander,
+        stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
