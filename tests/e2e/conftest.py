@@ -200,7 +200,7 @@ async def _ready() -> Readiness:
 
 
 @asynccontextmanager
-async def started(path: str) -> AsyncIterator[Browser]:
+async def started(path: str, *more: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path,
@@ -210,6 +210,7 @@ async def started(path: str) -> AsyncIterator[Browser]:
                 "--disable-component-update",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                *more,
             ],
         )
         yield browser

@@ -486,6 +486,21 @@ async def test_what_is_no_file_is_refused(chat, tmp_path):
     assert query(tmp_path, "SELECT count(*) FROM uploads") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "voice", "found"),
+    [
+        ("audio/webm;codecs=opus", "1", ("voice", "audio/webm")),
+        ("audio/webm", "", ("document", "audio/webm")),
+        ("text/html", "1", ("document", "text/html")),
+        ("image/png", "1", ("photo", "image/png")),
+    ],
+)
+async def test_only_what_is_recorded_is_what_its_person_says(chat, tmp_path, kind, voice, found):
+    async with chat.running(tmp_path), chat.client() as client:
+        assert await client.put(b"x", kind=kind, voice=voice) == 204
+    assert query(tmp_path, "SELECT kind, mime FROM uploads") == [found]
+
+
 async def test_one_person_cannot_fill_the_disk(chat, tmp_path, monkeypatch):
     monkeypatch.setattr("bot.sessions.uploads.MOST_BYTES", 1_000)
     monkeypatch.setattr("bot.sessions.uploads.MOST_FILES", 3)

@@ -11,7 +11,7 @@ import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
-import { session } from "./storage.js";
+import { isTemporary, session } from "./storage.js";
 import { language, locale, t, translate } from "./strings.js";
 import { Talks } from "./talks.js";
 import { showWays } from "./ways.js";
@@ -28,7 +28,8 @@ const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connecting = new ConnectModel();
-const connection = new Connection(locale || language);
+const { Temporary } = isTemporary ? await import("./temporary.js") : {};
+const connection = isTemporary ? new Temporary() : new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
@@ -268,6 +269,9 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
 attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
 
+// A voice message goes out as soon as it is there, with what stands in the box.
+attachments.addEventListener("spoken", () => document.getElementById("composer").requestSubmit());
+
 models.addEventListener("choose", ({ detail: name }) => {
   tell(`/model ${name}`);
 });
@@ -491,6 +495,7 @@ document.addEventListener("visibilitychange", () => {
   showTitle();
 });
 
+if (isTemporary) document.getElementById("message").placeholder = t("message");
 callIt(botName);
 connection.retry();
 showWays().then((found) => {
@@ -499,8 +504,21 @@ showWays().then((found) => {
   attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
+  if (found.hears && !isTemporary) offerVoice();
   models.settings = found.ways.some(({ path }) => path === "/settings");
 });
+
+async function offerVoice() {
+  const { Recorder } = await import("./voice.js");
+  const recorder = new Recorder();
+  recorder.addEventListener("problem", ({ detail }) => showBanner(detail));
+  recorder.addEventListener("recorded", ({ detail }) => {
+    attachments.add([detail], { voice: true });
+    composer.focus();
+  });
+}
+
+import("./aloud.js").then(({ readAloud }) => readAloud());
 
 function callIt(name) {
   botName = name;

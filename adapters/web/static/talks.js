@@ -2,6 +2,7 @@
 
 import { isStep, move } from "./menu.js";
 import { root } from "./root.js";
+import { isTemporary } from "./storage.js";
 import { dates, t } from "./strings.js";
 
 const TYPED = 250; // ms after the last key before a search begins
@@ -104,6 +105,7 @@ export class Talks extends EventTarget {
   }
 
   async #load(after) {
+    if (isTemporary) return;
     const number = ++this.#asked;
     const words = this.#words.value.trim();
     const asked = words ? { q: words } : { after };
