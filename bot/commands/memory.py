@@ -393,7 +393,8 @@ class MemoryCommands:
             return saying(text(call.language, "memory.usage", most=MAX_WORDS))
         found = await self._forgetter.preview(call.view, rest)
         if found.is_empty:
-            return saying(text(call.language, "memory.nowhere"))
+            stays = counted(call.language, "would", {"folders": found.folders})
+            return saying("\n".join((text(call.language, "memory.nowhere"), *_bullets(stays))))
         lines = [text(call.language, "memory.forget_ask"), *_spots(call, found.spots)]
         lines += _bullets(counted(call.language, "would", would_go(found)))
         answers = tuple(

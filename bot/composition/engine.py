@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +39,8 @@ from bot.context import tokens
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
-from bot.files.opener import FileReader, Opener
+from bot.files.opener import FileReader, Limits, Opener
+from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
 from bot.gateway.commits import Approvals, TurnRecorder
@@ -50,6 +52,7 @@ from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
 from bot.housekeeping import Monitor
+from bot.i18n import text
 from bot.identity.routing import channels_of
 from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
@@ -143,6 +146,17 @@ class Engine:
 
 async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
     """Open the notes and their index; tests may bring another `searcher`."""
+    opener = Opener(None, core.clock, Limits(share=math.inf))  # nobody else's files wait for these
+    core.stack.push_async_callback(opener.close)
+    reader = FileReader(opener)
+
+    async def read(name: str, data: bytes) -> tuple[str, str]:
+        try:
+            found = await reader.text("", data, name=name)
+        except Unreadable as error:
+            return "", text("en", f"media.why.{error.reason}")
+        return found.text, "only its beginning is read" if found.is_cut else ""
+
     memory = Memory.from_settings(
         core.settings,
         core.clock,
@@ -150,6 +164,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
         core.backend.shared,
         versions=Versions(core.database, core.clock),
         database=core.database,
+        read=read,
     )
     core.stack.push_async_callback(memory.close)
     await memory.open()

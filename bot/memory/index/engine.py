@@ -278,6 +278,10 @@ class Reader(Protocol):
         """
         ...
 
+    def chunks(self, partition: str, path: str) -> list[Row]:
+        """The first line, last line and text of each chunk of a file in the live generation."""
+        ...
+
     def close(self) -> None:
         """Release what it holds."""
         ...

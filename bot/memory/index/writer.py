@@ -118,6 +118,10 @@ class Builder:
         await self._put(store, said, outcome)
         return outcome
 
+    async def put_passages(self, store: Store, items: Sequence[Item]) -> None:
+        """Index files that are cut already, each in the place of what it was before."""
+        await self._put(store, iter(items), Outcome())
+
     # --- disk -------------------------------------------------------------------------------------
 
     def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
@@ -285,7 +289,9 @@ def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> N
     def work(writing: StoreWriting) -> None:
         for source, passages in batch:
             texts = (text for each in passages for text in each.windows)
-            if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
+            if source.kind != "transcript" and any(
+                known.get(digest(text)) == b"" for text in texts
+            ):
                 source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
             chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
             writing.put(source, chunks)
@@ -396,6 +402,10 @@ class Writer:
             StorageError: the index file cannot be written.
         """
         await self._changed(lambda store: self._builder.put(store, documents))
+
+    async def put_passages(self, items: Sequence[Item]) -> None:
+        """As `put`, of files that are cut already."""
+        await self._changed(lambda store: self._builder.put_passages(store, items))
 
     async def change(self, work: Callable[[Store, Cache], T]) -> T:
         """Do something with the live rows and the cache, which are there then.
