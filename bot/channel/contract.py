@@ -24,6 +24,7 @@ from bot.channel.values import (
     ModelChoice,
     Outbound,
     Piece,
+    Reaction,
 )
 from bot.errors import ChannelError, SendRefused
 
@@ -38,6 +39,14 @@ class Engine(Protocol):
 
         Raises:
             StorageError: it could not be stored: do not acknowledge, offer it again later.
+        """
+        ...
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; the next turn there is shown it.
+
+        It starts no turn and is held in memory only. The thread may be left out of its address:
+        the engine knows where the message went. Never raises.
         """
         ...
 

@@ -27,6 +27,7 @@ from bot.channel import (
     Inbound,
     Media,
     ModelChoice,
+    Reaction,
 )
 from bot.clock import Clock
 from bot.commands.commander import Commander
@@ -147,7 +148,9 @@ class Gateway:
         clock: Clock,
         choices: ModelChoices,
         reach: Callable[[Address, str], None],
+        sent: Mapping[tuple[str, str, str, str], tuple[str, str]],
     ) -> None:
+        """`sent` is what was sent lately; see `Delivery`."""
         self._admission = admission
         self._resolver = resolver
         self._commander = commander
@@ -159,6 +162,7 @@ class Gateway:
         self._clock = clock
         self._choices = choices
         self._reach = reach
+        self._sent = sent
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -245,6 +249,27 @@ class Gateway:
 
         await self._committer.commit(self._clock(), wait, until_stored=True)
         return message
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; see `Engine.reacted`."""
+        at, kind = reaction.address, reaction.chat_type
+        sent = self._sent.get((at.channel, at.account, at.chat, reaction.message_id))
+        thread, entry = sent or (at.thread, "")
+        conversation = self._resolver.of(
+            MessageOrigin(
+                *(at.channel, at.account, at.chat, kind, reaction.sender, thread),
+                *(reaction.parent, reaction.server),
+            )
+        )
+        is_ours = sent is not None or reaction.from_bot or conversation.is_direct
+        if not is_ours or not reaction.emoji or not conversation.is_served:
+            return self.dropped(at.channel, "reaction")
+        try:
+            said = await self._database.read(lambda tx: store.entry(tx, entry)) if entry else None
+        except StorageError:  # what it said is not known then
+            said = None
+        self._admission.react(reaction, conversation, said.shown if said is not None else "")
+        return None
 
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A chat has another id now: its conversation and its memory go along.
