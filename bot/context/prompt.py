@@ -212,8 +212,8 @@ def reacted(said: Sequence[Heard]) -> str:
     for each in said:
         who, words = _name(each.sender_name), _one_line(each.text).replace("”", "'")
         what = f"your message “{words}”" if words else "an earlier message"
-        name = f"“{who}”" if who else "somebody"
-        lines.append(f"[{name} reacted {_name(each.reaction)} to {what}]\n")
+        name, emoji = f"“{who}”" if who else "somebody", _name(each.reaction) or "with a sign"
+        lines.append(f"[{name} reacted {emoji} to {what}]\n")
     return "".join(lines)
 
 

@@ -43,7 +43,7 @@ from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, ConversationResolver, MessageOrigin, Parsed
 from bot.metrics import Metrics
 from bot.sessions import inbox, pairing, repeats, reset, store, uploads, zones
-from bot.sessions.browsing import history_of
+from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
@@ -265,10 +265,10 @@ class Gateway:
         if not is_ours or not reaction.emoji or not conversation.is_served:
             return self.dropped(at.channel, "reaction")
         try:
-            said = await self._database.read(lambda tx: store.entry(tx, entry)) if entry else None
+            said = await self._database.read(lambda tx: text_of(tx, entry)) if entry else ""
         except StorageError:  # what it said is not known then
-            said = None
-        self._admission.react(reaction, conversation, said.shown if said is not None else "")
+            said = ""
+        self._admission.react(reaction, conversation, said)
         return None
 
     async def chat_moved(self, address: Address, chat: str) -> None:
