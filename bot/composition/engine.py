@@ -355,6 +355,7 @@ async def build_engine(
         clock=clock,
         choices=choices,
         reach=pusher.reach,
+        sent=core.delivery.sent,
     )
     dismissals = Dismissals(
         resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock

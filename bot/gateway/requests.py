@@ -246,7 +246,8 @@ class Requests:
         sent = moment(inbound.sent_at, row.conversation.zone)
         named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
         notes: list[tuple[str, Whose]] = [
-            (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
+            (prompt.heard([x for x in inbound.heard if not x.reaction], sent.tzinfo), "heard"),
+            (prompt.reacted([x for x in inbound.heard if x.reaction]), "name"),
             (prompt.notes(inbound, sent), "program"),
             ("" if shown else prompt.titled(inbound.title), "name"),
             *([_answered(inbound.reply_to, shown)] if inbound.reply_to is not None else ()),
