@@ -41,6 +41,7 @@ from bot.channel.kit.json_access import (
     mapping,
     parse_json,
     text,
+    texts,
 )
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
@@ -49,7 +50,7 @@ REMEMBERED = 4096  # names, events that were looked up, addresses of messages
 MOST_WAITING = 200  # messages whose keys are missing
 ADMIN = 50  # the power level that may change a room
 OLD_ROOMS = frozenset(map(str, range(1, 12)))  # versions in which creators have a power level
-_FILTER: Json = {
+_WANTED: Json = {
     "presence": {"types": []},
     "account_data": {"types": ["m.direct"]},
     "room": {
@@ -59,6 +60,7 @@ _FILTER: Json = {
         "timeline": {"limit": 50, "lazy_load_members": True},
     },
 }
+_FILTER = orjson.dumps(_WANTED).decode()
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -141,13 +143,10 @@ class Account:
         await self._begin(notes)
         since, poll, full = notes.get("since", ""), 0, "true"
         while True:
-            query = {
-                "timeout": str(poll),
-                "full_state": full,
-                "filter": orjson.dumps(_FILTER).decode(),
-            }
+            query = {"timeout": str(poll), "full_state": full, "filter": _FILTER}
             query |= {"since": since} if since else {}
-            call = self.api.call("GET", "/sync", patience=self._pace.poll * 2 + 30, **query)
+            patience = 2 * self._pace.poll + 30
+            call = self.api.call("GET", "/sync", query=query, patience=patience)
             sync = await self.supervisor.unless_stopped(call)
             await self._take(sync, since)
             since, poll, full = text(sync, "next_batch"), int(self._pace.poll * 1000), "false"
@@ -202,7 +201,7 @@ class Account:
     async def _invited(self, room_id: str, invite: Json) -> None:
         """Go into a room that the configuration lets it into."""
         events = children(child(invite, "invite_state"), "events")
-        own = next((each for each in events if each.get("state_key") == self.me.id), {})
+        own = next((each for each in events if each.get("state_key") == self.me.id), Json())
         inviter, is_direct = text(own, "sender"), child(own, "content").get("is_direct") is True
         config = self._config
         names = {*config.allow_from, *(() if is_direct else config.group_allow_from)}
@@ -213,9 +212,7 @@ class Account:
             self.supervisor.drop("invitation")
             return
         if is_direct and room_id not in self._direct_rooms:
-            known: object = self._directs.get(inviter)
-            rooms = [*(known if isinstance(known, list) else ()), room_id]  # pyright: ignore[reportUnknownVariableType]
-            self._directs = {**self._directs, inviter: rooms}
+            self._directs |= {inviter: [*texts(self._directs, inviter), room_id]}
             path = f"/user{escaped(self.me.id)}/account_data/m.direct"
             await self.api.call("PUT", path, self._directs)
         try:
@@ -224,10 +221,9 @@ class Account:
             _log.info("matrix.invitation.failed", account=self.name, error=error.code)
 
     @property
-    def _direct_rooms(self) -> set[object]:
+    def _direct_rooms(self) -> set[str]:
         """The rooms that somebody wants to be direct chats."""
-        lists = (each for each in self._directs.values() if isinstance(each, list))
-        return {room for rooms in lists for room in rooms if isinstance(room, str)}  # pyright: ignore[reportUnknownVariableType]
+        return {room for who in self._directs for room in texts(self._directs, who)}
 
     async def _joined(self, room_id: str, part: Json, since: str) -> None:
         room = self._rooms.setdefault(room_id, Room())
@@ -274,7 +270,7 @@ class Account:
         """Follow a room that goes on as another one."""
         server = sender.partition(":")[2]
         try:
-            await self.api.call("POST", f"/join{escaped(following)}", {}, server_name=server)
+            await self.api.call("POST", f"/join{escaped(following)}", {}, {"server_name": server})
         except Refused as error:
             _log.info("matrix.upgrade.failed", account=self.name, error=error.code)
             return
@@ -288,7 +284,7 @@ class Account:
         oldest = time.time() * 1000 - MAX_AGE
         while token and len(found) < MAX_MISSED and self._listens(room_id):
             query = {"dir": "b", "from": token, "to": since, "limit": str(MAX_MISSED)}
-            answer = await self.api.call("GET", f"/rooms{escaped(room_id)}/messages", **query)
+            answer = await self.api.call("GET", f"/rooms{escaped(room_id)}/messages", query=query)
             chunk = children(answer, "chunk")
             kept = [each for each in chunk if (integer(each, "origin_server_ts") or 0) >= oldest]
             found += [each for each in kept if "state_key" not in each]
@@ -347,9 +343,8 @@ class Account:
         made = normalise(event, self.me, inbound, original=original, before=before, start=start)
         if isinstance(made, Inbound) and made.reply_to is not None:
             name = self._names.get((room_id, made.reply_to.sender_name))
-            made = (
-                replace(made, reply_to=replace(made.reply_to, sender_name=name)) if name else made
-            )
+            reply = replace(made.reply_to, sender_name=name or made.reply_to.sender_name)
+            made = replace(made, reply_to=reply)
         return made
 
     def _is_direct(self, room_id: str, room: Room, sender: str) -> bool:
@@ -374,7 +369,7 @@ class Account:
         """Who is in a room, or invited."""
         while room.people is None:
             path = f"/rooms{escaped(room_id)}/members"
-            answer = await self.api.call("GET", path, not_membership="leave")
+            answer = await self.api.call("GET", path, query={"not_membership": "leave"})
             found = children(answer, "chunk")
             room.people = frozenset(
                 text(each, "state_key")
@@ -510,8 +505,7 @@ class Account:
             level = integer(powers, "users_default") or 0
         if level >= ADMIN:
             return True
-        made = await self.api.call("GET", f"{place}/m.room.create", format="event")
+        made = await self.api.call("GET", f"{place}/m.room.create", query={"format": "event"})
         content = child(made, "content")
-        more: object = content.get("additional_creators")
-        is_creator = made.get("sender") == sender or (isinstance(more, list) and sender in more)
+        is_creator = sender in {made.get("sender"), *texts(content, "additional_creators")}
         return is_creator and text(content, "room_version") not in {"", *OLD_ROOMS}

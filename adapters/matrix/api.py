@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
 import aiohttp
@@ -50,10 +51,10 @@ class Api:
         method: str,
         path: str,
         body: Json | bytes | None = None,
+        query: Mapping[str, str] | None = None,
         *,
         mime: str = "application/json",
         patience: float = PATIENCE,
-        **query: str,
     ) -> Json:
         """What the homeserver answers.
 
@@ -66,7 +67,7 @@ class Api:
         try:
             async with self._session.request(
                 method,
-                self._url(path, query),
+                self._url(path, query or {}),
                 data=orjson.dumps(body) if isinstance(body, dict) else body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT),
@@ -108,6 +109,6 @@ class Api:
                     raise
         raise SendRefused("this file is gone")
 
-    def _url(self, path: str, query: dict[str, str]) -> URL:
+    def _url(self, path: str, query: Mapping[str, str]) -> URL:
         base = path if path.startswith("/_matrix") else CLIENT + path
         return URL(self._homeserver + base, encoded=True).update_query(query)

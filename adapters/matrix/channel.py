@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -65,13 +66,11 @@ class Matrix(Channel):
             words = f"Encryption is not installed: {installing('matrix')}"
             self._accounts.lack(engine, tokens, words)
             return
-        account = await asyncio.to_thread(_account)
+        account = await asyncio.to_thread(import_module, "adapters.matrix.account")  # 0.5 s
         for name, token in tokens.items():
-            made = account.Account(
-                name, self._config.account(name), token, engine, self._pace or account.Pace()
-            )
-            self._accounts[name] = made
-            made.start()
+            config, pace = self._config.account(name), self._pace or account.Pace()
+            self._accounts[name] = account.Account(name, config, token, engine, pace)
+            self._accounts[name].start()
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
         """A text as Matrix shows it, and its files; see `Channel.render`."""
@@ -153,12 +152,6 @@ class Matrix(Channel):
 
 def _is_installed() -> bool:
     return find_spec("nio") is not None and find_spec("vodozemac") is not None
-
-
-def _account() -> type[Account]:  # the SDK takes 0.5 s
-    from adapters.matrix import account  # noqa: PLC0415
-
-    return account  # pyright: ignore[reportReturnType]
 
 
 async def _quietly(work: Awaitable[object]) -> object:

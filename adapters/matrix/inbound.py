@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from bot.channel.kit.json_access import (
     media_kind,
     parse_json,
     text,
+    texts,
 )
 
 CHANNEL: Final = "matrix"
@@ -73,7 +74,7 @@ class Room:
 
     def is_direct(self, me: str, sender: str) -> bool:
         """True if one person and the bot are alone there, and nobody comes in unasked."""
-        return self.people == {me, sender} and self.rule in _PRIVATE and not self.is_open
+        return self.people == frozenset({me, sender}) and self.rule in _PRIVATE and not self.is_open
 
     def power(self, sender: str) -> int:
         """The power level of somebody."""
@@ -113,7 +114,7 @@ def answered(event: Json) -> str:
     return text(child(found, "m.in_reply_to"), "event_id")
 
 
-def normalise(
+def normalise(  # noqa: PLR0911  # each is another reason
     event: Json,
     me: Identity,
     inbound: Inbound,
@@ -178,7 +179,7 @@ def _said(kind: object, content: Json) -> tuple[str, tuple[Media, ...], tuple[Fo
     """The words, files and other parts of a message."""
     words, name, sort = text(content, "body"), text(content, "filename"), text(content, "msgtype")
     if kind in _POLLS:
-        found = next(filter(None, (child(content, each) for each in _POLLS)), {})
+        found = next(filter(None, (child(content, each) for each in _POLLS)), Json())
         return "", (), (Foreign("poll", _poll(found)),)
     if sort == "m.location":
         return "", (), (Foreign("place", f"place: {label(words, 300)}"),)
@@ -223,7 +224,7 @@ def _poll(poll: Json) -> str:
 
 
 def _extensible(part: Json) -> str:
-    first = next(iter(children(part, "m.text", 1)), {})
+    first = next(iter(children(part, "m.text", 1)), Json())
     words = text(part, "org.matrix.msc1767.text") or text(part, "body") or text(first, "body")
     return label(words, 300)
 
@@ -246,16 +247,13 @@ def _start(start: Json, inbound: Inbound, me: Identity) -> ReplyTo | None:
     if not start or text(start, "sender") == me.id:
         return None
     found = _reply(inbound.thread, start, me)
-    return ReplyTo(
-        found.message_id, found.sender_name, found.text, media=found.media, is_start=True
-    )
+    return replace(found, is_start=True)
 
 
 def _mentions(content: Json, me: Identity) -> bool:
     """True if the bot is mentioned; apps that do not say whom they mention make a link."""
     if "m.mentions" in content:
-        named: object = child(content, "m.mentions").get("user_ids")
-        return isinstance(named, list) and me.id in named
+        return me.id in texts(child(content, "m.mentions"), "user_ids")
     links = text(content, "formatted_body")
     pills = (f"https://matrix.to/#/{each}" for each in (me.id, quote(me.id), quote(me.id, safe="")))
     return any(f'"{pill}"' in links for pill in pills) or me.id in text(content, "body")

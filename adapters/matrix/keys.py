@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 from uuid import uuid4
 
-import nio
+import nio  # pyright: ignore[reportMissingTypeStubs]
 import orjson
 import structlog
 from cachetools import LRUCache
-from nio import crypto
+from nio import crypto  # pyright: ignore[reportMissingTypeStubs]
 
 from adapters.matrix.api import Api, escaped
 from adapters.matrix.inbound import ENCRYPTED, Identity
-from bot.channel.kit.json_access import Json, child, children, mapping, parse_json, text
+from bot.channel.kit.json_access import Json, child, children, mapping, parse_json, text, texts
 from bot.errors import SendRefused
 
 MOST_GROUPS = 5000  # keys of other people's messages that are kept, the newest
 SEEN = 20_000  # messages, to tell a repeated ciphertext from a copy of its event
 
 _log = structlog.get_logger()
+logging.getLogger("nio").setLevel(logging.CRITICAL)  # it names people, rooms and keys
+_sdk: Any = nio
 
 
 class Missing(Exception):
@@ -169,7 +172,7 @@ class Keys:
         for raw in children(child(sync, "to_device"), "events"):
             event = None
             try:
-                event = nio.ToDeviceEvent.parse_event(raw)
+                event = _sdk.ToDeviceEvent.parse_event(raw)
                 if isinstance(event, nio.OlmEvent):
                     self._store.by = event.sender
                     event = olm.handle_to_device_event(event)
@@ -181,9 +184,7 @@ class Keys:
                 self._store.by = self._me.id
             if isinstance(event, nio.RoomKeyEvent):
                 found.add(event.session_id)
-        changed = child(sync, "device_lists").get("changed")
-        if isinstance(changed, list):
-            self.forget(who for who in changed if isinstance(who, str))  # pyright: ignore[reportUnknownVariableType]
+        self.forget(texts(child(sync, "device_lists"), "changed"))
         counts = child(sync, "device_one_time_keys_count")
         if counts or "device_one_time_keys_count" in sync:
             olm.uploaded_key_count = counts.get("signed_curve25519", 0)
@@ -274,10 +275,9 @@ class Keys:
             session.shared = True
 
     async def _query(self) -> None:
-        asked = dict.fromkeys(self._olm.users_for_key_query, ())
-        if not asked:
+        if not (asked := [*self._olm.users_for_key_query]):
             return
-        body = {"device_keys": {who: [] for who in asked}}
+        body: Json = {"device_keys": {who: [] for who in asked}}
         answer = child(await self._api.call("POST", "/keys/query", body), "device_keys")
         for who in asked:
             found = child(answer, who)

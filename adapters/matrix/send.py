@@ -15,7 +15,7 @@ _SILENT = frozenset({"notice", "receipt"})
 _LATER = {
     "en": "I cannot read this message yet: its key has not reached me. I will answer when it does; "
     "if it does not, please send the message again.",
-    "zh": "这条消息我暂时读不了：它的密钥还没有送到。密钥一到我就回答；如果一直没有回答，请重新发送。",
+    "zh": "这条消息我暂时读不了：密钥还没有送到。密钥一到我就回答；一直没有回答的话，请重新发送。",
 }
 
 

@@ -10,11 +10,11 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -63,6 +63,7 @@ class Synapse:
             "enable_registration": True,
             "enable_registration_without_verification": True,
             "report_stats": False,
+            "bcrypt_rounds": 4,
             "trusted_key_servers": [],
             **limits,
             **options,
@@ -82,13 +83,12 @@ class Synapse:
         end = time.monotonic() + START_SECONDS
         while True:
             try:
-                urllib.request.urlopen(f"{self.url}/_matrix/client/versions", timeout=5).close()
+                with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+                    return
             except OSError:
                 if time.monotonic() > end or self._process.poll() is not None:
                     raise AssertionError((self.folder / "out.log").read_text()[-2000:]) from None
                 time.sleep(0.05)
-            else:
-                return
 
     def kill(self) -> None:
         """End it at once."""
