@@ -165,6 +165,8 @@ class Account:
         self.me = replace(me, name=label(text(shown, "displayname")))
         self._directs = await self._asked(f"/user{escaped(me.id)}/account_data/m.direct")
         self._keys = Keys(self.api, self.me, notes, self._keep) if me.device else None
+        if self._keys is not None:
+            await self._keys.tidy()  # before it goes anywhere: people encrypt for known devices
         rooms = [name.partition("/")[2] for name in notes if name.startswith("encrypted/")]
         self._rooms = {room: Room(encrypted=True) for room in rooms}
         waits = [mapping(parse_json(notes[name])) for name in notes if name.startswith("waits/")]

@@ -150,23 +150,28 @@ class Person:
 
     async def _listen(self) -> None:
         while True:
-            found = await self.app.sync(20_000)
-            if isinstance(found, nio.SyncError):
-                await asyncio.sleep(0.1)
-                continue
-            if self.app.should_upload_keys:
-                await self.app.keys_upload()
-            if self.app.should_query_keys:
-                await self.app.keys_query()
-            if self.app.should_claim_keys:
-                await self.app.keys_claim(self.app.get_users_for_key_claiming())
-            await self.app.send_to_device_messages()
-            async with self._changed:
-                self._changed.notify_all()
+            try:
+                await self._sync()
+            except (aiohttp.ClientError, TimeoutError):  # the server was killed
+                await asyncio.sleep(0.05)
+
+    async def _sync(self) -> None:
+        found = await self.app.sync(20_000)
+        assert not isinstance(found, nio.SyncError), found
+        if self.app.should_upload_keys:
+            await self.app.keys_upload()
+        if self.app.should_query_keys:
+            await self.app.keys_query()
+        if self.app.should_claim_keys:
+            await self.app.keys_claim(self.app.get_users_for_key_claiming())
+        await self.app.send_to_device_messages()
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _show(self, room: nio.MatrixRoom, event: nio.Event) -> None:
         if event.source.get("event_id") not in {each.get("event_id") for each in self.seen}:
-            self.seen.append({**event.source, "room_id": room.room_id})
+            at = time.monotonic()
+            self.seen.append({**event.source, "room_id": room.room_id, "at": at})
 
     async def wait_for(self, ready: Callable[[], bool], within: float = 30.0) -> None:
         async with asyncio.timeout(within), self._changed:
