@@ -13,12 +13,14 @@ from collections import Counter
 import pytest
 
 from bot.gateway.lanes import MAX_DEATHS
+from tests.fakes import synapse
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
+from tests.fakes.synapse import Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Fault
 from tests.proofs.crash import ANSWERED, SEED, Program, Proof
-from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
+from tests.proofs.crash_platforms import OverDiscord, OverMatrix, OverNextcloud, OverTelegram
 from tests.proofs.rounds import lengths
 from tests.proofs.zygote import POISON
 
@@ -83,6 +85,31 @@ async def test_kills_lose_nothing_on_nextcloud_where_no_call_is_repeated(tmp_pat
         print(
             f"\nNextcloud Talk: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, "
             f"{met_nobody} of their calls not answered, {repeats} sends in flight repeated"
+        )
+
+
+@lengths("kills", 2, 30, 12)
+async def test_kills_lose_nothing_and_repeat_nothing_on_matrix_encrypted_or_not(
+    tmp_path, capsys, kills
+):
+    server = Synapse()
+    try:
+        await asyncio.to_thread(server.start)
+        platform = OverMatrix(server, tmp_path / "data", await server.register())
+        async with synapse.person(server, "ada") as ada, synapse.person(server, "bob") as bob:
+            await platform.furnish(ada, bob)
+            async with Proof(platform, tmp_path / "data") as proof:
+                await proof.greet()
+                await proof.kill_often(kills)
+                answers = await proof.finish()
+    finally:
+        server.close()
+    assert answers.keys() == proof.asked.keys()
+    copies = Counter((said.chat, said.text) for found in answers.values() for said in found)
+    assert {*copies.values()} == {1}
+    with capsys.disabled():
+        print(
+            f"\nMatrix: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, 0 repeated"
         )
 
 
