@@ -37,7 +37,8 @@ def complaints(ask: Ask) -> list[str]:
             (
                 "pip", "compile", "--quiet", "--no-deps", "--only-binary", ":all:",
                 "--no-binary", BUILT, "--no-header", "--no-python-downloads",
-                "--python-version", python, "--python-platform", MACHINES[machine], "--output-file", os.devnull, LOCK,
+                "--python-version", python, "--python-platform", MACHINES[machine],
+                "--output-file", os.devnull, LOCK,
             )
         )  # fmt: skip
         return f"Python {python}, {machine}: {said}" if said else ""
