@@ -241,6 +241,11 @@ export class Log extends EventTarget {
     if (wasFocused) this.#byId.get(id)?.querySelector("summary")?.focus();
   }
 
+  /** The drafts of the replies that are under way. */
+  get writing() {
+    return [...this.#drafts.keys(), this.#doing.draft].filter(Boolean);
+  }
+
   clearDrafts() {
     this.#askedAt = 0;
     this.#drafts.clear();

@@ -38,6 +38,7 @@ let isWriting = false; // whether a reply is under way …
 let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
 let wanted = null; // the version that was asked for, and by which button
+const left = new Set(); // drafts of replies in conversations that were left
 const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
@@ -98,10 +99,17 @@ const frames = {
     }
     if (item.aside) outbox.remove(item.aside);
     if (item.begins) {
+      for (const id of log.writing) left.add(id);
       again(); // another conversation goes on: this is what it shows
       return;
     }
     log.replace(item.replaces);
+    if (item.answers?.length && !item.answers.some((id) => log.has(id) || outbox.has(id))) {
+      log.typing(false); // its conversation was left before it came
+      log.finish(item);
+      showBanner(t("late"));
+      return;
+    }
     if (item.role === "bot") {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
@@ -121,7 +129,7 @@ const frames = {
   },
 
   draft({ id, html }) {
-    if (!isElsewhere()) log.draft(id, html);
+    if (!isElsewhere() && !left.has(id)) log.draft(id, html);
   },
 
   typing() {
@@ -137,7 +145,7 @@ const frames = {
   },
 
   activity(what) {
-    if (!isElsewhere()) log.activity(what);
+    if (!isElsewhere() && !left.has(what.draft)) log.activity(what);
   },
 
   models(found) {
