@@ -623,13 +623,21 @@ class NightConfig(Section):
 class FolderConfig(Section):
     """`[memory.folders.<name>]`: a folder of documents that is searched, and never written."""
 
-    path: Path = Field(description="Where it is: an Obsidian vault, a folder of PDFs.")
+    path: Path = Field(
+        default=Path(), description="Where it is: an Obsidian vault, a folder of PDFs."
+    )
     who: tuple[str, ...] = Field(
         default=("owner",),
         min_length=1,
         description='Who it is for beside the owner\'s direct chats: "everyone" who sees memory, '
         'people ("ada" of identity_links, or "telegram:42") in theirs, rooms ("telegram:-100").',
     )
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> FolderConfig:
+        if self.path == Path():
+            raise ValueError("set its path")
+        return self
 
 
 class MemoryConfig(Section):

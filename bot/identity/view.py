@@ -122,11 +122,12 @@ def view_for(
     is_direct = subject.chat_type == "direct"
     server = "" if subject.account == DEFAULT_ACCOUNT else f"/{subject.account}"
     rooms = (f"{subject.channel}{server}:{chat}" for chat in (subject.chat, *subject.also))
-    names = {"everyone", *map(str.lower, people if is_direct else rooms)} - {"owner"}
+    # As they are written: on some platforms "Ada" and "ada" are two people.
+    names = {"everyone", *(people if is_direct else rooms)} - {"owner"}
     found = tuple(
         name
         for name, folder in folders.items()
-        if (is_direct and is_owner) or not names.isdisjoint(map(str.lower, folder.who))
+        if (is_direct and is_owner) or not names.isdisjoint(folder.who)
     )
     if not is_direct:
         room = room_name(subject.channel, subject.account, subject.chat)

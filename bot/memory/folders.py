@@ -1,7 +1,8 @@
 """Folders of documents that are searched and never written: an Obsidian vault, a folder of PDFs.
 
 Each is compared with the index now and then, and when something in it changes; what is new is read,
-cut and stored a little at a time, so that notes and searches never wait for it. What the index has
+cut and stored a little at a time, so that notes and searches never wait for it: first by its words,
+then by what it means. What the index has
 is what `memory_get` shows, so a folder that is away (a network drive) is still found and read.
 """
 
@@ -35,7 +36,8 @@ from bot.unicode import BYTE_ORDER_MARKS
 TEXTS = (".md", ".markdown", ".txt")
 DOCUMENTS = (".pdf", ".docx")
 MAX_DOCUMENT = 32_000_000  # bytes; what is read of it has a million characters at most
-GROUP = 64  # chunks that are stored together: their vectors take less than a second
+GROUP = 256  # chunks that are stored together …
+FILLED = 32  # … and get vectors together: that takes about a second, which a note may wait for
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one comparison
 MAX_FRONT = 100  # lines of front matter …
 MAX_NAMES = 12  # … titles, aliases and tags of it, each of so many characters
@@ -188,6 +190,8 @@ class Folders:
             await self._index.remove(strange)
         for name in folders:
             await self._sync(name, known[name])
+        while folders and not self._edited.is_set() and await self._index.fill(FILLED):
+            pass
 
     async def _sync(self, name: str, known: Mapping[str, Known]) -> None:
         found = await asyncio.to_thread(look, self._settings.now, name, known)

@@ -320,7 +320,7 @@ async def test_it_is_recalled_unasked_with_its_place(tmp_path):
         (("memory:ada",), "ada", "den", False),
         (("memory:den",), "ada", "den", True),
         (("memory:den",), "den", "", True),
-        (("Memory:Ada",), "ada", "", True),
+        (("memory:Ada",), "ada", "", False),
         (("everyone",), "eve", "", True),
         (("everyone",), "eve", "den", True),
     ],

@@ -264,12 +264,20 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return await self._writer.change(lambda store, _: store.sources("folder"))
 
     async def put_passages(self, items: Sequence[Item]) -> None:
-        """Index files that are cut already, each in the place of what it was before.
+        """Index files that are cut already by their words, each in the place of what it was.
 
         Raises:
             StorageError: the index cannot be written.
         """
         await self._writer.put_passages(items)
+
+    async def fill(self, most: int) -> int:
+        """Give vectors to some chunks of folders that lack them; how many got them.
+
+        Raises:
+            StorageError: the index cannot be written.
+        """
+        return await self._writer.fill(most)
 
     async def remove(self, sources: Sequence[int]) -> None:
         """Take sources out.
