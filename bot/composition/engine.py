@@ -20,6 +20,7 @@ from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
+from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
 from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
@@ -198,7 +199,8 @@ async def build_agent(
         clock=clock,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
-    built_in = (*planning, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    sending = SendFile(core.channels, artifacts)
+    built_in = (*planning, sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),

@@ -19,7 +19,7 @@ from bot.context import prompt, wording
 from bot.context.history import prune_results, pruning_is_due, size_of
 from bot.errors import ModelError, WindowTooSmall
 from bot.gateway.lanes import is_plain
-from bot.gateway.media import NOTHING_CAME, Contents, MediaReader
+from bot.gateway.media import NOTHING_CAME, Contents, MediaReader, came
 from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
@@ -199,7 +199,10 @@ class Requests:
             session_id=active.cached.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=active.limits.window.tokens,
-            memory=TurnMemory(words=tuple(row.inbound.text for row in rows)),
+            memory=TurnMemory(
+                words=tuple(row.inbound.text for row in rows),
+                came=tuple((x.inbound.address, each) for x in rows for each, _ in came(x.inbound)),
+            ),
             target=ReplyTarget(
                 key=active.cached.session.key,
                 person=here.person,
