@@ -123,14 +123,12 @@ class Account:
             return None
         if isinstance(error, TokenRefused):
             delay, health = self._pace.rejected, Health.DOWN
-            words = "The homeserver does not accept MATRIX_ACCESS_TOKEN, or no longer; log in again"
         else:
             delay = error.seconds if isinstance(error, SendLater) else self._backoff.next()
-            health, words = Health.DEGRADED, f"{error or 'The homeserver asks to wait'}"
-        _log.warning(
-            "matrix.connection.failed", account=self.name, error=str(error), retry_in=delay
-        )
-        self.supervisor.trouble("receiving", health, f"{words}. Trying again in {delay:g} s.")
+            health = Health.DEGRADED
+        why = "The homeserver asks to wait" if isinstance(error, SendLater) else str(error)
+        _log.warning("matrix.connection.failed", account=self.name, error=why, retry_in=delay)
+        self.supervisor.trouble("receiving", health, f"{why}. Trying again in {delay:g} s.")
         return delay
 
     async def _keep(self, name: str, value: str) -> None:
@@ -167,6 +165,7 @@ class Account:
         self._keys = Keys(self.api, self.me, notes, self._keep) if me.device else None
         if self._keys is not None:
             await self._keys.tidy()  # before it goes anywhere: people encrypt for known devices
+            await self._keys.sign()
         rooms = [name.partition("/")[2] for name in notes if name.startswith("encrypted/")]
         self._rooms = {room: Room(encrypted=True) for room in rooms}
         waits = [mapping(parse_json(notes[name])) for name in notes if name.startswith("waits/")]
@@ -258,27 +257,10 @@ class Account:
         content = child(event, "content")
         if room.encrypted and not was_encrypted:
             await self._keep(f"encrypted/{room_id}", "1")  # whatever the server says later
-        match event.get("type"):
-            case "m.room.member":
-                self._names[room_id, text(event, "state_key")] = label(text(content, "displayname"))
-                if self._keys is not None:
-                    self._keys.rotate(room_id)
-            case "m.room.tombstone" if following := text(content, "replacement_room"):
-                await self._moved(room_id, following, text(event, "sender"))
-            case _:
-                pass
-
-    async def _moved(self, room_id: str, following: str, sender: str) -> None:
-        """Follow a room that goes on as another one."""
-        server = sender.partition(":")[2]
-        try:
-            await self.api.call("POST", f"/join{escaped(following)}", {}, {"server_name": server})
-        except Refused as error:
-            _log.info("matrix.upgrade.failed", account=self.name, error=error.code)
-            return
-        address = Address(CHANNEL, self.name, room_id)
-        moved = self._engine.chat_moved
-        await self.supervisor.insist("moving.failed", lambda: moved(address, following))
+        if event.get("type") == "m.room.member":
+            self._names[room_id, text(event, "state_key")] = label(text(content, "displayname"))
+            if self._keys is not None:
+                self._keys.rotate(room_id)
 
     async def _missed(self, room_id: str, token: str, since: str) -> list[Json]:
         """What was said in a room that a sync leaves out, oldest first."""
@@ -429,30 +411,30 @@ class Account:
 
     async def send(self, piece: Piece) -> str:
         """Send one message, or one file; see `Channel.send`."""
+        room = self._rooms.get(piece.address.chat)
+        if not self.connected.is_set():
+            raise SendTransient("Matrix is not connected")
+        if room is None:
+            raise SendUnreachable("the bot is not in this room")
         content = words_content(piece)
         if piece.attachments:
-            content = file_content(piece, await self._upload(piece))
+            content = file_content(piece, await self._upload(piece, room))
         return await self._told(self._say(piece.address.chat, content, transaction(piece.id)))
 
-    async def _upload(self, piece: Piece) -> Json:
+    async def _upload(self, piece: Piece, room: Room) -> Json:
         """Where a file of ours is: "url", or with its key as "file"."""
         file = piece.attachments[0]
-        is_locked = self._room(piece.address.chat).encrypted
-        data, locked = await asyncio.to_thread(sealed, file.data) if is_locked else (file.data, {})
+        locked: Json = {}
+        data = file.data
+        if room.encrypted:
+            data, locked = await asyncio.to_thread(sealed, data)
         path, mime = "/_matrix/media/v3/upload", "application/octet-stream" if locked else file.mime
         answer = await self._told(self.api.call("POST", path, data, mime=mime, patience=120.0))
         url = text(answer, "content_uri")
         return {"file": locked | {"url": url}} if locked else {"url": url}
 
-    def _room(self, room_id: str) -> Room:
-        if not self.connected.is_set():
-            raise SendTransient("Matrix is not connected")
-        if room_id not in self._rooms:
-            raise SendUnreachable("the bot is not in this room")
-        return self._rooms[room_id]
-
     async def _say(self, room_id: str, content: Json, number: str) -> str:
-        room, kind = self._rooms.get(room_id) or self._room(room_id), MESSAGE
+        room, kind = self._rooms[room_id], MESSAGE
         if room.encrypted:
             if self._keys is None:
                 raise SendRefused("this access token belongs to no device, which encryption needs")

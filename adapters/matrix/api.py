@@ -30,7 +30,7 @@ class Refused(ChannelError):
 
 
 class TokenRefused(ChannelError):
-    """The homeserver does not know the access token, or no longer."""
+    """The access token is of no use, or no longer; the message says what to do."""
 
 
 def escaped(*parts: str) -> str:
@@ -89,7 +89,7 @@ class Api:
             return answer
         code = text(answer, "errcode")[:64]
         if code in {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}:
-            raise TokenRefused(f"{HOMESERVER} does not accept the access token ({code})")
+            raise TokenRefused(f"{HOMESERVER} does not accept MATRIX_ACCESS_TOKEN: log in again")
         seconds = number(answer, "retry_after_ms") / 1000 or number({"wait": wait}, "wait")
         error = failure(HOMESERVER, 429 if code == "M_LIMIT_EXCEEDED" else status, seconds)
         raise error if isinstance(error, SendLater | SendTransient) else Refused(status, code)

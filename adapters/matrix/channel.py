@@ -115,10 +115,12 @@ class Matrix(Channel):
             command = installing("matrix")
             found.append(Finding.of("error", "matrix.not_installed", command=command))
         for name in tokens:
-            trial, device = await self._who(name)
-            level, kind = ("ok", "token") if trial.outcome == "known" else ("error", trial.outcome)
-            found.append(Finding.of(level, f"matrix.{kind}", name, who=trial.name))
-            if level == "ok" and not device:
+            trial, more = await self._who(name)
+            if trial.outcome != "known":
+                found.append(Finding.of("error", f"matrix.{trial.outcome}", name, why=more))
+                continue
+            found.append(Finding.of("ok", "matrix.token", name, who=trial.name))
+            if not more:
                 found.append(Finding.of("warning", "matrix.no_device", name))
         return found
 
@@ -129,7 +131,7 @@ class Matrix(Channel):
         return (await self._who(DEFAULT_ACCOUNT))[0]
 
     async def _who(self, name: str) -> tuple[Trial, str]:
-        """Whose a token is, and the device it belongs to."""
+        """Whose a token is and the device it belongs to, or why nobody says so."""
         config, token = self._config.account(name), self._config.tokens()[name]
         async with session(reveal(config.proxy)) as calls:
             try:
@@ -140,8 +142,8 @@ class Matrix(Channel):
                 return Trial("moved" if 300 <= error.status < 400 else "strange"), ""
             except SendLater:
                 return Trial("busy"), ""
-            except ChannelError:
-                return Trial("unreachable"), ""
+            except ChannelError as error:
+                return Trial("unreachable"), str(error)
         person = label(text(who, "user_id"))
         return Trial("known" if person else "strange", person), text(who, "device_id")
 

@@ -195,7 +195,9 @@ def _file(content: Json, kind: str) -> Media:
     info, locked = child(content, "info"), child(content, "file")
     mime = label(text(info, "mimetype")).partition(";")[0].strip().lower()
     size = integer(info, "size") or 0
-    key = {name: locked.get(name) for name in ("url", "key", "iv", "hashes")}
+    key: Json = {"url": text(locked, "url"), "iv": text(locked, "iv")}
+    key["key"] = {"k": text(child(locked, "key"), "k")}
+    key["hashes"] = {"sha256": text(child(locked, "hashes"), "sha256")}
     ref = orjson.dumps(key).decode() if locked else text(content, "url")
     sorts = {"m.image": "photo", "m.audio": "audio", "m.video": "video", "sticker": "sticker"}
     is_voice = kind == "m.audio" and any(isinstance(content.get(each), dict) for each in _VOICE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -18,9 +19,10 @@ import nio  # pyright: ignore[reportMissingTypeStubs]
 import orjson
 import structlog
 from cachetools import LRUCache
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nio import crypto  # pyright: ignore[reportMissingTypeStubs]
 
-from adapters.matrix.api import Api, escaped
+from adapters.matrix.api import Api, Refused, TokenRefused, escaped
 from adapters.matrix.inbound import ENCRYPTED, Identity
 from bot.channel.kit.json_access import Json, child, children, mapping, parse_json, text, texts
 from bot.errors import SendRefused
@@ -28,6 +30,7 @@ from bot.errors import SendRefused
 MOST_GROUPS = 5000  # keys of other people's messages that are kept, the newest
 SEEN = 20_000  # messages, to tell a repeated ciphertext from a copy of its event
 
+_NO_KEYS = "The token belongs to a device whose keys are not here: log in again for a new one"
 _log = structlog.get_logger()
 logging.getLogger("nio").setLevel(logging.CRITICAL)  # it names people, rooms and keys
 _sdk: Any = nio
@@ -250,7 +253,10 @@ class Keys:
             body = olm.share_keys()
             olm.save_account()
             await self.flush()
-            answer = await self._api.call("POST", "/keys/upload", body)
+            try:
+                answer = await self._api.call("POST", "/keys/upload", body)
+            except Refused:
+                raise TokenRefused(_NO_KEYS) from None
             counts = child(answer, "one_time_key_counts")
             olm.handle_response(nio.KeysUploadResponse(0, counts.get("signed_curve25519", 0)))
             await self.flush()
@@ -261,6 +267,36 @@ class Keys:
         for message in [*olm.outgoing_to_device_messages]:
             await self._to_device(message.as_dict()["messages"], message.type)
             olm.handle_response(nio.ToDeviceResponse(message))
+
+    async def sign(self) -> None:
+        """Sign the device as the account's own, unless another app looks after that."""
+        me, device = self._me.id, self._me.device
+        found = await self._api.call("POST", "/keys/query", {"device_keys": {me: []}})
+        own = child(child(child(found, "device_keys"), me), device)
+        if child(found, "master_keys").get(me) or not own:
+            return
+        master, signer = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        body: Json = {
+            "master_key": {"user_id": me, "usage": ["master"], "keys": _public(master)},
+            "self_signing_key": {"user_id": me, "usage": ["self_signing"], "keys": _public(signer)},
+        }
+        self._signed(body["self_signing_key"], master)
+        self._signed(body["master_key"], master)
+        try:
+            await self._api.call("POST", "/keys/device_signing/upload", body)
+            signed = {
+                name: own.get(name) for name in ("user_id", "device_id", "algorithms", "keys")
+            }
+            self._signed(signed, signer)
+            await self._api.call("POST", "/keys/signatures/upload", {me: {device: signed}})
+        except Refused as error:  # some want the password for it
+            _log.warning("matrix.signing.refused", error=error.code, status=error.status)
+
+    def _signed(self, words: Json, key: Ed25519PrivateKey) -> None:
+        """Put a signature below what it signs."""
+        data = key.sign(_sdk.Api.to_canonical_json(words).encode())
+        (name,) = _public(key)
+        words["signatures"] = {self._me.id: {name: _base64(data)}}
 
     async def _share(self, room: str, people: Collection[str]) -> None:
         olm = self._olm
@@ -301,6 +337,16 @@ class Keys:
         await self.flush()
         path = f"/sendToDevice{escaped(kind, str(uuid4()))}"
         await self._api.call("PUT", path, {"messages": messages})
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode().rstrip("=")
+
+
+def _public(key: Ed25519PrivateKey) -> dict[str, str]:
+    """A signing key as others know it."""
+    words = _base64(key.public_key().public_bytes_raw())
+    return {f"ed25519:{words}": words}
 
 
 def sealed(data: bytes) -> tuple[bytes, Json]:

@@ -64,6 +64,7 @@ class Synapse:
             "enable_registration_without_verification": True,
             "report_stats": False,
             "bcrypt_rounds": 4,
+            "caches": {"sync_response_cache_duration": 0},
             "trusted_key_servers": [],
             **limits,
             **options,
