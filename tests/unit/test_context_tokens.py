@@ -80,21 +80,17 @@ def test_letters_are_a_quarter_of_a_token_and_chinese_is_one(text, expected):
 
 
 @given(TEXTS)
-def test_the_estimate_is_that_of_each_character(text):
+def test_the_estimate_is_that_of_each_character_and_a_counter_without_an_encoding_gives_it(text):
     wide = sum(character >= "\u2e80" for character in text)
     assert weight(text) == len(text) + 3 * wide
     assert estimate(text) == (wide + (len(text) - wide) // 4 + 1 if text else 0)
+    assert TokenCounter()(text) == estimate(text)
+    assert TokenCounter().name == "estimate"
 
 
 @given(TEXTS, TEXTS)
 def test_more_text_is_never_fewer_tokens(one, other):
     assert estimate(one) <= estimate(one + other) <= estimate(one) + estimate(other)
-
-
-@given(TEXTS)
-def test_without_an_encoding_a_counter_estimates(text):
-    assert TokenCounter()(text) == estimate(text)
-    assert TokenCounter().name == "estimate"
 
 
 def test_an_encoding_counts_exactly_up_to_the_limit():
@@ -309,26 +305,18 @@ def test_tiny_requests_teach_nothing(estimated, reported, learned):
 
 
 @given(SAMPLES)
-def test_a_factor_stays_within_bounds(samples):
+def test_factors_stay_within_bounds_come_back_and_do_not_teach_each_other(samples):
     calibration = after(samples)
     assert all(LOW <= calibration.factor(model) <= HIGH for model in ("one", "two"))
+    assert from_json(calibration.to_json()) == calibration
+    alone = [sample for sample in samples if sample[0] == "one"]
+    assert calibration.factor("one") == after(alone).factor("one")
 
 
 @pytest.mark.parametrize(("reported", "bound"), [(10_000_000, HIGH), (LEAST, LOW)])
 def test_the_bounds_are_reached_and_not_passed(reported, bound):
     calibration = after([("m", 100_000, reported)] * 200)
     assert calibration.factor("m") == pytest.approx(bound, abs=0.001)
-
-
-@given(SAMPLES)
-def test_models_do_not_teach_each_other(samples):
-    alone = [sample for sample in samples if sample[0] == "one"]
-    assert after(samples).factor("one") == after(alone).factor("one")
-
-
-@given(SAMPLES)
-def test_what_is_kept_comes_back(samples):
-    assert from_json(after(samples).to_json()) == after(samples)
 
 
 def test_learning_leaves_the_value_before_it_as_it_was():
