@@ -265,15 +265,10 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=3))
-def test_a_call_is_shown_to_the_last_character(arguments: dict[str, Any]):
-    assert json.loads(shown_call(arguments)) == arguments
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=3))
-def test_nothing_in_a_call_ends_the_frame_around_it(arguments: dict[str, Any]):
-    assert not [
-        line for line in shown_call(arguments).split("\n") if line.lstrip()[:3] in {"```", "~~~"}
-    ]
+def test_a_call_is_shown_to_the_last_character_and_ends_no_frame(arguments: dict[str, Any]):
+    shown = shown_call(arguments)
+    assert json.loads(shown) == arguments
+    assert not [line for line in shown.split("\n") if line.lstrip()[:3] in {"```", "~~~"}]
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u2028", "\x07", "\u2066", "\ufeff"])
