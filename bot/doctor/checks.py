@@ -14,8 +14,7 @@ from bot.clock import to_the_minute
 from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.doctor import network, services, storage
-from bot.doctor.setup import Setup
+from bot.doctor import Setup, network, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, selftest

@@ -18,7 +18,7 @@ from bot.channel import Finding, Level, reveal
 from bot.clock import Clock
 from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import StorageError
 from bot.identity.conversation import local_zone
 from bot.net.connection import session
