@@ -188,10 +188,10 @@ class Found:
 CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", storage.check_backups),
-    Check("clock", network.check_clock),
     Check("limits", storage.check_limits),
     Check("page", network.check_page),
     Check("model", services.check_models),
+    Check("clock", network.check_clock),  # by the clocks of the servers that were just asked
     Check("memory", check_memory),
     Check("tools", services.check_tools),
     Check("speech", services.check_speech),
