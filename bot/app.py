@@ -37,7 +37,6 @@ from bot.composition.pages import build_page_access, build_pages
 from bot.config import ANTHROPIC, Config, Settings
 from bot.context.sentences import phrases
 from bot.dashboard.server import DashboardServer, Listening
-from bot.dashboard.settings.served import ServedSettings
 from bot.doctor import urgent
 from bot.errors import ArchiveError, StorageError
 from bot.gateway import channels
@@ -51,7 +50,7 @@ from bot.memory.selftest import SelfTest
 from bot.memory.transcripts import TranscriptFeed
 from bot.push.pusher import PUBLIC, Endpoints
 from bot.settings import Loaded
-from bot.settings.changes import ChangeableSettings, adopted
+from bot.settings.changes import ChangeableSettings, ServedSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
 from bot.upkeep import deletions, heartbeat, nights

@@ -93,7 +93,7 @@ class Commander:
         return next(iter(commit.due), None)
 
     async def _unknown(self, call: Call) -> Apply:
-        return saying(text(call.language, "command.unknown", name=call.name))
+        return saying(call.text("command.unknown", name=call.name))
 
 
 def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> Answer:

@@ -109,9 +109,8 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     with needing_extra():
-        from bot.cluster.census import mark_of  # noqa: PLC0415 - what it imports is an extra
+        from bot.cluster.census import mark_of, prune_lanes  # noqa: PLC0415 - an extra
         from bot.cluster.node import Node, Retention  # noqa: PLC0415 - the same
-        from bot.cluster.tables import prune_lanes  # noqa: PLC0415 - the same
         from bot.cluster.turns import Turns  # noqa: PLC0415 - the same
     if (config.storage.folder / DATABASE_NAME).exists():
         hint = (

@@ -19,7 +19,7 @@ from bot.config import OFFLINE, OPENAI, Config, McpConfig, SpeechConfig
 from bot.context import tokens
 from bot.context.budget import TOO_SMALL, resolve
 from bot.delivery.delivery import Unspoken
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import ConfidantError, ModelError, ModelNotFound
 from bot.files.sandbox import Unreadable
 from bot.money.counts import Prices

@@ -43,6 +43,8 @@ def keys_in_use() -> Iterator[tuple[str, str]]:
         for node in nodes(path):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "text":
                 found = node.args[1:2]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "call.text":
+                found = node.args[:1]
             elif isinstance(node, ast.Assign) and [
                 t.id for t in node.targets if isinstance(t, ast.Name)
             ] == ["key"]:

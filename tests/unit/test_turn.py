@@ -224,17 +224,6 @@ async def test_a_stop_reaches_every_node_and_waits_only_where_nothing_runs_here(
         assert await sides[2].stops.stop("key") in ({"reply"}, {"task"})
 
 
-async def test_a_node_of_the_version_before_still_says_that_it_stopped_something(
-    sides: list[Side], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "ANSWER_SECONDS", 60)
-    stopping = asyncio.create_task(sides[0].stops.stop("key"))
-    await until(lambda: bool(sides[0].node.told))
-    name = sides[0].node.told[0].body.split()[1]
-    await sides[0].node.hear(Event("stop", "key", f"yes {name} 1795262400000"))
-    assert await stopping == {"reply"}
-
-
 async def test_what_is_heard_late_stops_no_later_turn(sides: list[Side], clock: FakeClock) -> None:
     turn = Stoppable()
     with sides[1].running.running("key") as stop, stop.by(turn.stop, "reply"):
