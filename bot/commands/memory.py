@@ -391,8 +391,7 @@ class MemoryCommands:
         found = await self._forgetter.preview(call.view, rest)
         if found.is_empty:
             stays = counted(call.language, "would", {"folders": found.folders})
-            return saying("
-".join((call.text("memory.nowhere"), *_bullets(stays))))
+            return saying("\n".join((call.text("memory.nowhere"), *_bullets(stays))))
         lines = [call.text("memory.forget_ask"), *_spots(call, found.spots)]
         lines += _bullets(counted(call.language, "would", would_go(found)))
         answers = tuple(
