@@ -19,7 +19,7 @@ from bot.channel import (
     Engine,
     Media,
 )
-from bot.channel.visitor import visitor_of
+from bot.channel.http import visitor_of
 from bot.errors import SendRefused, SendTransient, StorageError
 
 PATH: Final = "/chat/files/{id}"

@@ -216,6 +216,17 @@ def heard(said: Sequence[Heard], zone: tzinfo | None) -> str:
     return "\n".join((*lines, f"{_HEARD_END}\n"))
 
 
+def reacted(said: Sequence[Heard]) -> str:
+    """The reactions to the bot's messages since the last turn, as a note of one line for each."""
+    lines: list[str] = []
+    for each in said:
+        who, words = _name(each.sender_name), _one_line(each.text).replace("”", "'")
+        what = f"your message “{words}”" if words else "an earlier message"
+        name, emoji = f"“{who}”" if who else "somebody", _name(each.reaction) or "with a sign"
+        lines.append(f"[{name} reacted {emoji} to {what}]\n")
+    return "".join(lines)
+
+
 _ATTACHED = "[attached: "
 
 

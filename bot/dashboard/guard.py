@@ -28,8 +28,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import SecretStr
 
 from bot.channel import reveal
-from bot.channel.http import INLINE, network_of
-from bot.channel.visitor import VISITOR, Visitor
+from bot.channel.http import INLINE, VISITOR, Visitor, network_of
 from bot.config import DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.dashboard.push import ICONS

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT, Inbound
-from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
+from bot.channel.http import VISITOR, Visitor, shared, visitor_of
 from bot.clock import moment
 from bot.config import Settings
 from bot.context.budget import grouped

@@ -22,7 +22,7 @@ from adapters.web.channel import Web
 from bot import i18n
 from bot.app import App, Parts
 from bot.channel import Activity, Address, HistoryItem, Inbound, Outbound
-from bot.channel.visitor import SharedRoute, shared, visitor_of
+from bot.channel.http import SharedRoute, shared, visitor_of
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, pages
 from bot.dashboard.guard import COOKIE

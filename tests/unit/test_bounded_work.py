@@ -26,8 +26,8 @@ from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
+from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
-from bot.channel.visitor import Visitor
 from bot.context import prompt, wording
 from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
@@ -168,7 +168,7 @@ CUT = {
     "bot.channel.kit.markdown_html.coloured": 5_000,  # MOST_CODE
     "bot.context.sentences.is_unwanted": 4_000,  # LONGEST_MESSAGE
     "bot.context.sentences.only_asks": 4_000,
-    "bot.net.proxy.parse": 500,  # the owner's, or of the environment
+    "bot.net.connection.parse": 500,  # the owner's, or of the environment
 }
 # Those that parse Markdown: linear, but not in a moment. Seconds for each character.
 MARKDOWN = 8e-5

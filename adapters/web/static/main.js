@@ -4,7 +4,7 @@ import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
 import { ConnectModel } from "./connect.js";
 import { Connection } from "./connection.js";
-import { againId, pressId } from "./extras.js";
+import { againId, isRedone, pressId, redoId } from "./extras.js";
 import { Log } from "./log.js";
 import { follow } from "./look.js";
 import { ModelMenu } from "./models.js";
@@ -37,6 +37,7 @@ let reading = null; // the earlier conversation that is shown; `isContinued` onc
 let isWriting = false; // whether a reply is under way …
 let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
+let wanted = null; // the version that was asked for, and by which button
 const left = new Set(); // drafts of replies in conversations that were left
 const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
@@ -61,17 +62,16 @@ const frames = {
       askForModels();
       return;
     }
-    endReading();
-    log.reset(items);
-    older.begin(before);
-    talks.refresh();
-    for (const item of outbox.items) {
-      if (log.has(item.id)) outbox.remove(item.id);
-      else showMine(item);
-    }
-    log.updateEmpty();
+    showAll(items, before);
     outbox.restart();
     askForModels();
+  },
+
+  switched({ items, before }) {
+    if (isElsewhere()) return;
+    showAll(items, before);
+    if (wanted) log.focusVersion(...wanted);
+    wanted = null;
   },
 
   forgotten({ items, before }) {
@@ -158,6 +158,7 @@ const frames = {
 
   error({ key, id }) {
     const sentence = t(`error.${key}`);
+    wanted = null;
     if (key === "older") older.release();
     if (key === "version" && !session.get(RELOADED) && canKeep()) {
       location.reload();
@@ -170,11 +171,24 @@ const frames = {
       if (!log.has(id)) showBanner(sentence);
       log.mark(id, "refused", sentence);
       const refused = outbox.items.find((item) => item.id === id);
-      if (refused && !composer.text) composer.set(refused.text);
+      if (refused && !composer.text && !isRedone(id)) composer.set(refused.text);
       outbox.remove(id);
     }
   },
 };
+
+/** Shows the conversation that goes on, and what waits to be said in it. */
+function showAll(items, before) {
+  endReading();
+  log.reset(items);
+  older.begin(before);
+  talks.refresh();
+  for (const item of outbox.items) {
+    if (log.has(item.id)) outbox.remove(item.id);
+    else showMine(item);
+  }
+  log.updateEmpty();
+}
 
 tellSeen(connection); // before a frame may end the connection
 connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detail));
@@ -188,13 +202,24 @@ composer.addEventListener("send", ({ detail: { text, edited } }) => {
     else composer.set(text);
     return;
   }
-  say(text, edited ? there(edited) : attachments.take());
+  if (edited && !text.startsWith("/")) say(text, there(edited), { replaces: edited.id });
+  else say(text, edited ? there(edited) : attachments.take());
 });
 
 log.addEventListener("edit", ({ detail }) => composer.edit(detail));
 
-// What was said stays: the same words go out once more, as a message of their own.
-log.addEventListener("again", ({ detail }) => say(detail.text, there(detail)));
+// Pressed twice, or on two pages, it is the same message as well.
+log.addEventListener("again", ({ detail }) => {
+  const id = redoId(detail);
+  if (log.has(id)) return;
+  say(detail.text, there(detail), { id, replaces: detail.id });
+  composer.focus();
+});
+
+log.addEventListener("switch", ({ detail: id }) => {
+  const way = document.activeElement?.dataset.way;
+  if (connection.send({ type: "switch", id })) wanted = [id, way];
+});
 
 /** The files of a message that are still there. */
 function there({ files = [] }) {
@@ -216,7 +241,7 @@ log.addEventListener("more", () => {
 log.addEventListener("retry", ({ detail: { on, text, files } }) => {
   const id = againId(on);
   if (log.has(id)) return;
-  say(text, files, id);
+  say(text, files, { id });
   composer.focus();
 });
 
@@ -378,16 +403,17 @@ function goOn() {
 }
 
 /** Says something for the person, whatever stands in the box. */
-function say(text, files = [], id = undefined, isQuiet = false) {
+function say(text, files = [], { id, isQuiet, replaces } = {}) {
+  const inPlace = !isElsewhere() || reading.isEarlier; // else it can only be asked here
   goOn();
   if (connection.open) hideBanner();
-  showMine(outbox.add(text, { id, files, isQuiet }));
+  showMine(outbox.add(text, { id, files, isQuiet, replaces: inPlace ? replaces : "" }));
   outbox.pump();
 }
 
 /** Gives a command for the person, of which only the answer shows. */
 function tell(command) {
-  say(command, [], undefined, true);
+  say(command, [], { isQuiet: true });
 }
 
 /** Notes that the page was loaded again, or a server of another version would have it do so for ever. */
