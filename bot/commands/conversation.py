@@ -129,7 +129,8 @@ class ConversationCommands:
             if before is None:
                 return Answer(text(call.language, "command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
-            words = text(call.language, "command.undo.done", count=before.entry_count)
+            count = browsing.count_of(unit.tx, before)
+            words = text(call.language, "command.undo.done", count=count)
             return Answer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply
