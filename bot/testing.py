@@ -31,6 +31,7 @@ from bot.channel import (
     ModelChoice,
     Outbound,
     Piece,
+    Reaction,
 )
 from bot.channel.kit.text import TakesMarkdown
 from bot.errors import EmbedderError, StorageError
@@ -67,6 +68,7 @@ class RecordingEngine:
     reached: list[tuple[Address, str]] = field(default_factory=list)
     choice: ModelChoice = TWO_MODELS
     uploads: dict[tuple[Address, str], tuple[Media, bytes]] = field(default_factory=dict)
+    reactions: list[Reaction] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,12 @@ class RecordingEngine:
                 self._changed.notify_all()
                 raise StorageError("the disk is full")
             self.received.append(inbound)
+            self._changed.notify_all()
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Keep it."""
+        async with self._changed:
+            self.reactions.append(reaction)
             self._changed.notify_all()
 
     async def chat_moved(self, address: Address, chat: str) -> None:

@@ -42,8 +42,8 @@ from bot.channel import (
     Piece,
     http,
 )
+from bot.channel.http import shared, visitor_of
 from bot.channel.kit.text import TakesMarkdown
-from bot.channel.visitor import shared, visitor_of
 from bot.clock import system_clock
 from bot.errors import OutOfSight, PoolFull, StorageError
 from bot.shares import HISTORIES, Budget, Pool
@@ -89,6 +89,7 @@ class Web(TakesMarkdown):
         activities=True,
         pages=True,
         files=True,
+        voice=True,
     )
 
     def __init__(self) -> None:
@@ -108,6 +109,13 @@ class Web(TakesMarkdown):
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
         files = http.asset_routes("adapters.web", "/static", index="index.html", inline=INLINE)
+        page = files[0].handler
+
+        async def temporary(request: web.Request) -> web.StreamResponse:
+            """The same page: its scripts see where they are, and keep nothing."""
+            return await page(request)
+
+        files.append(web.get("/temporary", temporary))
         own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
         return [*own, *self._programs.routes(), *shared([web.post("/hooks/{id}", self._event)])]
 

@@ -420,7 +420,7 @@ class Recaller:
             whose = frozenset[Whose]() if is_file(hit) else origins[hit.path]
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
-            since = _since(hit.path, text) if is_file(hit) else {}
+            since = _since(hit.path, text) if hit.source == "memory" else {}
             pieces.append(Find(quoted, plain, whose, id_, date, hit.path in own, hit, since))
         return pieces
 
@@ -432,7 +432,7 @@ def _recallable(view: MemoryView, hits: Sequence[Hit]) -> list[Hit]:
 
 def _unfaded(hit: Hit, text: str, aging: Aging) -> str:
     """A passage without entries that have faded, beside the one it was found for."""
-    if not is_file(hit):
+    if hit.source != "memory":
         return text
     day = datetime.fromtimestamp(hit.at / 1000, UTC).date() if hit.at else None
     return claims.without_faded(hit.path, text, aging, hit.space, day)[0]

@@ -24,6 +24,7 @@ from bot.channel.values import (
     ModelChoice,
     Outbound,
     Piece,
+    Reaction,
 )
 from bot.errors import ChannelError, SendRefused
 
@@ -48,6 +49,14 @@ class Engine(Protocol):
         Raises:
             OutOfSight: there is no such version in the conversation that goes on there.
             StorageError: it could not be stored.
+        """
+        ...
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; the next turn there is shown it.
+
+        It starts no turn and is held in memory only. The thread may be left out of its address:
+        the engine knows where the message went. Never raises.
         """
         ...
 
@@ -376,7 +385,7 @@ class Channel(ABC):
     def routes(self) -> Iterable[Any]:
         """Route definitions of aiohttp, mounted before the server starts (`Capabilities.pages`).
 
-        They are for the owner alone, but for those that are `shared` (`bot.channel.visitor`).
+        They are for the owner alone, but for those that are `shared` (`bot.channel.http`).
         """
         return ()
 

@@ -91,12 +91,38 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Something said in a room that was not for the bot; `at` is in ms since the epoch."""
+    """Something said in a room that was not for the bot; `at` is in ms since the epoch.
+
+    With a `reaction`, that emoji was put below a message of the bot's that begins with `text`.
+    """
 
     sender_name: str
     text: str
     at: int
     media: tuple[Media, ...] = ()
+    reaction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """An emoji that somebody put below a message, or took away (`is_removed`).
+
+    `emoji` is the character, or the name of one that only this platform has (":party:").
+    `chat_type`, `sender`, `parent` and `server` are as in `Inbound`. `from_bot` says that the
+    platform tells that the message is the bot's own; the engine knows what it has sent lately.
+    """
+
+    address: Address
+    chat_type: ChatType
+    sender: str
+    message_id: str
+    emoji: str
+    at: int = 0  # ms since the epoch
+    sender_name: str = ""
+    parent: str = ""
+    server: str = ""
+    from_bot: bool = False
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,7 +294,7 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     held = [
         letter
         for letter, text, extra in rows
-        if wanted and any(wanted in fulltext.folded(each) for each in (text, _aloud(extra)))
+        if wanted and any(wanted in fulltext.folded(each) for each in (text, _beside(extra)))
     ]
     for letter in held:
         drop(tx, letter, now)
@@ -327,10 +327,17 @@ def withdraw_all(tx: Transaction, address: Address, now: int) -> int:
     return len(found)
 
 
-def _aloud(extra: str) -> str:
-    """The words to say aloud; all of what cannot be read."""
+def words_of(file: Attachment) -> str:
+    """The name of a file and, of one that is text, what it says."""
+    is_text = file.mime.startswith("text/")
+    return f"{file.name}\n{file.data.decode(errors='replace') if is_text else ''}"
+
+
+def _beside(extra: str) -> str:
+    """The words that come with a text: those to say aloud, and files; all of what is unreadable."""
     found = _from_json(extra)
-    return extra if found == UNREADABLE else found.aloud
+    words = "\n".join((found.aloud, *map(words_of, found.attachments)))
+    return extra if found == UNREADABLE else words
 
 
 def is_there(tx: Transaction, letter: int) -> bool:

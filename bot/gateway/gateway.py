@@ -27,11 +27,11 @@ from bot.channel import (
     Inbound,
     Media,
     ModelChoice,
+    Reaction,
 )
 from bot.clock import Clock
-from bot.commands.commander import Commander, TurnStops
+from bot.commands.commander import Commander, TurnStops, menu
 from bot.commands.conversation import ModelChoices
-from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
 from bot.delivery import outbox
 from bot.errors import FenceLost, OutOfSight, StorageError
@@ -42,7 +42,7 @@ from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, ConversationResolver, MessageOrigin, Parsed
 from bot.metrics import Metrics
 from bot.sessions import branches, inbox, pairing, repeats, reset, store, uploads, zones
-from bot.sessions.browsing import history_of
+from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
@@ -148,7 +148,9 @@ class Gateway:
         clock: Clock,
         choices: ModelChoices,
         reach: Callable[[Address, str], None],
+        sent: Mapping[tuple[str, str, str, str], tuple[str, str]],
     ) -> None:
+        """`sent` is what was sent lately; see `Delivery`."""
         self._admission = admission
         self._resolver = resolver
         self._commander = commander
@@ -161,6 +163,7 @@ class Gateway:
         self._clock = clock
         self._choices = choices
         self._reach = reach
+        self._sent = sent
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
@@ -250,6 +253,27 @@ class Gateway:
 
         await self._committer.commit(self._clock(), wait, until_stored=True)
         return message
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; see `Engine.reacted`."""
+        at, kind = reaction.address, reaction.chat_type
+        sent = self._sent.get((at.channel, at.account, at.chat, reaction.message_id))
+        thread, entry = sent or (at.thread, "")
+        conversation = self._resolver.of(
+            MessageOrigin(
+                *(at.channel, at.account, at.chat, kind, reaction.sender, thread),
+                *(reaction.parent, reaction.server),
+            )
+        )
+        is_ours = sent is not None or reaction.from_bot or conversation.is_direct
+        if not is_ours or not reaction.emoji or not conversation.is_served:
+            return self.dropped(at.channel, "reaction")
+        try:
+            said = await self._database.read(lambda tx: text_of(tx, entry)) if entry else ""
+        except StorageError:  # what it said is not known then
+            said = ""
+        self._admission.react(reaction, conversation, said)
+        return None
 
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A chat has another id now: its conversation and its memory go along.

@@ -308,6 +308,12 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
     return shown, frozenset(gone)
 
 
+def text_of(tx: Transaction, entry_id: str) -> str:
+    """What a person still sees of an entry; nothing if there is no such one."""
+    shown, _ = as_shown(tx, tx.execute("SELECT seq, line FROM entries WHERE id = ?", (entry_id,)))
+    return shown[0].shown if shown else ""
+
+
 def is_line(entry: Entry, gone: Iterable[str] = ()) -> bool:
     """True for what its person saw as a line of the conversation, or would if it were not gone."""
     return entry.kind != "compaction" and (bool(entry.text or entry.files) or entry.id in gone)

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Address, Command, Health, HistoryItem, Inbound, Media, ModelChoice, Outbound
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
@@ -200,7 +200,7 @@ async def _ready() -> Readiness:
 
 
 @asynccontextmanager
-async def started(path: str) -> AsyncIterator[Browser]:
+async def started(path: str, *more: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path,
@@ -210,6 +210,7 @@ async def started(path: str) -> AsyncIterator[Browser]:
                 "--disable-component-update",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                *more,
             ],
         )
         yield browser

@@ -2,6 +2,7 @@
 
 import { pressedOn } from "./extras.js";
 import { root } from "./root.js";
+import { isTemporary } from "./storage.js";
 import { t } from "./strings.js";
 
 const SOURCE = /([^\s`"'“”‘’()[\]<>,;:#]+\.md)(?::|#L)(\d+)(?:-\d+)?/gu;
@@ -40,6 +41,7 @@ export function actions(item, asked, tell) {
     setTimeout(() => (copy.textContent = t("copy")), 1500);
   });
   if (item.text) group.append(copy);
+  if (isTemporary) return group; // of which the server keeps no turns
   if (isAsked(item) && item.text) group.append(button("edit", () => tell("edit", item)));
   if (asked && item.text && !item.failed) {
     group.append(button("try_again", () => tell("again", asked)));

@@ -145,6 +145,12 @@ function file({ name, size, picture, data }) {
     image.src = data;
     figure.append(image);
   }
+  if (data.startsWith("data:audio/")) {
+    const player = document.createElement("audio");
+    player.controls = true;
+    player.src = data;
+    figure.append(player);
+  }
   figure.append(caption);
   return figure;
 }

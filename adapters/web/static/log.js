@@ -241,6 +241,11 @@ export class Log extends EventTarget {
     if (wasFocused) this.#byId.get(id)?.querySelector("summary")?.focus();
   }
 
+  /** The drafts of the replies that are under way. */
+  get writing() {
+    return [...this.#drafts.keys(), this.#doing.draft].filter(Boolean);
+  }
+
   clearDrafts() {
     this.#askedAt = 0;
     this.#drafts.clear();
@@ -412,13 +417,11 @@ export class Log extends EventTarget {
     } else {
       body.textContent = item.text;
       body.after(...folds(body));
-      if (item.files?.length) {
-        body.hidden = !item.text;
-        body.after(sent(item.files));
-      }
+      if (item.files?.length) body.after(sent(item.files));
     }
-    const hasFiles = item.role === "user" && item.files?.length > 0;
-    if (!item.text && !hasFiles) body.textContent = t("forgotten");
+    const brings = item.role === "user" ? item.files : item.attachments;
+    body.hidden = !item.text && brings?.length > 0;
+    if (!item.text && !body.hidden) body.textContent = t("forgotten");
     const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
     const asked = item.role === "bot" && this.#askedBefore(before);
     line.querySelector(".meta").append(...versions(item, tell), actions(item, asked, tell));

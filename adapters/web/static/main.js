@@ -11,7 +11,7 @@ import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
-import { session } from "./storage.js";
+import { isTemporary, session } from "./storage.js";
 import { language, locale, t, translate } from "./strings.js";
 import { Talks } from "./talks.js";
 import { showWays } from "./ways.js";
@@ -28,7 +28,8 @@ const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connecting = new ConnectModel();
-const connection = new Connection(locale || language);
+const { Temporary } = isTemporary ? await import("./temporary.js") : {};
+const connection = isTemporary ? new Temporary() : new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
@@ -37,6 +38,7 @@ let isWriting = false; // whether a reply is under way …
 let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
 let wanted = null; // the version that was asked for, and by which button
+const left = new Set(); // drafts of replies in conversations that were left
 const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
@@ -97,10 +99,17 @@ const frames = {
     }
     if (item.aside) outbox.remove(item.aside);
     if (item.begins) {
+      for (const id of log.writing) left.add(id);
       again(); // another conversation goes on: this is what it shows
       return;
     }
     log.replace(item.replaces);
+    if (item.answers?.length && !item.answers.some((id) => log.has(id) || outbox.has(id))) {
+      log.typing(false); // its conversation was left before it came
+      log.finish(item);
+      showBanner(t("late"));
+      return;
+    }
     if (item.role === "bot") {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
@@ -120,7 +129,7 @@ const frames = {
   },
 
   draft({ id, html }) {
-    if (!isElsewhere()) log.draft(id, html);
+    if (!isElsewhere() && !left.has(id)) log.draft(id, html);
   },
 
   typing() {
@@ -136,7 +145,7 @@ const frames = {
   },
 
   activity(what) {
-    if (!isElsewhere()) log.activity(what);
+    if (!isElsewhere() && !left.has(what.draft)) log.activity(what);
   },
 
   models(found) {
@@ -267,6 +276,9 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
 
 attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
+
+// A voice message goes out as soon as it is there, with what stands in the box.
+attachments.addEventListener("spoken", () => document.getElementById("composer").requestSubmit());
 
 models.addEventListener("choose", ({ detail: name }) => {
   tell(`/model ${name}`);
@@ -491,6 +503,7 @@ document.addEventListener("visibilitychange", () => {
   showTitle();
 });
 
+if (isTemporary) document.getElementById("message").placeholder = t("message");
 callIt(botName);
 connection.retry();
 showWays().then((found) => {
@@ -499,8 +512,21 @@ showWays().then((found) => {
   attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
+  if (found.hears && !isTemporary) offerVoice();
   models.settings = found.ways.some(({ path }) => path === "/settings");
 });
+
+async function offerVoice() {
+  const { Recorder } = await import("./voice.js");
+  const recorder = new Recorder();
+  recorder.addEventListener("problem", ({ detail }) => showBanner(detail));
+  recorder.addEventListener("recorded", ({ detail }) => {
+    attachments.add([detail], { voice: true });
+    composer.focus();
+  });
+}
+
+import("./aloud.js").then(({ readAloud }) => readAloud());
 
 function callIt(name) {
   botName = name;

@@ -162,8 +162,8 @@ def _questions(said: Sequence[Entry]) -> frozenset[str]:
 
 
 def is_file(hit: Found) -> bool:
-    """True for a passage of a Markdown file, False for one of a conversation."""
-    return hit.path.endswith(layout.SUFFIX)
+    """True for a passage of a file, False for one of a conversation."""
+    return hit.source != "transcript"
 
 
 def may_see(view: MemoryView, hit: Found) -> bool:
