@@ -103,6 +103,7 @@ async def test_it_is_gone_after_a_reload_and_not_in_another_tab(chat, context, p
     await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
     other = Chat(await context.new_page())
     await other.page.goto(f"{program.url}temporary")
+    await other.page.wait_for_selector("#state[data-state=open]")
     await other.says("in another tab")
     await expect(other.lines("bot")).to_have_text("You said: in another tab")
     assert [each.text for each in model.requests[-1].messages] == ["in another tab"]
