@@ -67,7 +67,7 @@ from bot.channel.values import (
     Piece,
     ReplyTo,
 )
-from bot.invocation import confidant
+from bot.invocation import confidant, installing
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -122,5 +122,6 @@ __all__ = [
     "check_distinct",
     "check_patterns",
     "confidant",
+    "installing",
     "reveal",
 ]
