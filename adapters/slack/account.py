@@ -142,6 +142,7 @@ class Account:
         self._intake.hold()
         socket = await self._connected()
         self.supervisor.well("receiving")
+        self.supervisor.well("rights")  # as far as is known
         self.supervisor.spawn(self._begin())
         try:
             while await self._heard(socket):
