@@ -17,6 +17,7 @@ from yarl import URL
 
 from adapters.discord import inbound as discord
 from adapters.nextcloud_talk import inbound as talk
+from adapters.slack import inbound as slack
 from adapters.telegram import inbound as telegram
 from adapters.web import hooks
 from bot.agent import offline, recall
@@ -269,6 +270,9 @@ CALLS: dict[str, Callable[[str], object]] = {
         "default",
         discord.Identity("9", "Nova"),
         ROOM,
+    ),
+    "adapters.slack.inbound.plain": lambda text: slack.plain(
+        text, slack.Identity("U1", "Nova"), {}
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
