@@ -414,7 +414,7 @@ class Account:
         if not self._waits:
             self.supervisor.well("rights")
             return
-        words = f"Keys are missing for {len(self._waits)} encrypted messages; see docs/matrix.md."
+        words = f"Encrypted messages without a key: {len(self._waits)}; see docs/matrix.md."
         self.supervisor.trouble("rights", Health.DEGRADED, words)
 
     async def _recover(self, number: str, room_id: str) -> None:
