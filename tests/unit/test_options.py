@@ -22,7 +22,7 @@ from hypothesis import is_hypothesis_test
 from pydantic import SecretStr
 from yarl import URL
 
-from adapters import discord, nextcloud_talk, slack, telegram
+from adapters import discord, matrix, nextcloud_talk, slack, telegram
 from adapters.console import ConsoleConfig
 from adapters.discord.account import Account as DiscordAccount
 from adapters.discord.account import Pace as DiscordPace
@@ -96,6 +96,7 @@ SECTIONS = {
     discord.AccountConfig: discord.DiscordConfig(),
     nextcloud_talk.AccountConfig: nextcloud_talk.NextcloudTalkConfig(),
     slack.AccountConfig: slack.SlackConfig(),
+    matrix.AccountConfig: matrix.MatrixConfig(),
 }
 
 
