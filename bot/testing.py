@@ -64,6 +64,7 @@ class RecordingEngine:
     free: asyncio.Event = field(default_factory=asyncio.Event)
     shown: list[tuple[str, str]] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
+    switched: list[str] = field(default_factory=list)
     reached: list[tuple[Address, str]] = field(default_factory=list)
     choice: ModelChoice = TWO_MODELS
     uploads: dict[tuple[Address, str], tuple[Media, bytes]] = field(default_factory=dict)
@@ -115,6 +116,11 @@ class RecordingEngine:
             end = places.index(before) if before in places else 0
             return self.lines[max(0, end - limit) : end]
         return self.lines[-limit:]
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Note it, as if nobody waited for an answer."""
+        self.switched.append(message_id)
+        return True
 
     async def withdraw(self, address: Address, message_id: str) -> bool:
         """Forget that it came."""

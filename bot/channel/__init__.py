@@ -68,7 +68,7 @@ from bot.channel.values import (
     Reaction,
     ReplyTo,
 )
-from bot.invocation import confidant
+from bot.invocation import confidant, installing
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -124,5 +124,6 @@ __all__ = [
     "check_distinct",
     "check_patterns",
     "confidant",
+    "installing",
     "reveal",
 ]

@@ -38,7 +38,17 @@ class Engine(Protocol):
         """Store a message; when this returns it is on disk and may be acknowledged.
 
         Raises:
+            OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
+        """
+        ...
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Go on from another of the `HistoryItem.versions`; False while an answer is awaited.
+
+        Raises:
+            OutOfSight: there is no such version in the conversation that goes on there.
+            StorageError: it could not be stored.
         """
         ...
 
@@ -375,7 +385,7 @@ class Channel(ABC):
     def routes(self) -> Iterable[Any]:
         """Route definitions of aiohttp, mounted before the server starts (`Capabilities.pages`).
 
-        They are for the owner alone, but for those that are `shared` (`bot.channel.visitor`).
+        They are for the owner alone, but for those that are `shared` (`bot.channel.http`).
         """
         return ()
 

@@ -135,7 +135,8 @@ class Inbound:
     are the platform's stable ids as text, never display names. `sent_at` is in milliseconds since
     the epoch. `locale` is the person's language tag as the platform reports it, or empty, and
     `zone` the IANA name of their time zone.
-    `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
+    `edit_of` is the id of the message this one replaces, or empty; what `replaces` one takes its
+    place in the conversation, and that of all that came after it. Where a platform nests chats,
     `parent` is the chat a thread hangs below and `server` the place all of them belong to; `title`
     is what a thread, topic or forum post is called.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
@@ -167,6 +168,7 @@ class Inbound:
     spoken: str = ""
     answers: str = ""
     zone: str = ""
+    replaces: str = ""
 
     @property
     def voice(self) -> Media | None:
@@ -369,7 +371,8 @@ class HistoryItem:
     from; the first line of all has none, nor has one that waits for its answer. `files` are the
     refs of what came with it, as far as the engine has kept it (`Engine.put_file`); it may be gone
     by now. `failed`, `stopped` and `sources` are as in `Outbound`. One that `waits` is answered
-    after others.
+    after others. `versions` are the ids of the messages that took one another's place, this one
+    among them, or empty (`Engine.switch`).
     """
 
     id: str
@@ -382,6 +385,7 @@ class HistoryItem:
     sources: int = 0
     stopped: bool = False
     waits: bool = False
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +12,9 @@ import structlog
 
 from bot.agent.limits import LimitsResolver
 from bot.agent.models.registry import Models
-from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
-from bot.agent.running import RunningTurns
-from bot.agent.session_cache import SessionCache
+from bot.agent.running import RunningTurns, TurnStops
+from bot.agent.session_cache import Prefixes, SessionCache
 from bot.agent.tools import Tool
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
@@ -23,7 +23,7 @@ from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
 from bot.agent.tools.write_elsewhere import WriteElsewhere
-from bot.commands.commander import Commander, TurnStops
+from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
     ApprovalCommands,
@@ -34,7 +34,6 @@ from bot.commands.info import (
 )
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
-from bot.commands.menu import handlers, menu
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import Core
 from bot.config import OFFLINE
@@ -42,8 +41,8 @@ from bot.context import tokens
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
-from bot.files.opener import Opener
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader, Limits, Opener
+from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
 from bot.gateway.commits import Approvals, TurnRecorder
@@ -55,6 +54,7 @@ from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
 from bot.housekeeping import Monitor
+from bot.i18n import text
 from bot.identity.routing import channels_of
 from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
@@ -148,6 +148,17 @@ class Engine:
 
 async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
     """Open the notes and their index; tests may bring another `searcher`."""
+    opener = Opener(None, core.clock, Limits(share=math.inf))  # nobody else's files wait for these
+    core.stack.push_async_callback(opener.close)
+    reader = FileReader(opener)
+
+    async def read(name: str, data: bytes) -> tuple[str, str]:
+        try:
+            found = await reader.text("", data, name=name)
+        except Unreadable as error:
+            return "", text("en", f"media.why.{error.reason}")
+        return found.text, "only its beginning is read" if found.is_cut else ""
+
     memory = Memory.from_settings(
         core.settings,
         core.clock,
@@ -155,6 +166,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
         core.backend.shared,
         versions=Versions(core.database, core.clock),
         database=core.database,
+        read=read,
     )
     core.stack.push_async_callback(memory.close)
     await memory.open()
@@ -337,6 +349,7 @@ async def build_engine(
         admission=admission,
         resolver=resolver,
         commander=commander,
+        stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,

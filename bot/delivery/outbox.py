@@ -301,11 +301,14 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     return len(held)
 
 
-def withdraw_of(tx: Transaction, session_id: str, now: int) -> None:
-    """Send nothing more of what a conversation has in its transcript."""
+def withdraw_of(
+    tx: Transaction, session_id: str, now: int, *, where: Literal["all", "unseen"] = "all"
+) -> None:
+    """Send nothing more of what a conversation has in its transcript, or has there out of sight."""
+    unseen = "" if where == "all" else "AND entries.seq IN (SELECT seq FROM unseen)"
     rows = tx.execute(
         "SELECT outbox.id FROM outbox JOIN entries ON entries.id = outbox.entry "
-        "WHERE outbox.state IN ('waiting', 'parked') AND session_id = ?",
+        f"WHERE outbox.state IN ('waiting', 'parked') AND session_id = ? {unseen}",
         (session_id,),
     )
     for (letter,) in rows:

@@ -11,8 +11,8 @@ from typing import TypeVar
 import orjson
 
 from bot.agent import turn
-from bot.agent.prefix import name_of
-from bot.agent.prefix import save as save_prefixes
+from bot.agent.session_cache import name_of
+from bot.agent.session_cache import save as save_prefixes
 from bot.agent.tools import DecidedCall, provenance, shown_call
 from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken

@@ -19,7 +19,7 @@ from bot.agent.tools.toolbox import limit_of, shortened
 from bot.channel import Address, Channel, Inbound, Media
 from bot.context import prompt
 from bot.errors import ChannelError, StorageError
-from bot.files.reading import Document, FileReader, is_binary
+from bot.files.opener import Document, FileReader, is_binary
 from bot.files.sandbox import Unreadable
 from bot.gateway.lanes import is_plain
 from bot.health import Tries

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.agent.models.speed import ANSWER
-from bot.agent.prefix import Prefixes, is_short, tools_of
 from bot.agent.recall import Recaller, Shown
-from bot.agent.session_cache import CachedSession
+from bot.agent.session_cache import CachedSession, Prefixes, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest

@@ -15,7 +15,7 @@ from adapters.discord.api import Rest, new_session
 from adapters.discord.channel import Discord
 from adapters.discord.sdk import discord
 from bot.channel import Address, Health, Outbound
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.errors import ChannelError, SendTransient
 from bot.views.findings import told
 from tests.fakes.discord import FakeDiscord

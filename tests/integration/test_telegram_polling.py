@@ -15,7 +15,7 @@ from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Health, Inbound
 from bot.channel.kit.supervisor import MAX_FAULTS
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.errors import ChannelError
 from bot.views.findings import told
 from tests.fakes.ports import free_port

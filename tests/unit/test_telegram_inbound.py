@@ -249,14 +249,7 @@ def test_polls_and_checklists_tell_how_they_stand():
 def test_a_topic_tells_its_name():
     start = BASE | {"message_id": 3, "forum_topic_created": {"name": "Holidays"}}
     found = message(text="x", message_thread_id=3, is_topic_message=True, reply_to_message=start)
-    assert (found.title, found.reply_to) == ("Holidays", None)
-
-
-def test_only_a_topic_message_has_a_thread():
-    assert message(text="x", message_thread_id=3).thread == ""
-    start = BASE | {"message_id": 3, "forum_topic_created": {"name": "T"}}
-    topic = message(text="x", message_thread_id=3, is_topic_message=True, reply_to_message=start)
-    assert (topic.thread, topic.reply_to) == ("3", None)
+    assert (found.title, found.thread, found.reply_to) == ("Holidays", "3", None)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +436,7 @@ def test_a_post_in_a_channel_is_said_by_the_channel():
         ({"chat": GROUP, "message_thread_id": 8}, ""),
         ({"chat": GROUP}, ""),
         ({"chat": {"id": 7, "type": "private", "is_forum": True}}, ""),
+        ({"chat": {"id": 7, "type": "private"}, "message_thread_id": 3}, ""),
     ],
 )
 def test_only_topics_are_threads(fields, thread):
