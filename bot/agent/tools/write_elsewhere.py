@@ -128,6 +128,8 @@ class WriteElsewhere:
     def _place(self, session: Session, target: ReplyTarget) -> _There | None:
         """A session as a place of a person's; None where they are not served, or not alone."""
         origin, is_room = session.origin, session.chat_type != "direct"
+        if session.thread and not is_room:  # of a program that talks for them, or a topic
+            return None
         if is_room:
             names = (name.partition(":") for name in self._resolver.now.names_of(target.person))
             id_ = next((id_ for channel, _, id_ in names if channel == origin.channel and id_), "")
