@@ -225,7 +225,7 @@ DEN: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True
 OPEN = {"memory": {"group_policy": "open"}}
 SECRET = "quinces-in-september"
 BUILT_IN = [name for name in built_in_tools() if not name.startswith("web_")]
-# Where there is no memory by default.
+# Rooms have no memory by default.
 IN_ROOMS = ["artifact_get", "reminders", "schedule_message", "send_file", "write_elsewhere"]
 
 
