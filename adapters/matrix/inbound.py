@@ -31,6 +31,7 @@ MAX_ANSWERS = 20  # of a poll, Matrix's own bound
 _FILES = frozenset({"m.image", "m.audio", "m.video", "m.file"})
 _POLLS = ("m.poll.start", "org.matrix.msc3381.poll.start", "m.poll")
 _VOICE = ("m.voice", "org.matrix.msc3245.voice")
+_MXC = re.compile(r"mxc://([^/\s]{1,255})/([\w-]{1,255})")
 _PRIVATE = frozenset({"invite", "knock", "private"})  # rules of rooms that nobody joins unasked
 
 Reason = Literal["own", "from_bot", "malformed", "unknown", "empty"]
@@ -216,7 +217,7 @@ def location(ref: str) -> tuple[str, str, Json]:
         locked = mapping(parse_json(ref)) if ref.startswith("{") else {}
     except ValueError:
         locked = {}
-    place = re.fullmatch(r"mxc://([^/\s]{1,255})/([\w-]{1,255})", text(locked, "url") or ref)
+    place = _MXC.fullmatch(text(locked, "url") or ref)
     return (place[1], place[2], locked) if place else ("", "", {})
 
 

@@ -169,29 +169,30 @@ class Keys:
 
     # --- what comes in ---------------------------------------------------------------------------
 
-    def hear(self, sync: Json) -> set[str]:
-        """Take what a sync brings for this device; the ids of new keys of messages."""
-        olm, found = self._olm, set[str]()
+    def has(self, session: str) -> bool:
+        """True if a key of messages is here."""
+        return session in self._store.groups
+
+    def hear(self, sync: Json) -> None:
+        """Take what a sync brings for this device."""
+        olm = self._olm
         for raw in children(child(sync, "to_device"), "events"):
             event = None
             try:
                 event = _sdk.ToDeviceEvent.parse_event(raw)
                 if isinstance(event, nio.OlmEvent):
                     self._store.by = event.sender
-                    event = olm.handle_to_device_event(event)
+                    olm.handle_to_device_event(event)
             except Exception as error:  # noqa: BLE001  # anybody may send anything to a device
                 _log.info("matrix.keys.unreadable", error=type(error).__name__)
                 if isinstance(event, nio.OlmEvent):
                     olm._mark_device_for_unwedging(event.sender, event.sender_key)  # noqa: SLF001
             finally:
                 self._store.by = self._me.id
-            if isinstance(event, nio.RoomKeyEvent):
-                found.add(event.session_id)
         self.forget(texts(child(sync, "device_lists"), "changed"))
         counts = child(sync, "device_one_time_keys_count")
-        if counts or "device_one_time_keys_count" in sync:
+        if "device_one_time_keys_count" in sync:
             olm.uploaded_key_count = counts.get("signed_curve25519", 0)
-        return found
 
     def decrypt(self, room: str, event: Json) -> Json:
         """An encrypted event as it was before.

@@ -16,6 +16,7 @@ import pytest
 from yarl import URL
 
 from adapters.discord import inbound as discord
+from adapters.matrix import inbound as matrix
 from adapters.nextcloud_talk import inbound as talk
 from adapters.telegram import inbound as telegram
 from adapters.web import hooks
@@ -26,6 +27,7 @@ from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
+from bot.channel import Inbound
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
 from bot.context import prompt, wording
@@ -284,6 +286,19 @@ CALLS: dict[str, Callable[[str], object]] = {
         {"webhook-id": text, "webhook-timestamp": text, "webhook-signature": text},
         text.encode(),
         0,
+    ),
+    "adapters.matrix.inbound.normalise": lambda text: matrix.normalise(
+        {
+            "type": "m.room.message",
+            "content": {
+                "body": text,
+                "formatted_body": text,
+                "m.relates_to": {"m.in_reply_to": {"event_id": "$a"}},
+            },
+        },
+        matrix.Identity("@bot:hs", name="Nova"),
+        Inbound("matrix", "default", "!r", "group", "@ada:hs", "$e", "", 0),
+        before={"type": "m.room.message", "content": {"body": text}},
     ),
     "adapters.nextcloud_talk.inbound.normalise": lambda text: talk.normalise(
         payload(text), talk.Identity("default", "Nova"), 1

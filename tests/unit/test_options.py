@@ -22,7 +22,7 @@ from hypothesis import is_hypothesis_test
 from pydantic import SecretStr
 from yarl import URL
 
-from adapters import discord, nextcloud_talk, telegram
+from adapters import discord, matrix, nextcloud_talk, telegram
 from adapters.console import ConsoleConfig
 from adapters.discord.account import Account as DiscordAccount
 from adapters.discord.account import Pace as DiscordPace
@@ -93,6 +93,7 @@ SECTIONS = {
     telegram.AccountConfig: telegram.TelegramConfig(),
     discord.AccountConfig: discord.DiscordConfig(),
     nextcloud_talk.AccountConfig: nextcloud_talk.NextcloudTalkConfig(),
+    matrix.AccountConfig: matrix.MatrixConfig(),
 }
 
 
