@@ -18,6 +18,7 @@ from adapters.matrix.inbound import (
     CHANNEL,
     ENCRYPTED,
     MESSAGE,
+    REACTION,
     Identity,
     Ignored,
     Room,
@@ -25,11 +26,12 @@ from adapters.matrix.inbound import (
     edited,
     location,
     normalise,
+    reaction_of,
     thread,
 )
 from adapters.matrix.keys import Forged, Keys, Missing, opened, sealed
 from adapters.matrix.send import file_content, tell_later, transaction, words_content
-from bot.channel import Address, Engine, Health, Inbound, Media, Piece, reveal
+from bot.channel import Address, Engine, Health, Inbound, Media, Piece, Reaction, reveal
 from bot.channel.kit.client import session
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
 from bot.channel.kit.json_access import (
@@ -104,6 +106,7 @@ class Account:
         self._names: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self._events: LRUCache[tuple[str, str], Json] = LRUCache(REMEMBERED)
         self._heard: LRUCache[str, Address] = LRUCache(REMEMBERED)
+        self._reactions: LRUCache[str, Reaction] = LRUCache(REMEMBERED)
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self.connected = asyncio.Event()
 
@@ -306,7 +309,14 @@ class Account:
                 return
         if event.get("type") == "m.room.redaction":
             number = text(event, "redacts") or text(child(event, "content"), "redacts")
-            await self._redacted(room_id, number)
+            undone = self._reactions.pop(number, None)
+            if undone is not None:
+                await self._engine.reacted(replace(undone, is_removed=True))
+            else:
+                await self._redacted(room_id, number)
+            return
+        if event.get("type") == REACTION:
+            await self._reacted(room_id, room, event)
             return
         found = await self._read(room_id, room, event)
         if isinstance(found, Ignored):
@@ -424,6 +434,21 @@ class Account:
         if event and room is not None:
             await self._hear(room_id, room, event)
         await self._waited(number)
+
+    async def _reacted(self, room_id: str, room: Room, event: Json) -> None:
+        """Tell the engine of a reaction; taking it back names only its event."""
+        sender = text(event, "sender")
+        if room_id in self._direct_rooms:
+            await self._people(room_id, room)
+        kind = "direct" if self._is_direct(room_id, room, sender) else "group"
+        name = self._names.get((room_id, sender)) or label(sender)
+        place = Address(CHANNEL, self.name, room_id)
+        found = reaction_of(event, self.me, place, kind, name)
+        if found is None:
+            self.supervisor.drop("reaction")
+            return
+        self._reactions[text(event, "event_id")] = found
+        await self._engine.reacted(found)
 
     async def _redacted(self, room_id: str, number: str) -> None:
         """Forget a message that was taken back before it was answered."""

@@ -22,6 +22,7 @@ from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
+from bot.agent.tools.write_elsewhere import WriteElsewhere
 from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
@@ -199,8 +200,8 @@ async def build_agent(
         clock=clock,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
-    sending = SendFile(core.channels, artifacts)
-    built_in = (*planning, sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
+    built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),

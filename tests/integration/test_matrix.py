@@ -222,6 +222,25 @@ async def test_a_message_that_is_taken_back_is_forgotten(place):
             await place.engine.wait_until(lambda e: [i.text for i in e.received] == ["next"])
 
 
+async def test_a_reaction_and_taking_it_back_are_told(place):
+    async with place.running():
+        room = await place.begun(direct=True)
+        said = await place.ada.say(room, "hello")
+        await place.heard(1)
+        link = {"rel_type": "m.annotation", "event_id": said, "key": "👍"}
+        liked = await place.ada.post(room, {"m.relates_to": link}, "m.reaction")
+        await place.ada.post(room, {"m.relates_to": {**link, "rel_type": "m.x"}}, "m.reaction")
+        await place.ada.call("PUT", f"/rooms/{room}/redact/{liked}/1", {})
+        async with asyncio.timeout(30):
+            await place.engine.wait_until(lambda e: len(e.reactions) == 2)
+    added, removed = place.engine.reactions
+    assert (added.emoji, added.message_id, added.is_removed) == ("👍", said, False)
+    assert (added.address, added.chat_type) == (place.address(room), "direct")
+    assert added.sender == place.ada.id
+    assert removed.is_removed
+    assert place.engine.drops["reaction"] == 1
+
+
 async def test_a_token_that_was_revoked_is_named(place):
     async with place.running():
         url = f"{place.server.url}/_matrix/client/v3/logout"

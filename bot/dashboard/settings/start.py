@@ -45,7 +45,7 @@ KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to
 TELEGRAM: Final = "telegram"
 OTHERS: Final = frozenset(
     {"discord", "matrix", "nextcloud_talk", "slack"}
-)  # need more than a token
+)  # not just a token
 ADDRESS: Final = "address"  # the choice beside the two services that are known by name
 SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
 WHO: Final[Mapping[str, Key]] = {
