@@ -65,9 +65,10 @@ from bot.channel.values import (
     Outbound,
     OutboundKind,
     Piece,
+    Reaction,
     ReplyTo,
 )
-from bot.invocation import confidant
+from bot.invocation import confidant, installing
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -109,6 +110,7 @@ __all__ = [
     "OutboundKind",
     "Piece",
     "ProxyOption",
+    "Reaction",
     "RecallMode",
     "Repair",
     "ReplyTo",
@@ -122,5 +124,6 @@ __all__ = [
     "check_distinct",
     "check_patterns",
     "confidant",
+    "installing",
     "reveal",
 ]

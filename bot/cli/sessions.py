@@ -19,7 +19,7 @@ from bot.clock import system_clock
 from bot.context.budget import grouped
 from bot.errors import ConfidantError
 from bot.i18n import text
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER
 from bot.invocation import confidant
 from bot.money import KEPT_DAYS, Heading, counts

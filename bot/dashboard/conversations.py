@@ -18,8 +18,8 @@ from uuid import uuid4
 import structlog
 from aiohttp import web
 
+from bot.channel.http import shared
 from bot.channel.kit.markdown_html import render
-from bot.channel.visitor import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import link_to

@@ -150,8 +150,8 @@ async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(each_databas
     assert (question.entry, question.call, question.asker) == ("s.2", "call-1", ADA)
     assert letter.text == (
         'May I use `oven` with this?\n\n```json\n{\n  "degrees": 180\n}\n```\n\n'
-        f"Your answer counts for this one call, for 60 minutes: `/allow {question.id}` or "
-        f"`/deny {question.id}`."
+        "Your answer is for this one call and must come within 60 minutes: "
+        f"`/allow {question.id}` or `/deny {question.id}`."
     )
     assert letter.extra.buttons == (
         Button("Allow once", f"/allow {question.id}"),

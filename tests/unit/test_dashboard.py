@@ -30,7 +30,7 @@ from adapters.web.protocol import (
     parse_hello,
 )
 from bot.channel import Activity, Finding
-from bot.commands.menu import menu
+from bot.commands.commander import menu
 from bot.config import DashboardConfig
 from bot.dashboard import Check, Readiness
 from bot.dashboard.guard import (

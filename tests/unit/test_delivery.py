@@ -227,7 +227,7 @@ async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
     await post.until(lambda states: states == ["parked", "sent", "sent"])
     two, *told = post.texts()
     assert two == "two"
-    assert " ".join(told).startswith("A message of mine was not accepted")
+    assert " ".join(told).startswith("One of my messages was not accepted")
     assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
 
 
@@ -265,7 +265,7 @@ async def test_a_text_that_cannot_be_read_is_parked_told_and_holds_up_nothing(po
         await post.until(lambda states: states == ["parked", "sent", "sent"])
     second, *told = post.texts()
     assert second == "second"
-    assert " ".join(told).startswith("A message of mine was not accepted")
+    assert " ".join(told).startswith("One of my messages was not accepted")
     (told,) = [each for each in logs if each["event"] == "storage.row_unreadable"]
     assert told["table"] == "outbox"
 
@@ -318,7 +318,7 @@ async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes
     await post.post("bad", "two", "three")
     await post.until(lambda states: states == ["parked", "sent", "sent"])
     *told, two, three = post.texts()
-    assert " ".join(told).startswith("A message of mine, 0 minutes old, does not get through")
+    assert " ".join(told).startswith("One of my messages, 0 minutes old, won't go through")
     assert [two, three] == ["two", "three"]
     assert platform.tries.count("bad") == module.PARK_TRIES
     await post.idle()
@@ -628,7 +628,7 @@ async def test_what_does_not_get_through_is_told_with_its_age(post):
     await post.until(lambda states: states == ["parked"])
     assert await error_of(post, letter) == ("parked", "SendTransient", 1)
     told = post.channel.sent
-    assert " ".join(piece.text for piece in told).startswith("A message of mine, 5 minutes old")
+    assert " ".join(piece.text for piece in told).startswith("One of my messages, 5 minutes old")
     assert {(piece.kind, piece.whole.reply_to, piece.at, piece.address) for piece in told} == {
         ("notice", "m5", post.clock(), ADA)
     }

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from adapters.telegram.content import addressed
 from adapters.telegram.inbound import (
     GENERAL_TOPIC,
+    MAX_REACTIONS,
     Identity,
     Ignored,
     Membership,
     Moved,
     Press,
+    Reactions,
     album_of,
     normalise,
     press_of,
@@ -628,10 +630,51 @@ def test_a_live_location_is_told_once():
     assert moved == Ignored("live_location", "-1001")
 
 
-@pytest.mark.parametrize("kind", ["message_reaction", "message_reaction_count"])
-def test_reactions_are_left_out(kind):
-    update = {"update_id": 1, kind: {"chat": GROUP, "message_id": 5, "user": MEMBER}}
-    assert normalise(update, "default", ME) == Ignored("reaction")
+THUMB, HEART = {"type": "emoji", "emoji": "👍"}, {"type": "emoji", "emoji": "❤"}
+CUSTOM = {"type": "custom_emoji", "custom_emoji_id": "5"}
+
+
+def reacted(kind="message_reaction", **fields):
+    who = {"chat": GROUP, "message_id": 5, "user": MEMBER, "date": 9}
+    return normalise({"update_id": 1, kind: who | fields}, "default", ME)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ([], [THUMB], [("👍", False)]),
+        ([THUMB], [], [("👍", True)]),
+        ([THUMB], [HEART], [("👍", True), ("❤", False)]),
+        ([THUMB], [THUMB, CUSTOM], [("a custom emoji", False)]),
+    ],
+)
+def test_reactions_are_what_changed(before, after, changes):
+    found = reacted(old_reaction=before, new_reaction=after)
+    assert isinstance(found, Reactions)
+    assert [(each.emoji, each.is_removed) for each in found.changes] == changes
+    first = found.changes[0]
+    assert (first.address.chat, first.message_id, first.sender) == ("-1001", "5", str(MEMBER["id"]))
+    assert (first.chat_type, first.at) == ("group", 9000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "reaction"),
+        ({"old_reaction": [THUMB], "new_reaction": [THUMB]}, "reaction"),
+        ({"kind": "message_reaction_count"}, "reaction"),
+        ({"new_reaction": [THUMB], "user": None}, "malformed"),
+        ({"new_reaction": [THUMB], "message_id": "5"}, "malformed"),
+        ({"new_reaction": [THUMB], "user": MEMBER | {"is_bot": True}}, "from_bot"),
+    ],
+)
+def test_a_reaction_that_is_nobodys_or_nothing_new_is_left_out(fields, reason):
+    assert reacted(**fields).reason == reason
+
+
+def test_thousands_of_reactions_in_one_update_are_bounded():
+    many = [{"type": "emoji", "emoji": str(number)} for number in range(9_000)]
+    assert len(reacted(new_reaction=many).changes) == MAX_REACTIONS
 
 
 def test_a_group_that_moved_says_from_where_to_where():

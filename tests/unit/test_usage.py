@@ -20,7 +20,7 @@ from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import Conversation, ConversationResolver, MessageOrigin, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.messages import Message, Text
 from bot.money import counts, limits
 from bot.money.counts import (
