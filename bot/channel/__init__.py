@@ -58,9 +58,10 @@ from bot.channel.values import (
     Outbound,
     OutboundKind,
     Piece,
+    Reaction,
     ReplyTo,
 )
-from bot.invocation import confidant
+from bot.invocation import confidant, installing
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -102,6 +103,7 @@ __all__ = [
     "OutboundKind",
     "Piece",
     "ProxyOption",
+    "Reaction",
     "RecallMode",
     "Repair",
     "ReplyTo",
@@ -115,5 +117,6 @@ __all__ = [
     "check_distinct",
     "check_patterns",
     "confidant",
+    "installing",
     "reveal",
 ]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -66,9 +67,11 @@ def search(
 
     async def work(memory: Memory) -> Findings:
         await memory.warm_up()  # a search waits for the model only as long as for an answer
-        return await memory.index.search(" ".join(words), OWNER_VIEW.partitions, limit)
+        view = replace(OWNER_VIEW, folders=tuple(loaded.config.memory.folders))
+        return await memory.index.search(" ".join(words), view.partitions, limit)
 
-    found = _with_memory(load(config, quiet=True), work)
+    loaded = load(config, quiet=True)
+    found = _with_memory(loaded, work)
     hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {where_found('en', hit, None)}")

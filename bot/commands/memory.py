@@ -390,7 +390,8 @@ class MemoryCommands:
             return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._forgetter.preview(call.view, rest)
         if found.is_empty:
-            return saying(call.text("memory.nowhere"))
+            stays = counted(call.language, "would", {"folders": found.folders})
+            return saying("\n".join((call.text("memory.nowhere"), *_bullets(stays))))
         lines = [call.text("memory.forget_ask"), *_spots(call, found.spots)]
         lines += _bullets(counted(call.language, "would", would_go(found)))
         answers = tuple(

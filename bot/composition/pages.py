@@ -29,6 +29,7 @@ from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.start import StartPages
+from bot.dashboard.temporary import TemporaryPages
 from bot.dashboard.usage import UsagePages
 from bot.doctor.services import examined
 from bot.memory.selftest import MemoryGrowth
@@ -114,6 +115,16 @@ def build_pages(
             UsagePages(UsageViews(database, clock, agent.allowance), visits),
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
+            TemporaryPages(
+                visits=visits,
+                limits=agent.limits,
+                files=memory.files,
+                charging=lambda here: agent.committer.charging(
+                    agent.allowance.account(here), "", "chat"
+                ),
+                running=engine.maintenance.running,
+                clock=clock,
+            ),
             LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords),
             ProgramPages(browsers, visits, core.settings),

@@ -98,6 +98,7 @@ class WayPages:
             "is_owner": visitor.is_owner,
             "called": config.session.owner_name if visitor.is_owner else "",
             "language": config.agent.language,
+            "hears": config.speech.kind != "none",
             "ways": ways(visitor, language(request), waiting=request.get(WAITING)),
         }
         return web.json_response(body, headers=NO_STORE)

@@ -185,7 +185,13 @@ def resolve(
         seat=person.seat,
         person=person.identity,
         is_owner=person.is_owner,
-        view=view_for(section.scope, subject, people=people, is_owner=person.is_owner),
+        view=view_for(
+            section.scope,
+            subject,
+            people=people,
+            is_owner=person.is_owner,
+            folders=policy.config.memory.folders,
+        ),
         rights=rights_of(policy.config.tools.rules, subject, people, is_owner=person.is_owner),
         language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.

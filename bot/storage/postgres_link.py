@@ -424,7 +424,9 @@ _SEARCH = """
         WHERE key IN ({keys}) OR (chat_type = 'direct' AND person IN ({people}))),
     found AS MATERIALIZED (SELECT entry, words FROM entries_text
         JOIN entries ON entries.seq = entry JOIN scope ON scope.id = entries.session_id
-        WHERE words @@ CAST(? AS tsquery) ORDER BY entry DESC LIMIT {found}),
+        WHERE words @@ CAST(? AS tsquery)
+            AND NOT EXISTS (SELECT 1 FROM unseen WHERE unseen.seq = entry)
+        ORDER BY entry DESC LIMIT {found}),
     counted AS (SELECT term, count(*) AS texts FROM terms JOIN found ON words @@ term
         GROUP BY term),
     weighed AS (SELECT term, ln(1 + (greatest(total, texts) - texts + 0.5) / (texts + 0.5))

@@ -89,6 +89,8 @@ ROUTES = {
     "POST /conversations/{id}/restore": "visitor",
     "POST /conversations/{id}/continue": "visitor",
     "GET /": "visitor",
+    "GET /temporary": "visitor",
+    "POST /api/temporary": "visitor",
     "GET /chat/ws": "visitor",
     "GET /chat/files/{id}": "visitor",
     "POST /chat/files/{id}": "visitor",

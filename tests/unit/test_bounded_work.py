@@ -7,6 +7,7 @@ machine makes nothing fail here.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
@@ -28,7 +29,7 @@ from bot.agent.tools.web import fetch
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
 from bot.context import prompt, wording
-from bot.dashboard import conversations
+from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
 from bot.identity import access
@@ -271,6 +272,9 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
+    ),
+    "bot.dashboard.temporary.parse": lambda text: temporary.parse(
+        json.dumps({"lines": [text[: temporary.MOST_TEXT // 4]] * 3}).encode()
     ),
     "adapters.web.hooks.event": lambda text: hooks.event(
         Visitor(template=text), {"webhook-id": text}, text.encode(), 0

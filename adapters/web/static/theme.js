@@ -1,4 +1,7 @@
-// Stands in the page and runs before it is painted: the theme that was chosen in this browser.
+// Stands in the page and runs before it is painted: the theme that was chosen in this browser, and
+// whether this is a temporary chat.
+
+if (location.pathname.endsWith("/temporary")) document.documentElement.classList.add("temporary");
 
 try {
   const [, theme] = document.cookie.match(/(?:^|; )confidant_theme=(light|dark)/) ?? [];

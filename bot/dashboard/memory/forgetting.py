@@ -38,7 +38,7 @@ MOST_QUOTE = 300  # characters of an entry
 # What is told afterwards, in this order: how many of each there were.
 COUNTS = (
     *("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks"),
-    *("titles", "planned", "queued", "unsent"),
+    *("titles", "planned", "queued", "unsent", "folders"),
 )
 
 log = structlog.stdlib.get_logger(__name__)
