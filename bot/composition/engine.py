@@ -401,10 +401,7 @@ def _commands(
 
 
 def _turns(
-    core: Core,
-    agent: Agent,
-    maintenance: Maintenance,
-    attempts: Attempts,
+    core: Core, agent: Agent, maintenance: Maintenance, attempts: Attempts
 ) -> tuple[TurnRunner, TaskRunner]:
     """What runs the turns of messages, and those of tasks."""
     config, database, clock = core.settings.now, core.database, core.clock
