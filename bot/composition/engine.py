@@ -167,6 +167,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
         versions=Versions(core.database, core.clock),
         database=core.database,
         read=read,
+        saved=core.hooks.saved,
     )
     core.stack.push_async_callback(memory.close)
     await memory.open()
@@ -207,6 +208,7 @@ async def build_agent(
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
         artifacts=artifacts,
         metrics=core.metrics,
+        hooks=core.hooks,
     )
     return Agent(
         memory=memory,
@@ -476,7 +478,7 @@ def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
     elsewhere = Elsewhere(core.channels, channels_of(core.settings.now.session))
     transcripts = TranscriptIndex(core.database)
     return (
-        MemorySearch(memory.searcher, memory.files, transcripts, elsewhere),
+        MemorySearch(memory.searcher, memory.files, transcripts, elsewhere, core.hooks.find),
         MemoryGet(memory.files),
         MemoryWrite(memory.notes, memory.files),
         TranscriptSearch(transcripts, elsewhere),
@@ -531,4 +533,5 @@ def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) ->
         clock=core.clock,
         owns=lambda: core.coordination.owns(INDEX),
         is_alone=not core.coordination.is_shared,
+        hooks=core.hooks,
     )

@@ -39,7 +39,7 @@ from bot.identity import access
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.importing import values as importing
-from bot.memory import chunking, claims, listing, markdown, periods, words
+from bot.memory import chunking, claims, folders, listing, markdown, periods, words
 from bot.memory.night import edits, proposals, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
@@ -262,6 +262,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "bot.memory.claims.of_note": lambda text: list(claims.of_note("memory/a.md", text)),
     "bot.memory.chunking.of_note": lambda text: chunking.of_note("memory/a.md", text),
+    "bot.memory.folders.front_matter": lambda text: folders.front_matter(f"---\n{text}\n---\n"),
     "bot.memory.night.edits.entries": lambda text: [
         (each.comment, edits.is_plain(each), edits.words(each)) for each in edits.entries("a", text)
     ],
