@@ -12,7 +12,7 @@ from typing import Annotated, Generic, TypeVar, cast
 
 import typer
 
-from bot.cli.common import BYTES, counted, load, local_time, opened_database, progress
+from bot.cli.common import counted, load, local_time, opened_database
 from bot.cli.main import (
     ConfigOption,
     DryRunOption,
@@ -21,6 +21,7 @@ from bot.cli.main import (
     QuietOption,
     YesOption,
 )
+from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config

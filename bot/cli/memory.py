@@ -15,8 +15,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import load, local_time, opened_database, progress, reading
+from bot.cli.common import load, local_time, opened_database, reading
 from bot.cli.main import ConfigOption, NotesFolder, QuietOption, Words, YesOption
+from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config, Settings

@@ -35,7 +35,8 @@ from bot.files.opener import FileReader
 from bot.invocation import installing
 from bot.messages import Quote, Quoted
 from bot.net.addresses import Guard
-from bot.net.connection import choose, session, why
+from bot.net.connection import session, why
+from bot.net.proxy import choose
 from bot.shares import SEARCHES, Pool
 
 MAX_QUERY = 400  # characters; Brave takes no more
