@@ -47,6 +47,7 @@ from tests.fakes.discord_parts import (
     user,
 )
 from tests.fakes.discord_rest import Chats
+from tests.fakes.mocks import run_fake
 
 CONTENT_INTENT = 1 << 15
 _ID = re.compile(r"\d{3,}")
@@ -521,29 +522,13 @@ def _answer(value: Any, status: int = 200, headers: dict[str, str] | None = None
     return web.Response(body=json.dumps(value).encode(), status=status, headers=made)
 
 
-async def _serve(port: int, tokens: list[str]) -> None:
-    fake = FakeDiscord(*tokens, record_calls=False)
-    await fake.start(port)
-    print(f"listening on {fake.url}", flush=True)
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await fake.stop()
-
-
 def main() -> None:
     """Run the server until it is told to end."""
     parser = argparse.ArgumentParser(description="Discord for tests.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--token", action="append", default=[], help="a bot's token; repeatable")
     options = parser.parse_args()
-    run = asyncio.run
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        run = uvloop.run
-    with contextlib.suppress(KeyboardInterrupt):
-        run(_serve(options.port, options.token))
+    run_fake(lambda: FakeDiscord(*options.token, record_calls=False), options.port)
 
 
 if __name__ == "__main__":

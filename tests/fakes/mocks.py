@@ -1,12 +1,14 @@
-"""Mocks of services that nobody here wrote, each a process on a free port of this machine."""
+"""Servers of tests as processes of their own: mocks that nobody here wrote, and our fakes."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from tests.fakes.ports import free_port
@@ -60,3 +62,24 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def run_fake(make: Callable[[], Any], port: int) -> None:
+    """Run a fake platform as a program of its own, until it is told to end."""
+
+    async def serve() -> None:
+        fake = make()
+        await fake.start(port)
+        print(f"listening on {fake.url}", flush=True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await fake.stop()
+
+    run = asyncio.run
+    with suppress(ImportError):
+        import uvloop
+
+        run = uvloop.run  # so that a benchmark measures the bot, not this
+    with suppress(KeyboardInterrupt):
+        run(serve())

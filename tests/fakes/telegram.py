@@ -30,6 +30,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+from tests.fakes.mocks import run_fake
 from tests.fakes.telegram_parts import (
     ApiError,
     BotState,
@@ -479,16 +480,6 @@ def _request(*parts: Any) -> web.BaseRequest:
     return web.BaseRequest(*parts, loop, client_max_size=MAX_UPLOAD)
 
 
-async def _serve(port: int, tokens: list[str], chat_interval: float) -> None:
-    fake = FakeTelegram(*tokens, chat_interval=chat_interval, record_calls=False)
-    await fake.start(port)
-    print(f"listening on {fake.url}", flush=True)
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await fake.stop()
-
-
 def main() -> None:
     """Run the server until it is told to end."""
     parser = argparse.ArgumentParser(description="A Bot API server for tests.")
@@ -496,13 +487,12 @@ def main() -> None:
     parser.add_argument("--token", action="append", default=[], help="a bot's token; repeatable")
     parser.add_argument("--chat-interval", type=float, default=0.0, help="flood limit per chat")
     options = parser.parse_args()
-    run = asyncio.run
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        run = uvloop.run  # so that a benchmark measures the bot, not this
-    with contextlib.suppress(KeyboardInterrupt):
-        run(_serve(options.port, options.token, options.chat_interval))
+    run_fake(
+        lambda: FakeTelegram(
+            *options.token, chat_interval=options.chat_interval, record_calls=False
+        ),
+        options.port,
+    )
 
 
 if __name__ == "__main__":
