@@ -56,6 +56,7 @@ Live = Annotated[T, LiveMark()]
 LiveHere = Annotated[T, LiveMark(is_shared=False)]
 
 McpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
+FolderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AsWritten()]
 
 # Time limits in seconds that grow for a slow model, unless another number is configured.
@@ -619,6 +620,26 @@ class NightConfig(Section):
     most: int = Field(default=10, ge=1, le=50, description="Most changes of a night, for each.")
 
 
+class FolderConfig(Section):
+    """`[memory.folders.<name>]`: a folder of documents that is searched, and never written."""
+
+    path: Path = Field(
+        default=Path(), description="Where it is: an Obsidian vault, a folder of PDFs."
+    )
+    who: tuple[str, ...] = Field(
+        default=("owner",),
+        min_length=1,
+        description='Who it is for beside the owner\'s direct chats: "everyone" who sees memory, '
+        'people ("ada" of identity_links, or "telegram:42") in theirs, rooms ("telegram:-100").',
+    )
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> FolderConfig:
+        if self.path == Path():
+            raise ValueError("set its path")
+        return self
+
+
 class MemoryConfig(Section):
     """`[memory]`: where the Markdown lives, and what of it a conversation begins with."""
 
@@ -689,6 +710,17 @@ class MemoryConfig(Section):
     watch: bool = Field(
         default=True, description="Index a note as soon as it is edited, by any program."
     )
+    folders: Mapping[FolderName, FolderConfig] = Field(
+        default_factory=dict[str, FolderConfig],
+        description="Folders of Markdown, text, PDF and Word files to search, by a short name.",
+    )
+
+    @field_validator("folders")
+    @classmethod
+    def _are_no_notes(cls, folders: Mapping[str, FolderConfig]) -> Mapping[str, FolderConfig]:
+        if taken := folders.keys() & {"memory", "people", "rooms", "shared"}:
+            raise ValueError(f"notes stand in {min(taken)}/: give the folder another name")
+        return folders
 
 
 LEAST_MINUTES = 10  # between two heartbeats

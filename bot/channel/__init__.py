@@ -65,6 +65,7 @@ from bot.channel.values import (
     Outbound,
     OutboundKind,
     Piece,
+    Reaction,
     ReplyTo,
 )
 from bot.invocation import confidant, installing
@@ -109,6 +110,7 @@ __all__ = [
     "OutboundKind",
     "Piece",
     "ProxyOption",
+    "Reaction",
     "RecallMode",
     "Repair",
     "ReplyTo",

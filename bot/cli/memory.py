@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import load, local_time, opened_database
+from bot.cli.common import load, local_time, opened_database, progress, reading
 from bot.cli.main import ConfigOption, NotesFolder, QuietOption, Words, YesOption
-from bot.cli.progress import progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config, Settings
@@ -27,9 +27,18 @@ from bot.invocation import confidant
 from bot.memory import exchange, markdown
 from bot.memory.exchange import Change, ExchangeError
 from bot.memory.index import MemoryIndex
-from bot.memory.memory import OWNER_VIEW, Forgetter, Forgotten, Memory, Preview, store_of
+from bot.memory.memory import (
+    OWNER_VIEW,
+    Forgetter,
+    Forgotten,
+    Memory,
+    Preview,
+    is_note,
+    store_of,
+)
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Findings
+from bot.sessions.search import by_id
 from bot.settings import Loaded
 from bot.storage import Transaction
 from bot.storage.files import DataDirLock
@@ -67,10 +76,16 @@ def search(
 
     async def work(memory: Memory) -> Findings:
         await memory.warm_up()  # a search waits for the model only as long as for an answer
-        return await memory.index.search(" ".join(words), OWNER_VIEW.partitions, limit)
+        view = replace(OWNER_VIEW, folders=tuple(loaded.config.memory.folders))
+        return await memory.index.search(" ".join(words), view.partitions, limit)
 
-    found = _with_memory(load(config, quiet=True), work)
-    hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
+    loaded = load(config, quiet=True)
+    found = _with_memory(loaded, work)
+    said = [hit.path for hit in found.hits if not is_note(hit)]
+    in_sight = reading(loaded.config, lambda tx: by_id(tx, said)) if said else []
+    shown = {entry.id for entry in in_sight}
+    hits = [hit for hit in found.hits[:limit] if is_note(hit) or hit.path in shown]
+    hits = [hit for hit in hits if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {where_found('en', hit, None)}")
         for line in words_found(hit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,17 +12,17 @@ import structlog
 
 from bot.agent.limits import LimitsResolver
 from bot.agent.models.registry import Models
-from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
-from bot.agent.running import RunningTurns
-from bot.agent.session_cache import SessionCache
+from bot.agent.running import RunningTurns, TurnStops
+from bot.agent.session_cache import Prefixes, SessionCache
 from bot.agent.tools import Tool
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
+from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
-from bot.commands.commander import Commander, TurnStops
+from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
     ApprovalCommands,
@@ -32,7 +33,6 @@ from bot.commands.info import (
 )
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
-from bot.commands.menu import handlers, menu
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import Core
 from bot.config import OFFLINE
@@ -40,8 +40,8 @@ from bot.context import tokens
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
-from bot.files.opener import Opener
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader, Limits, Opener
+from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
 from bot.gateway.commits import Approvals, TurnRecorder
@@ -53,6 +53,7 @@ from bot.gateway.requests import Requests
 from bot.gateway.tasks import TaskRunner
 from bot.gateway.turns import TurnRunner
 from bot.housekeeping import Monitor
+from bot.i18n import text
 from bot.identity.routing import channels_of
 from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
@@ -146,6 +147,17 @@ class Engine:
 
 async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
     """Open the notes and their index; tests may bring another `searcher`."""
+    opener = Opener(None, core.clock, Limits(share=math.inf))  # nobody else's files wait for these
+    core.stack.push_async_callback(opener.close)
+    reader = FileReader(opener)
+
+    async def read(name: str, data: bytes) -> tuple[str, str]:
+        try:
+            found = await reader.text("", data, name=name)
+        except Unreadable as error:
+            return "", text("en", f"media.why.{error.reason}")
+        return found.text, "only its beginning is read" if found.is_cut else ""
+
     memory = Memory.from_settings(
         core.settings,
         core.clock,
@@ -153,6 +165,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
         core.backend.shared,
         versions=Versions(core.database, core.clock),
         database=core.database,
+        read=read,
     )
     core.stack.push_async_callback(memory.close)
     await memory.open()
@@ -186,7 +199,8 @@ async def build_agent(
         clock=clock,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
-    built_in = (*planning, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    sending = SendFile(core.channels, artifacts)
+    built_in = (*planning, sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
@@ -334,6 +348,7 @@ async def build_engine(
         admission=admission,
         resolver=resolver,
         commander=commander,
+        stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
@@ -342,6 +357,7 @@ async def build_engine(
         clock=clock,
         choices=choices,
         reach=pusher.reach,
+        sent=core.delivery.sent,
     )
     dismissals = Dismissals(
         resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock

@@ -16,11 +16,10 @@ from bot.config import Config
 from bot.dashboard import pages
 from bot.dashboard.pages import NO_STORE
 from bot.dashboard.settings import options
-from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
 from bot.sessions import rooms
-from bot.settings.changes import Overruled
+from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 from bot.settings.sources import LONGEST_VALUE

@@ -6,19 +6,19 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Final
 
 from bot import housekeeping
 from bot.channel import Finding, Repair, reveal
-from bot.clock import to_the_minute
-from bot.commands.menu import menus
+from bot.clock import moment, to_the_minute
+from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.doctor import network, services, storage
-from bot.doctor.setup import Setup
+from bot.doctor import Setup, network, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
-from bot.memory import embed, selftest
+from bot.memory import embed, folders, selftest
 from bot.memory.index import file_rows, schema
 from bot.memory.index.shared_rows import EXTENSION, MEND
 from bot.memory.memory import INDEX_FOLDER, Memory, store_of
@@ -95,11 +95,22 @@ async def check_memory(setup: Setup) -> Sequence[Finding]:
     if not setup.is_usable:
         return found
     found += await _asked(setup)
+    names = setup.config.memory.folders
+    looks = [await asyncio.to_thread(folders.look, setup.config, name, {}) for name in names]
+    found += [_folder(look.state) for look in looks]
     if setup.is_shared:
         return [*found, *await _pgvector(setup)]
     if setup.config.workspace.is_dir():
         found += await asyncio.to_thread(_index, setup)
     return found
+
+
+def _folder(state: folders.Folder) -> Finding:
+    """How a folder of documents is, by the disk."""
+    if state.fault:
+        return Finding.of("warning", "memory.folder_fault", name=state.name, why=state.fault)
+    when = f"{moment(state.changed_at, UTC):%Y-%m-%d}" if state.changed_at else "–"
+    return Finding.of("ok", "memory.folder", name=state.name, count=state.files, when=when)
 
 
 async def _embedder(config: Config) -> Finding:
@@ -189,10 +200,10 @@ class Found:
 CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", storage.check_backups),
-    Check("clock", network.check_clock),
     Check("limits", storage.check_limits),
     Check("page", network.check_page),
     Check("model", services.check_models),
+    Check("clock", network.check_clock),  # by the clocks of the servers that were just asked
     Check("memory", check_memory),
     Check("tools", services.check_tools),
     Check("speech", services.check_speech),

@@ -18,7 +18,7 @@ from bot import housekeeping, recovery
 from bot.channel import Finding
 from bot.clock import to_the_minute
 from bot.config import BackupConfig, Config, StorageConfig
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import StorageError
 from bot.recovery import Restored
 from bot.storage import backup, backup_state, files, schema

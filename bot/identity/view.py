@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from bot.channel import DEFAULT_ACCOUNT, RecallMode, Rule, ScopeConfig
-from bot.config import SendPolicyConfig
+from bot.config import FolderConfig, SendPolicyConfig
 
 MAIN_SPACE = "main"
 SHARED_SPACE = "shared"
 PRIVATE = "#private"  # the partition of a space's MEMORY.md and USER.md
+FOLDERS = "folders/"  # begins the partition of a folder of documents, before its name
 TALK = "talk:"  # the partition of what was said in a room, or by a person in direct chats
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
@@ -31,7 +33,8 @@ class MemoryView:
     empty when the session may see none. `keys` are the session keys whose conversations it may
     search, `people` the identities whose direct conversations it may search. `private` is true in
     direct chats only: it is what lets MEMORY.md and USER.md load. `recall` is how often memory is
-    searched for it unasked, where its rule says so.
+    searched for it unasked, where its rule says so. `folders` are the names of the folders of
+    documents it may search.
     """
 
     space: str
@@ -39,6 +42,7 @@ class MemoryView:
     private: bool
     people: tuple[str, ...] = ()
     recall: RecallMode = ""
+    folders: tuple[str, ...] = ()
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -52,7 +56,7 @@ class MemoryView:
             return ()
         private = (f"{self.space}{PRIVATE}",) if self.private else ()
         talk = (*(f"{TALK}{key}" for key in self.keys), *(f"{TALK}{who}" for who in self.people))
-        return (*self.spaces, *private, *talk)
+        return (*self.spaces, *private, *talk, *(f"{FOLDERS}{name}" for name in self.folders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,12 @@ def _is(wanted: str, *have: str) -> bool:
 
 
 def view_for(
-    config: ScopeConfig, subject: Subject, *, people: tuple[str, ...], is_owner: bool
+    config: ScopeConfig,
+    subject: Subject,
+    *,
+    people: tuple[str, ...],
+    is_owner: bool,
+    folders: Mapping[str, FolderConfig] = {},
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
 
@@ -110,12 +119,24 @@ def view_for(
     if (rule.action if rule else config.default) != "allow":
         return MemoryView(space="", keys=(), private=False)
     recall = rule.recall if rule else ""
-    if subject.chat_type != "direct":
+    is_direct = subject.chat_type == "direct"
+    server = "" if subject.account == DEFAULT_ACCOUNT else f"/{subject.account}"
+    rooms = (f"{subject.channel}{server}:{chat}" for chat in (subject.chat, *subject.also))
+    # As they are written: on some platforms "Ada" and "ada" are two people.
+    names = {"everyone", *(people if is_direct else rooms)} - {"owner"}
+    found = tuple(
+        name
+        for name, folder in folders.items()
+        if (is_direct and is_owner) or not names.isdisjoint(folder.who)
+    )
+    if not is_direct:
         room = room_name(subject.channel, subject.account, subject.chat)
-        space = f"rooms/{folder_name(room)}"
-        return MemoryView(space, (subject.key,), private=False, recall=recall)
+        space, key = f"rooms/{folder_name(room)}", (subject.key,)
+        return MemoryView(space, key, private=False, recall=recall, folders=found)
     space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
-    return MemoryView(space, (subject.key,), private=True, people=people, recall=recall)
+    return MemoryView(
+        space, (subject.key,), private=True, people=people, recall=recall, folders=found
+    )
 
 
 def room_name(channel: str, account: str, chat: str) -> str:

@@ -84,10 +84,15 @@ class _Piece:
     is_part: bool
 
 
-def of_note(path: str, text: str) -> list[Passage]:
-    """The passages of a note; `path` is within its space."""
-    own_day = periods.first_day(PurePosixPath(path).stem)
-    title = _title(path)
+def of_note(
+    path: str, text: str, names: tuple[str, ...] = (), day: date | None = None
+) -> list[Passage]:
+    """The passages of a note; `path` is within its space.
+
+    `names` are what else it is called, and `day` is its own unless its path names one.
+    """
+    own_day = periods.first_day(PurePosixPath(path).stem) or day
+    title = (*_title(path), *names)
     return [
         _passage(chunk, (*title, *chunk.headings), own_day or chunk.day) for chunk in split(text)
     ]

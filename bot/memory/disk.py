@@ -55,8 +55,12 @@ class Version:
 class FolderNotes:
     """`bot.memory.note_store.NoteStore` over the files of a workspace."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, is_wanted: Callable[[PurePosixPath], object] = layout.locate
+    ) -> None:
+        """`is_wanted` says of which files, below the root, changes are told; usually of notes."""
         self.root = root
+        self._is_wanted = is_wanted
 
     def walk(
         self,
@@ -116,14 +120,17 @@ class FolderNotes:
         self, on_change: Callable[[], None], on_state: Callable[[str], None], stop: asyncio.Event
     ) -> None:
         """See `NoteStore.watch`: every edit is one, also our own."""
+        told = ""
         while not stop.is_set():
             try:
                 on_state("")
-                await _awatch(self.root, on_change, stop)
+                await _awatch(self.root, self._is_wanted, on_change, stop)
             except (OSError, RuntimeError) as error:
                 # Too many watches, or a file system without events: the interval still finds edits.
                 on_state(f"edits are noticed late: {type(error).__name__}")
-                log.warning("memory.watch_failed", error=type(error).__name__)
+                if told != type(error).__name__:  # a network drive may be away for days
+                    told = type(error).__name__
+                    log.warning("memory.watch_failed", error=told)
             if stop.is_set():
                 return
             try:
@@ -146,20 +153,23 @@ class FolderNotes:
             yield parent, name
 
 
-async def _awatch(workspace: Path, on_change: Callable[[], None], stop: asyncio.Event) -> None:
+async def _awatch(
+    workspace: Path,
+    is_wanted: Callable[[PurePosixPath], object],
+    on_change: Callable[[], None],
+    stop: asyncio.Event,
+) -> None:
     import watchfiles  # noqa: PLC0415 - commands watch nothing
 
     root = str(workspace)
 
-    def is_note(_: watchfiles.Change, path: str) -> bool:
+    def is_told(_: watchfiles.Change, path: str) -> bool:
         relative = PurePosixPath(path.removeprefix(root).lstrip("/"))
-        return path.startswith(root) and (
-            layout.locate(relative) is not None or not relative.suffix
-        )
+        return path.startswith(root) and bool(is_wanted(relative) or not relative.suffix)
 
     changes = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType]
         workspace,
-        watch_filter=is_note,
+        watch_filter=is_told,
         debounce=STEP_MS * 2,
         step=STEP_MS,
         stop_event=stop,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from bot.context.prompt import PersonaFile
@@ -49,8 +49,12 @@ class Listed:
 class SpaceFiles:
     """The files of every space, each reader seeing its own view of them."""
 
-    def __init__(self, notes: NoteStore) -> None:
+    def __init__(
+        self, notes: NoteStore, indexed: Callable[[str, str], Awaitable[str]] | None = None
+    ) -> None:
+        """`indexed` has the text of a document in a folder, by its partition and path."""
         self._notes = notes
+        self._indexed = indexed
 
     async def read(
         self,
@@ -65,7 +69,12 @@ class SpaceFiles:
         Raises:
             NotVisible: there is no such file, or none that this view may see.
             ToolError: the file is there but cannot be read.
+            StorageError: it stands in a folder of documents, and the index cannot be read.
         """
+        if (found := layout.in_folder(view, path)) is not None and self._indexed is not None:
+            if not (text := await self._indexed(*found)):
+                raise NotVisible
+            return await asyncio.to_thread(_excerpt, path, text.encode(), first, lines, characters)
         target = layout.resolve(view, path)
         return await asyncio.to_thread(self._read, path, target, first, lines, characters)
 
@@ -128,6 +137,9 @@ class SpaceFiles:
         def work() -> list[tuple[str, list[str]]]:
             untrusted: dict[str, Sequence[str]] = {}
             for path in {path for path, _ in passages}:
+                if layout.in_folder(view, path) is not None:
+                    untrusted[path] = ()
+                    continue
                 with suppress(NotVisible):
                     whole = self._whole(layout.resolve(view, path))
                     untrusted[path] = markdown.untrusted_lines(whole)
@@ -183,23 +195,12 @@ class SpaceFiles:
             data, seen = self._notes.read(target, MAX_READ)
         except OSError as error:
             raise unreadable(error) from error
-        raw, last, more = _pick(data, first, lines)
-        notes: list[str] = []
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            text = raw.decode("utf-8", "replace")
-            notes.append("not UTF-8: what cannot be read is shown as �")
-        text = text.replace("\r\n", "\n").rstrip("\r")
-        if len(text) > characters:
-            text, more = text[:characters], True
-            last = first + text.count("\n")
-            notes.append(f"cut at {characters} characters, in line {last}")
+        found = _excerpt(path, data, first, lines, characters)
         if seen.size > MAX_READ:
-            more = True
             size, most = seen.size // 1_000_000, MAX_READ // 1_000_000
-            notes.append(f"the file has {size} MB; {most} MB are read")
-        return Excerpt(path, first, last, text, more, tuple(notes))
+            told = f"the file has {size} MB; {most} MB are read"
+            return replace(found, more=True, notes=(*found.notes, told))
+        return found
 
     def _whole(self, target: str) -> str:
         """A file's text as far as it is read at all; empty when it cannot be."""
@@ -255,6 +256,23 @@ def unreadable(error: OSError) -> ToolError:
     ):
         return NotVisible()
     return ToolError(f"this file cannot be read: {disk.reason(error)}")
+
+
+def _excerpt(path: str, data: bytes, first: int, lines: int, characters: int) -> Excerpt:
+    """Some lines of a file; see `SpaceFiles.read`."""
+    raw, last, more = _pick(data, first, lines)
+    notes: list[str] = []
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+        notes.append("not UTF-8: what cannot be read is shown as �")
+    text = text.replace("\r\n", "\n").rstrip("\r")
+    if len(text) > characters:
+        text, more = text[:characters], True
+        last = first + text.count("\n")
+        notes.append(f"cut at {characters} characters, in line {last}")
+    return Excerpt(path, first, last, text, more, tuple(notes))
 
 
 def _pick(data: bytes, first: int, lines: int) -> tuple[bytes, int, bool]:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import structlog
 
 from bot.errors import NotVisible
-from bot.identity.view import MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
+from bot.identity.view import FOLDERS, MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
 from bot.storage import files
 
 PEOPLE = "people"
@@ -98,8 +98,19 @@ def resolve(view: MemoryView, path: str, *, writing: bool = False) -> str:
     return "/".join((*folders, *parts))
 
 
+def in_folder(view: MemoryView, path: str) -> tuple[str, str] | None:
+    """The partition of a folder of documents that a path leads into, and the path in there.
+
+    None where it leads elsewhere, or into a folder that the view may not see.
+    """
+    name, _, inner = path.partition("/")
+    return (f"{FOLDERS}{name}", inner) if inner and name in view.folders else None
+
+
 def may_see(view: MemoryView, space: str, path: str) -> bool:
     """True when a view may read a file, by its path within a space."""
+    if space.startswith(FOLDERS):
+        return space in view.partitions
     try:
         resolve(view, shown(space, path))
     except NotVisible:
@@ -141,7 +152,9 @@ def space_folders(view: MemoryView) -> tuple[str, ...]:
 
 def shown(space: str, path: str) -> str:
     """A path within a space, as the person knows it."""
-    return f"{SHARED_SPACE}/{path}" if space == SHARED_SPACE else path
+    if space == SHARED_SPACE or space.startswith(FOLDERS):
+        return f"{space.removeprefix(FOLDERS)}/{path}"
+    return path
 
 
 def space_of(partition: str) -> str:

@@ -17,12 +17,13 @@ from bot.context import sentences
 from bot.coordination import Coordination, Shared
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity import routing
-from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import claims, embed, layout, listing, markdown, uses, versions
 from bot.memory.claims import Claim
 from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.files import Listed, SpaceFiles
+from bot.memory.folders import Folder, Folders, ReadDocument
 from bot.memory.index import MemoryIndex
 from bot.memory.night import edits, record, rules
 from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
@@ -92,6 +93,7 @@ class Overview:
     degraded: tuple[str, ...] = ()
     synced_at: int = 0
     building: Building | None = None
+    folders: tuple[Folder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Memory:
     searcher: Searcher
     embedder: Embedder
     uses: Uses
+    folders: Folders
 
     @classmethod
     def from_settings(
@@ -116,12 +119,13 @@ class Memory:
         *,
         versions: Versions | None = None,
         database: Database | None = None,
+        read: ReadDocument | None = None,
     ) -> Memory:
         """The memory of a configuration; nothing is opened yet.
 
         Notes are files below the workspace, or rows of the database that nodes share. `versions`
         keeps what notes said before something in them was replaced, and `database` when their
-        claims were used.
+        claims were used. Without `read` folders of documents are searched as they were last read.
         """
         config = settings.now
         folder = config.storage.folder / INDEX_FOLDER
@@ -137,13 +141,15 @@ class Memory:
             index = MemoryIndex.shared(
                 settings, store, shared.database, *given, owns=owns, versions=versions, uses=uses
             )
-        notes, files = Notes(store, index.noticed, versions), SpaceFiles(store)
-        return cls(store, files, notes, index, searcher or index, embedder, uses)
+        notes, files = Notes(store, index.noticed, versions), SpaceFiles(store, index.text_of)
+        folders = Folders(settings, index, read)
+        return cls(store, files, notes, index, searcher or index, embedder, uses, folders)
 
     async def open(self) -> None:
         """Prepare the workspace, and keep the index up with it from now on."""
         await asyncio.to_thread(self.store.prepare)
         await self.index.start()
+        self.folders.start()
 
     async def warm_up(self) -> None:
         """Load the embedder where there is something to find, before somebody asks for it."""
@@ -186,6 +192,7 @@ class Memory:
     async def close(self) -> None:
         """Store what was used, stop watching, and release the index and the embedder."""
         await self.store_uses()
+        await self.folders.close()
         await self.index.close()
         await self.embedder.close()
 
@@ -198,6 +205,11 @@ class Memory:
             for each in names
             if (why := status.problems.get(layout.resolve(view, each.path)))
         ]
+        # A folder's files are named, not counted as trouble of notes.
+        for name in view.folders:
+            own = f"{FOLDERS}{name}/"
+            faults = {path: why for path, why in status.problems.items() if path.startswith(own)}
+            problems += [f"{path.removeprefix(FOLDERS)}: {faults[path]}" for path in faults]
         return Overview(
             files=len(names),
             chunks=sum(status.spaces.get(space, 0) for space in view.spaces),
@@ -212,6 +224,7 @@ class Memory:
             ),
             synced_at=status.last_sync,
             building=status.building,
+            folders=tuple(map(self.folders.state, view.folders)),
         )
 
     async def faded(self, view: MemoryView, today: date) -> Sequence[tuple[str, Claim]]:
@@ -258,7 +271,9 @@ class Memory:
         removed = tuple((path, len(entries)) for path, entries in gone.items())
         self.uses.drop(view.space)
         try:
-            forgotten = await self.index.forget(texts=[words], partitions=view.partitions)
+            # What stands in folders of documents is the person's own to remove.
+            own = [each for each in view.partitions if not each.startswith(FOLDERS)]
+            forgotten = await self.index.forget(texts=[words], partitions=own)
         except StorageError as error:
             log.warning("memory.forget_later", error=type(error).__name__)
             return Cleared(files=removed, is_indexed=True)
@@ -321,6 +336,7 @@ class Preview:
     spots: tuple[Spot, ...]
     held: Held
     versions: int
+    folders: int  # that are only read: nothing in them is looked at
 
     @property
     def is_empty(self) -> bool:
@@ -341,6 +357,7 @@ class Forgotten:
     cleared: Cleared
     gone: Gone
     versions: int
+    folders: int
     sessions: frozenset[str]
     keys: tuple[str, ...]
 
@@ -373,7 +390,7 @@ class Forgetter:
         spots = tuple(each for each in found if not each.path.startswith(f"{SHARED_SPACE}/"))
         held = await forgetting.find(self._database, view, words)
         kept = await self._database.read(lambda tx: versions.holding(tx, view.space, words))
-        return Preview(spots, held, len(kept))
+        return Preview(spots, held, len(kept), len(view.folders))
 
     @asynccontextmanager
     async def forgetting(self, view: MemoryView, words: str, now: int) -> AsyncGenerator[Complete]:
@@ -402,7 +419,7 @@ class Forgetter:
                 going_on = (each.id for each in current if each is not None)
                 said = (mention.session_id for mention in gone.mentions)
                 stale = frozenset((*gone.prompts, *said, *going_on))
-                return Forgotten(cleared, gone, kept, stale, keys)
+                return Forgotten(cleared, gone, kept, len(view.folders), stale, keys)
 
             yield complete
         await self.look()
@@ -462,12 +479,12 @@ class Lookup:
             for hit in found.hits
             if hit.why.is_any
             and not markdown.says_nothing(hit.snippet)
-            and (not is_note(hit) or layout.may_see(view, hit.space, hit.path))
+            and (hit.source == "transcript" or layout.may_see(view, hit.space, hit.path))
         ]
-        ids = [hit.path for hit in hits if not is_note(hit)]
+        ids = [hit.path for hit in hits if hit.source == "transcript"]
         said = await self._database.read(lambda tx: search.by_id(tx, ids))
         told = await asyncio.to_thread(_asking, said)
-        fit = _once(hit for hit in hits if is_note(hit) or hit.path in told)
+        fit = _once(hit for hit in hits if hit.source != "transcript" or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last
         shown = listing.fitting(fit, most) if found.many else fit[:most]
         return replace(found, hits=tuple(shown))
@@ -486,11 +503,13 @@ def _once(hits: Iterable[Hit]) -> list[Hit]:
     """Without what was said again in the same words."""
     kept: dict[object, Hit] = {}
     for hit in hits:
-        words: object = id(hit) if is_note(hit) else (hit.space, markdown.normal(hit.snippet))
+        words: object = (
+            id(hit) if hit.source != "transcript" else (hit.space, markdown.normal(hit.snippet))
+        )
         kept.setdefault(words, hit)
     return list(kept.values())
 
 
 def is_note(hit: Hit) -> bool:
-    """True if a passage is from a note; else it was said."""
-    return hit.path.endswith(layout.SUFFIX)
+    """True if a passage is from a note; else it was said, or stands in a folder of documents."""
+    return hit.source == "memory"

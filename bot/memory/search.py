@@ -8,7 +8,7 @@ from datetime import date
 from typing import Literal, Protocol
 
 Mode = Literal["vector+keyword", "keyword", "vector", "none"]
-Source = Literal["memory", "transcript"]
+Source = Literal["memory", "transcript", "folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Line:
 class Hit:
     """A passage that answers a query; a higher `score` is a better match.
 
-    `space` is the folder of Markdown it stands in and `path` its name there; what was said in a
-    conversation has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
+    `space` is the folder it stands in and `path` its name there; what was said in a conversation
+    has an id for a path. `start_line` and `end_line` are the passage's lines, from 1,
     both included; the snippet stands somewhere in them. `at` is when it was said or what day the
     note is of, in milliseconds since the epoch, 0 when unknown. `strength` is that of the claim
     that answers best (`bot.memory.claims`), 1 for anything else. `words` is what the passage has of

@@ -21,8 +21,8 @@ import structlog
 from bot.clock import DAY_MS, Clock, moment
 from bot.config import Settings
 from bot.errors import StorageError, ToolError
-from bot.identity.policy import local_zone
-from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.identity.conversation import local_zone
+from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory
 from bot.sessions.erasing import ASKED
@@ -137,7 +137,8 @@ class SelfTest:
         came: dict[str, Asked] = {}
         left = MOST
         nothing = Asked(0, 0, 0)
-        for space in sorted(status.spaces, key=lambda each: (known.get(each, nothing).at, each)):
+        spaces = [each for each in status.spaces if not each.startswith(FOLDERS)]
+        for space in sorted(spaces, key=lambda each: (known.get(each, nothing).at, each)):
             found = await self._space(space, known.get(space, nothing), min(OF_SPACE, left), now)
             left -= found.asked
             if found.asked:

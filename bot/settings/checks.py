@@ -534,6 +534,7 @@ def _folders(config: Config) -> Iterator[Problem]:
     for key, folder in (
         (("storage", "dir"), config.storage.dir),
         (("memory", "workspace"), config.memory.workspace),
+        *((("memory", "folders", n, "path"), f.path) for n, f in config.memory.folders.items()),
     ):
         try:
             if folder is not None:

@@ -64,6 +64,12 @@ STORAGE_DIR: Key = ("storage", "dir")
 DEFAULT_STORAGE = StorageConfig().dir
 FOLDERS: frozenset[Key] = frozenset({STORAGE_DIR, ("memory", "workspace"), ("backup", "folder")})
 
+
+def is_folder(key: Key) -> bool:
+    """True for an option that names a folder, relative to the file it stands in."""
+    return key in FOLDERS or (key[:2] == ("memory", "folders") and key[-1] == "path")
+
+
 _FILE_SUFFIX = "_FILE"  # of a variable that names the file a secret is in
 _MAX_ROUNDS = 20  # of taking out what is wrong and looking again
 _MAX_REPORTED = 50
@@ -324,7 +330,7 @@ class _Reading:
             return
         if isinstance(value, str) and shape is not None and shape.kind == "secret":
             value = self._secret(key, value, folder, where)
-        elif key in FOLDERS and isinstance(value, str) and value and not value.startswith("~"):
+        elif is_folder(key) and isinstance(value, str) and value and not value.startswith("~"):
             value = str(folder / value)  # so that it is the same one from wherever it is started
         self._set(key, value, where)
 

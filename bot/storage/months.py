@@ -262,6 +262,7 @@ def drop(tx: Transaction, kept: int) -> Dropped | None:
         StorageError: somebody else reads or drops it just now.
     """
     month, entries, sessions = tx.execute("SELECT * FROM entries_drop_month(?)", (kept,))[0]
+    tx.execute("DELETE FROM unseen WHERE seq < (SELECT coalesce(min(seq), 0) FROM entries)")
     return None if month is None else Dropped(str(month), int(entries), int(sessions))
 
 

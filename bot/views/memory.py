@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, tzinfo
+from datetime import UTC, date, tzinfo
 from typing import Final
 
-from bot.clock import to_the_minute
+from bot.clock import moment, to_the_minute
 from bot.errors import NotVisible
 from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
@@ -16,7 +16,7 @@ from bot.memory import entries, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.entries import Remembered
 from bot.memory.files import Listed
-from bot.memory.memory import Forgotten, Memory, Overview, Preview, is_note
+from bot.memory.memory import Forgotten, Memory, Overview, Preview
 from bot.memory.note_store import MAX_WRITE
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked
@@ -62,11 +62,19 @@ class MemoryStatus:
             told.append(text(language, "memory.asked_others", share=self.others.share))
         if self.faded:
             told.append(text(language, "memory.faded_count", count=self.faded))
+        for each in found.folders:
+            key = "memory.folder_left" if each.left else "memory.folder"
+            when = f"{moment(each.changed_at, UTC):%Y-%m-%d}" if each.changed_at else "–"
+            values = {"name": each.name, "files": each.files, "left": each.left}
+            told.append(text(language, key, when=when, **values))
         return told
 
     def trouble(self, language: str) -> list[str]:
         """What is wrong with the index."""
-        return [text(language, "memory.degraded", part=part) for part in self.index.degraded]
+        faults = (f"{each.name}: {each.fault}" for each in self.index.folders if each.fault)
+        return [
+            text(language, "memory.degraded", part=part) for part in (*self.index.degraded, *faults)
+        ]
 
 
 async def status_of(
@@ -169,7 +177,7 @@ def place_of(language: str, quote: Quote) -> str:
 
 def where_found(language: str, hit: Hit, zone: tzinfo | None) -> str:
     """The place of a passage, or the time it was said."""
-    if not is_note(hit):
+    if hit.source == "transcript":
         return text(language, "memory.said", when=to_the_minute(hit.at, zone))
     lines = f"{hit.start_line}-{hit.end_line}" if hit.end_line > hit.start_line else hit.start_line
     return f"{layout.shown(hit.space, hit.path)}:{lines}"
@@ -249,6 +257,7 @@ def would_go(found: Preview) -> Counts:
         "planned": found.held.planned,
         "queued": found.held.queued,
         "versions": found.versions,
+        "folders": found.folders,
     }
 
 
@@ -264,6 +273,7 @@ def went(done: Forgotten, unsent: int) -> Counts:
         "titles": gone.titles,
         "planned": gone.planned,
         "queued": gone.queued,
+        "folders": done.folders,
         "versions": done.versions,
         "unsent": unsent,
     }

@@ -157,7 +157,7 @@ async def test_a_key_that_cannot_be_sent_is_told_and_not_logged(tmp_path):
         with capture_logs() as logs:
             async with running(tmp_path, channel=VoiceChannel(), **section) as engine:
                 _, reply = await said(engine)
-        assert "what I listen with does not work" in reply
+        assert "speech recognition isn't working" in reply
         assert "sk-1" not in str(logs)
 
 
@@ -181,19 +181,19 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"status": 500}, "what I listen with does not work"),
-        ({"status": 429}, "what I listen with does not work"),
-        ({"status": 401}, "what I listen with refuses me"),
-        ({"status": 404}, "what I listen with refuses me"),
-        ({"status": 302}, "what I listen with refuses me"),
-        ({"status": 400}, "what I listen with did not take this recording"),
+        ({"status": 500}, "speech recognition isn't working"),
+        ({"status": 429}, "speech recognition isn't working"),
+        ({"status": 401}, "the speech service rejects my requests"),
+        ({"status": 404}, "the speech service rejects my requests"),
+        ({"status": 302}, "the speech service rejects my requests"),
+        ({"status": 400}, "the speech service did not accept this recording"),
         ({"status": 413}, "it is too long"),
-        ({"answer": b"<html>"}, "what I listen with does not work"),
-        ({"answer": [1]}, "what I listen with does not work"),
-        ({"answer": b"[" * 100_000}, "what I listen with does not work"),
-        ({"answer": {"text": 7}}, "what I listen with does not work"),
-        ({"answer": {"text": "x" * 2_000_000}}, "what I listen with does not work"),
-        ({"answer": {"text": "  "}}, "nothing was said"),
+        ({"answer": b"<html>"}, "speech recognition isn't working"),
+        ({"answer": [1]}, "speech recognition isn't working"),
+        ({"answer": b"[" * 100_000}, "speech recognition isn't working"),
+        ({"answer": {"text": 7}}, "speech recognition isn't working"),
+        ({"answer": {"text": "x" * 2_000_000}}, "speech recognition isn't working"),
+        ({"answer": {"text": "  "}}, "I couldn't make out any words"),
     ],
 )
 async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path, changes, why):
@@ -203,7 +203,7 @@ async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_p
     ):
         blocks, reply = await said(engine, text="listen")
         assert any("could not be made out" in b.text for b in blocks)
-        assert f"I did not understand your voice message ({why}" in reply
+        assert f"I couldn't understand your voice message ({why}" in reply
         assert blocks[-1] == Text("listen", origin="person")
 
 
@@ -279,11 +279,11 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"speaks": 500}, "does not work just now"),
-        ({"speaks": 401}, "refuses me"),
-        ({"speaks": 404}, "refuses me"),
-        ({"sound": b"RIFF"}, "does not make Ogg Opus"),
-        ({"sound": b"OggS" + bytes(11_000_000)}, "does not work just now"),
+        ({"speaks": 500}, "isn't working right now"),
+        ({"speaks": 401}, "rejects my requests"),
+        ({"speaks": 404}, "rejects my requests"),
+        ({"sound": b"RIFF"}, "can't make Ogg Opus"),
+        ({"sound": b"OggS" + bytes(11_000_000)}, "isn't working right now"),
     ],
 )
 async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
@@ -295,7 +295,7 @@ async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
     ):
         texts = [piece.text for piece in await _asked(engine, 1, 2)]
         assert "You said" in texts[0]
-        assert texts[1].startswith("I could not say this aloud (what I speak with")
+        assert texts[1].startswith("I couldn't say this aloud (")
         assert why in texts[1]
         texts = [piece.text for piece in await _asked(engine, 2, 3)]
         await until(lambda: len(server.said) == 2)
@@ -323,7 +323,7 @@ async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
         running(tmp_path, channel=VoiceChannel(recording=error), **speech(server)) as engine,
     ):
         _, reply = await said(engine)
-        assert "it could not be fetched" in reply
+        assert "I couldn't fetch it" in reply
         assert server.asked == []
 
 
@@ -350,7 +350,7 @@ async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
         late.set()  # nothing waits for it when this fails
         assert is_done
         _, reply = listened.result()
-        assert "does not work just now" in reply
+        assert "isn't working right now" in reply
 
 
 async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
@@ -406,7 +406,7 @@ async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
         for media in (VOICE, replace(VOICE, kind="audio")):
             _, reply = await said(engine, media)
             assert "is used up, so I can't answer" in reply
-            assert "so I did not listen" in reply
+            assert "so I didn't listen" in reply
         assert len(server.asked) == 1
 
 
@@ -474,7 +474,7 @@ async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
         assert "🎙" not in reply
         server.status = 500
         _, reply = await said(engine, media, text="and this?")
-        assert f"could not look at `{media.name}` (what I listen with" in reply
+        assert f"couldn't look at `{media.name}` (speech recognition" in reply
 
 
 async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restart(
@@ -518,7 +518,7 @@ async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
         reader = reader_of(engine, SpeechConfig())
         understood = await reader.understand([row])
         assert understood.rows == [row]
-        assert "not try again" in understood.told[0]
+        assert "won't try again" in understood.told[0]
         assert server.asked == []
 
 
@@ -659,7 +659,7 @@ async def test_what_cannot_be_read_is_named_and_the_message_is_answered(tmp_path
         blocks = await sent(engine, media)
         assert not any(isinstance(block, Picture) for block in blocks)
         words = " ".join(b.text for b in blocks if isinstance(b, Text))
-        assert "could not be" in words or "too large" in words
+        assert "I couldn't" in words or "too large" in words
         assert media.name in words
 
 
@@ -682,7 +682,7 @@ async def test_a_bomb_is_not_opened_and_the_person_is_told(tmp_path):
         blocks = await sent(engine, PHOTO)
         assert not any(isinstance(block, Picture) for block in blocks)
         (reply,) = engine.sent_to("ada")
-        assert "could not look at `cat.jpg` (it has too many pixels" in reply
+        assert "couldn't look at `cat.jpg` (it has too many pixels" in reply
 
 
 async def test_what_was_not_shown_is_said_in_the_persons_language(tmp_path):
@@ -827,17 +827,17 @@ async def test_a_document_too_large_is_never_fetched(tmp_path):
         await sent(engine, replace(PDF, size=2_000_000_000))
         assert channel.fetched == []
         (reply,) = engine.sent_to("ada")
-        assert "could not look at `report.pdf` (it is too large)" in reply
+        assert "couldn't look at `report.pdf` (it is too large)" in reply
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"%PDF-1.7 and no more", "could not be read"),
+        (b"%PDF-1.7 and no more", "couldn't read it"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "save it as docx"),
-        (b"MZ\x90\0\x03", "not what its name says"),
-        (pdf_of(""), "of a scan, photos of its pages work"),
-        (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "could not be read"),
+        (b"MZ\x90\0\x03", "doesn't match its name"),
+        (pdf_of(""), "send photos of its pages"),
+        (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "couldn't read it"),
     ],
 )
 async def test_what_cannot_be_read_is_said_and_the_message_is_answered(tmp_path, content, said):

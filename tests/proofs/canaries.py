@@ -41,7 +41,7 @@ from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.settings import config_model
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
 from tests.fakes.brain import added, settled
-from tests.support import FakeClock, OpenConfig
+from tests.support import FakeClock, OpenConfig, write_file
 
 BLURTED = 12  # canaries in one reply; the prompt itself is scanned for all
 WAIT = 20.0  # seconds until a missing answer counts as lost
@@ -392,6 +392,10 @@ def _forget_loggers() -> None:
                     vars(value).pop("bind", None)
 
 
+# Folders of documents, and who they are for beside the owner.
+FOLDERS = {"vault": "owner", "adas": "memory:ada", "handbook": "everyone"}
+
+
 # --- the world ------------------------------------------------------------------------------------
 
 
@@ -532,6 +536,10 @@ class World:
                 "watch": False,
                 "min_score": 0.0,
                 "night": {"mode": setting.night},
+                "folders": {
+                    name: {"path": self.vaults / name, "who": (who,)}
+                    for name, who in FOLDERS.items()
+                },
             },
             "session": {
                 "dm_scope": setting.dm_scope,
@@ -573,6 +581,11 @@ class World:
     @property
     def workspace(self) -> Path:
         return self.folder / "workspace"
+
+    @property
+    def vaults(self) -> Path:
+        """Folders of documents, which are none of the bot's own."""
+        return self.folder.with_name(f"{self.folder.name}-vaults")
 
     def plant(self, space: str, name: str, topic: int, *, visible: bool = True) -> None:
         """An editor writes a canary into a file; `visible` for whoever has that space."""
@@ -617,6 +630,18 @@ class World:
             self.plant("", name, topic, visible=False)
         for topic, name in enumerate(("how-to.md", "MEMORY.md", "deep/er.md")):
             self.plant("shared", name, topic)
+        of_folder = {"vault": (), "adas": (self.setting.space(Who("memory", "ada")),)}
+        for name in FOLDERS:
+            spaces = ("main", *of_folder[name]) if name in of_folder else ("shared",)
+            for topic, path in enumerate(("notes.md", "deep/er/talk.txt", "trip.md")):
+                token = self.canary()
+                self.canaries[token].spaces.update(spaces)
+                write_file(
+                    self.vaults / name / path, f"# {topic}\n- {self.sentence(token, topic)}\n"
+                )
+            named = self.canary()
+            self.canaries[named].spaces.update(spaces)
+            write_file(self.vaults / name / f"{named}.md", f"- {TOPICS[1]} is far\n")
         if not self.url:
             self._lay_links()
 
@@ -705,7 +730,7 @@ class World:
         setting = self.setting
         code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))
         answer = await self.answer(who, f"/link {code[0]}")
-        if "same person now" not in answer:
+        if "now linked" not in answer:
             return
         if setting.is_configured(who) or setting.person(who) == setting.person(first):
             raise Leak(f"{who} was joined to {first}")
@@ -719,7 +744,7 @@ class World:
         code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))[0]
         await self.say(member, f"/link {code}")
         answer = await self.answer(thief, f"/link {code}")
-        if "same person now" in answer:
+        if "now linked" in answer:
             raise Leak(f"{thief} was joined to {first} with a code that stood in a room")
         self.counts["codes void"] += 1
 
@@ -729,7 +754,7 @@ class World:
         answer = await self.answer(who, "/unlink")
         mine = self.setting.persons(who)
         was = [id_ for id_, _ in self.setting.joined if id_ in mine and id_ not in self._named()]
-        if "on their own again" in answer:
+        if "unlinked: " in answer:
             gone = who.id if who.id in dict(self.setting.joined) else was[0]
             left = tuple(pair for pair in self.setting.joined if pair[0] != gone)
             self.setting = replace(self.setting, joined=left)
@@ -826,6 +851,7 @@ class World:
             await asyncio.to_thread(plant_rows, self.url, self._planted)
             self._planted.clear()
         await self.memory.index.sync("test")
+        await self.memory.folders.sync()
 
     async def probe(self) -> None:
         """The page that tells how things are, and nothing else."""
@@ -1051,6 +1077,8 @@ def hostile(setting: Setting, token_paths: Sequence[str] = ()) -> list[str]:
         *("shared/link.md", "shared/all/stranger/MEMORY.md", "shared/how-to.md", "shared"),
         *("memory/link.md", "memory/dir/2026-11-21.md", "memory/.hidden.md", "memory/红船.md"),
         *("memory/2026-11-21.md", "people/stranger/MEMORY.md", "people/loose.md", ".e.md"),
+        *(f"{name}/{path}" for name in FOLDERS for path in ("notes.md", "deep/er/talk.txt")),
+        *("folders/vault/notes.md", "vault", "vault/", "handbook/../vault/notes.md"),
     ]
     twisted = [
         spelled

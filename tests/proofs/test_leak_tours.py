@@ -76,6 +76,18 @@ def everybody_is_ada(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(conversation, "view_for", leaky)
 
 
+def folders_are_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import conversation
+
+    view_for = conversation.view_for
+
+    def leaky(config: Any, subject: Any, **known: Any) -> MemoryView:
+        found = view_for(config, subject, **known)
+        return replace(found, folders=tuple(known["folders"]) if found.space else ())
+
+    patch.setattr(conversation, "view_for", leaky)
+
+
 def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(access, "decide", lambda *_args, **_kwargs: access.AccessDecision.ALLOW)
 
@@ -165,9 +177,9 @@ def everybody_shares_one_conversation(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
-    from bot.agent import prefix
+    from bot.agent import session_cache
 
-    patch.setattr(prefix, "name_of", lambda _view: "")
+    patch.setattr(session_cache, "name_of", lambda _view: "")
 
 
 def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
@@ -290,6 +302,7 @@ def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
 
 SEEN_AT_ONCE: tuple[Break, ...] = (
     everybody_is_ada,
+    folders_are_for_everybody,
     private_files_come_without_a_view,
     searches_look_everywhere,
     later_messages_recall_what_is_the_owners,

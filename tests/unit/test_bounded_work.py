@@ -7,6 +7,7 @@ machine makes nothing fail here.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
@@ -27,10 +28,10 @@ from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
 from bot.channel import Inbound
+from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
-from bot.channel.visitor import Visitor
 from bot.context import prompt, wording
-from bot.dashboard import conversations
+from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
 from bot.identity import access
@@ -169,7 +170,7 @@ CUT = {
     "bot.channel.kit.markdown_html.coloured": 5_000,  # MOST_CODE
     "bot.context.sentences.is_unwanted": 4_000,  # LONGEST_MESSAGE
     "bot.context.sentences.only_asks": 4_000,
-    "bot.net.proxy.parse": 500,  # the owner's, or of the environment
+    "bot.net.connection.parse": 500,  # the owner's, or of the environment
 }
 # Those that parse Markdown: linear, but not in a moment. Seconds for each character.
 MARKDOWN = 8e-5
@@ -273,6 +274,9 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
+    ),
+    "bot.dashboard.temporary.parse": lambda text: temporary.parse(
+        json.dumps({"lines": [text[: temporary.MOST_TEXT // 4]] * 3}).encode()
     ),
     "adapters.web.hooks.event": lambda text: hooks.event(
         Visitor(template=text), {"webhook-id": text}, text.encode(), 0

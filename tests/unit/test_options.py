@@ -56,7 +56,7 @@ from bot.config import (
 from bot.context.budget import budget
 from bot.errors import ModelTimeout
 from bot.identity.access import AccessDecision, decide
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.identity.view import Subject, permits, view_for
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.messages import Message, Text

@@ -1,10 +1,8 @@
 """Who may talk to the bot, and how newcomers are let in."""
 
 import contextlib
-import itertools
 from dataclasses import replace
 
-import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from bot.channel import ChannelConfig, GroupConfig, Inbound
 from bot.identity.access import AccessDecision, decide
 from bot.sessions import pairing
 from bot.storage.sqlite_sql import SqliteTransaction
-from tests.support import NOON, changed_anywhere
+from tests.support import NOON, changed_anywhere, in_memory
 
 MINUTE = 60_000
 
@@ -158,7 +156,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_strangers_do_a_newcomer_gets_a_code_that_is_good_for_an_hour(steps):
-    connection = _connect_and_migrate_in_memory()
+    connection = in_memory()
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
         patch.setattr(pairing, "MAX_PENDING", 3)
         tx = SqliteTransaction(connection)
@@ -230,7 +228,7 @@ def test_codes_from_a_clock_that_was_years_ahead_neither_last_nor_take_up_room(t
 
 @given(st.lists(st.tuples(st.sampled_from("12345"), st.integers(-120, 120)), max_size=30))
 def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
-    connection = _connect_and_migrate_in_memory()
+    connection = in_memory()
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
         patch.setattr(pairing, "MAX_PENDING", 3)
         tx = SqliteTransaction(connection)
@@ -243,15 +241,6 @@ def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
             assert all(abs(now - each.asked_at) < 60 * MINUTE for each in waiting)
             if asked.code:
                 assert len(waiting) <= 3
-
-
-def _connect_and_migrate_in_memory() -> apsw.Connection:
-    from bot.storage import schema
-
-    connection = apsw.Connection(":memory:")
-    for statement in itertools.chain(*(step for _, step in schema.steps(0))):
-        connection.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
-    return connection
 
 
 def test_a_name_is_kept_for_the_operator_only(tx):

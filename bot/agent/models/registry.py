@@ -127,11 +127,6 @@ _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 log = structlog.get_logger(__name__)
 
 
-def address_of(kind: str, section: ServiceConfig) -> str:
-    """Where a service is; empty for one that a package brings and that says nothing itself."""
-    return section.base_url.strip() or (_KINDS[kind].default_url if kind in _KINDS else "")
-
-
 class Models:
     """Every model by its name, "<service>/<model>", or "offline".
 

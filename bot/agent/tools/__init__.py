@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from bot.agent.models import ToolSpec
+from bot.channel import Address, Attachment, Media
 from bot.errors import ToolError
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
@@ -54,7 +55,8 @@ class TurnMemory:
     `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
     when it began, each block with its origin. Tools add to
     `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
-    `written`; `shown` is all that other tools than memory's own showed.
+    `written`; `shown` is all that other tools than memory's own showed. `came` are the files of the
+    messages it answers, and `files` those that go out with the reply.
     """
 
     words: tuple[str, ...] = ()
@@ -63,6 +65,8 @@ class TurnMemory:
     shown: list[str] = field(default_factory=list[str])
     recalled: list[MemoryPassage] = field(default_factory=list[MemoryPassage])
     written: list[Place] = field(default_factory=list[Place])
+    came: tuple[tuple[Address, Media], ...] = ()
+    files: list[Attachment] = field(default_factory=list[Attachment])
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class MemoryGet:
     spec = Lines.spec(
         "memory_get",
         "Read a part of a memory file that memory_search or the person named: MEMORY.md, "
-        "memory/….md or shared/….md. At most "
+        "memory/….md, shared/….md or a document in a folder. At most "
         f"{MAX_LINES} lines and {MAX_CHARACTERS} characters at a time; it says when there is more.",
         tells_origins=True,
         built_in=True,

@@ -150,7 +150,8 @@ class MemorySearch:
         said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         canned = {entry.id for entry in said if is_canned(entry.content)}
         questions = await asyncio.to_thread(_questions, said)
-        return [hit for hit in hits if hit.path not in canned], said, questions
+        quotable = {entry.id for entry in said} - canned
+        return [hit for hit in hits if is_file(hit) or hit.path in quotable], said, questions
 
 
 def _questions(said: Sequence[Entry]) -> frozenset[str]:
@@ -161,8 +162,8 @@ def _questions(said: Sequence[Entry]) -> frozenset[str]:
 
 
 def is_file(hit: Found) -> bool:
-    """True for a passage of a Markdown file, False for one of a conversation."""
-    return hit.path.endswith(layout.SUFFIX)
+    """True for a passage of a file, False for one of a conversation."""
+    return hit.source != "transcript"
 
 
 def may_see(view: MemoryView, hit: Found) -> bool:

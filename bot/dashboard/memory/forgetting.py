@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import structlog
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, Spot, link_to, number_of
@@ -38,7 +38,7 @@ MOST_QUOTE = 300  # characters of an entry
 # What is told afterwards, in this order: how many of each there were.
 COUNTS = (
     *("entries", "files", "versions", "messages", "beside", "prompts", "results", "chunks"),
-    *("titles", "planned", "queued", "unsent"),
+    *("titles", "planned", "queued", "unsent", "folders"),
 )
 
 log = structlog.stdlib.get_logger(__name__)

@@ -21,7 +21,6 @@ from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
 from bot.dashboard.settings import options
-from bot.dashboard.settings.served import ServedSettings
 from bot.errors import (
     ConfigError,
     ModelAuth,
@@ -36,7 +35,7 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.i18n import text
-from bot.settings.changes import Overruled
+from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 from bot.views.findings import told

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
+from bot.identity.view import FOLDERS
 from bot.memory import chunking, layout
 from bot.memory.chunking import Passage
 from bot.memory.embed import Identity
@@ -213,11 +214,15 @@ class Store(ABC):
             return note_files.restored(chunks, bytes(hashed))
         return None
 
-    def bare(self, limit: int) -> dict[int, tuple[str, ...]]:
-        """Chunks that have no vectors yet, and the texts to make them of."""
+    def bare(self, limit: int, *, of_folders: bool = False) -> dict[int, tuple[str, ...]]:
+        """Chunks that have no vectors yet, and the texts to make them of.
+
+        Those of folders of documents are many, and notes do not wait for them.
+        """
         rows = self.run(
             "SELECT c.id, c.heading, c.body FROM chunks@ c"
-            f" JOIN partitions@ p ON p.id = c.partition WHERE c.{self.bare_column} IS NULL LIMIT ?",
+            f" JOIN partitions@ p ON p.id = c.partition WHERE c.{self.bare_column} IS NULL"
+            f" AND p.name {'' if of_folders else 'NOT '}LIKE '{FOLDERS}%' LIMIT ?",
             (limit,),
         )
         return {int(r[0]): chunking.windows_of(str(r[1]), str(r[2])) for r in rows}
@@ -276,6 +281,10 @@ class Reader(Protocol):
 
         When the time is up they are those that were found until then.
         """
+        ...
+
+    def chunks(self, partition: str, path: str) -> list[Row]:
+        """The first line, last line and text of each chunk of a file in the live generation."""
         ...
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ class FileStore(Store):  # the tables of an index are one thing to write
         """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
         if problem:
             self.run(
-                "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind = 'memory' "
+                "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
                 "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
                 (problem, chunk),
             )

@@ -92,18 +92,15 @@ def read(notes: NoteStore, seen: Seen) -> Content:
         Changed: it was just written; it will be read the next time.
         OSError: it cannot be read.
     """
-    if _CONFLICT.search(PurePosixPath(seen.path).name):
-        return Content("", b"", "a conflict copy: put what is right in it into the note, remove it")
-    if (size := seen.size) > MAX_BYTES:
-        reason = f"too long: {size // 1_000_000} MB of at most {MAX_BYTES // 1_000_000} MB"
-        return Content("", b"", reason)
-    try:
-        data, after = notes.read(seen.path, MAX_BYTES + 1)
-    except NotVisible as error:  # something else took its place
-        raise Changed from error
-    if after.look != seen.look:
-        raise Changed
-    hashed = _hash(data)
+    data, problem = data_of(notes, seen)
+    if problem:
+        return Content("", b"", problem)
+    return content_of(data)
+
+
+def content_of(data: bytes) -> Content:
+    """The text of a note's bytes."""
+    hashed = hash_of(data)
     lines = b"\n" + data
     is_torn = all(mark in lines for mark in _MERGE_MARKS)
     problem = "git left two versions in it: choose between them" if is_torn else ""
@@ -113,16 +110,37 @@ def read(notes: NoteStore, seen: Seen) -> Content:
         return Content(decoded(data), hashed, "not UTF-8: some characters may be wrong")
 
 
+def data_of(notes: NoteStore, seen: Seen, most: int = MAX_BYTES) -> tuple[bytes, str]:
+    """The bytes of a file; or why it is none that is read.
+
+    Raises:
+        Changed: it was just written; it will be read the next time.
+        OSError: it cannot be read.
+    """
+    if _CONFLICT.search(PurePosixPath(seen.path).name):
+        return b"", "a conflict copy: put what is right in it into the note, remove it"
+    if (size := seen.size) > most:
+        return b"", f"too long: {size // 1_000_000} MB of at most {most // 1_000_000} MB"
+    try:
+        data, after = notes.read(seen.path, most + 1)
+    except NotVisible as error:  # something else took its place
+        raise Changed from error
+    if after.look != seen.look:
+        raise Changed
+    return data, ""
+
+
 def restored(chunks: Iterable[tuple[int, int, str]], hashed: bytes) -> str | None:
     """The exact text of a note when these chunks were made of it; None when they do not tell."""
     text = chunking.joined(chunks)
     for ends in ("\n", "\r\n"):
         for count in range(_MOST_LAST):
             said = text.replace("\n", ends) + count * ends
-            if _hash(said.encode("utf-8", "surrogatepass")) == hashed:
+            if hash_of(said.encode("utf-8", "surrogatepass")) == hashed:
                 return said
     return None
 
 
-def _hash(data: bytes) -> bytes:
+def hash_of(data: bytes) -> bytes:
+    """What a file's content is known by."""
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -156,6 +156,15 @@ class FileReader:
         found = self._candidates(list(ids), scope, sorted(request.without))
         return Candidates(query, found, known, late)
 
+    def chunks(self, partition: str, path: str) -> list[Row]:
+        """See `Reader.chunks`."""
+        return self._run(
+            "SELECT c.start_line, c.end_line, c.body FROM chunks@ c JOIN sources@ s"
+            " ON s.id = c.source JOIN partitions@ p ON p.id = s.partition"
+            " WHERE s.kind = 'folder' AND p.name = ? AND s.path = ? ORDER BY c.id",
+            (partition, path),
+        )
+
     # ----------------------------------------------------------------------------------------------
 
     def _statistics(self, query: words.Query, scope: Scope) -> Statistics:

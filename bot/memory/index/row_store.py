@@ -179,7 +179,7 @@ class StoreWriting:
         """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
         if problem:
             self.run(
-                "UPDATE memory_sources SET problem = ? WHERE problem = '' AND kind = 'memory' "
+                "UPDATE memory_sources SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
                 "AND id = (SELECT source FROM memory_chunks WHERE id = ?)",
                 (problem, chunk),
             )

@@ -23,7 +23,7 @@ import structlog
 from bot.clock import Clock, moment
 from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
 from bot.memory.embed import Embedder, identity
 from bot.memory.index import note_files
@@ -162,6 +162,25 @@ class Searches:
             return rows
         degraded.append(f"vectors are not used: {self.query_failure}")
         return None
+
+    async def text_of(self, partition: str, path: str, deadline: float) -> str:
+        """The text of a document as the index has it; empty when it has none.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+
+        def work() -> str:
+            reader = self._reader()
+            if reader is None:
+                return ""
+            with reader.snapshot(deadline):
+                return chunking.joined(reader.chunks(partition, path))
+
+        try:
+            return await self.run(work)
+        except apsw.Error as error:
+            raise StorageError(f"the index cannot be read ({type(error).__name__})") from error
 
     # --- in a reader's thread ---------------------------------------------------------------------
 

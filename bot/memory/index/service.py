@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import date
@@ -22,10 +30,11 @@ from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Cache, Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
+from bot.memory.index.note_files import Known
 from bot.memory.index.schema import NAME, Extension, load_vec, remove, run
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
-from bot.memory.index.writer import Builder, Writer
+from bot.memory.index.writer import Builder, Item, Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 from bot.memory.uses import Uses
@@ -245,6 +254,52 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
     async def document_ids(self) -> frozenset[tuple[str, str]]:
         """Every document in the index, by partition and id: after a rebuild some may be missing."""
         return await self._writer.change(lambda store, _: frozenset(store.sources("transcript")))
+
+    async def documents_of_folders(self) -> Mapping[tuple[str, str], Known]:
+        """What is indexed of folders of documents, by partition and name, and how it looked.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+        return await self._writer.change(lambda store, _: store.sources("folder"))
+
+    async def put_passages(self, items: Sequence[Item]) -> None:
+        """Index files that are cut already by their words, each in the place of what it was.
+
+        Raises:
+            StorageError: the index cannot be written.
+        """
+        await self._writer.put_passages(items)
+
+    async def fill(self, most: int) -> int:
+        """Give vectors to some chunks of folders that lack them; how many got them.
+
+        Raises:
+            StorageError: the index cannot be written.
+        """
+        return await self._writer.fill(most)
+
+    async def remove(self, sources: Sequence[int]) -> None:
+        """Take sources out.
+
+        Raises:
+            StorageError: the index cannot be written.
+        """
+        await self._writer.change(lambda store, _: store.remove(sources))
+
+    async def text_of(self, partition: str, path: str) -> str:
+        """The text of a document in a folder as the index has it; empty when it has none.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+        deadline = time.monotonic() + self._config.search_timeout
+        return await self._searches.text_of(partition, path, deadline)
+
+    @property
+    def is_ours(self) -> bool:
+        """True where this program keeps the index up, and no other node does."""
+        return self._owns()
 
     async def forget(
         self,

@@ -25,7 +25,7 @@ from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Building, Counts, Probe
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
-from bot.storage import SharedDatabase, Transaction, Value, fulltext, marks
+from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
 from bot.storage.fulltext import tokenizer
 
 MEND = "CREATE EXTENSION vector"
@@ -298,6 +298,20 @@ class RowReader:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def chunks(self, partition: str, path: str) -> list[Row]:
+        """See `Reader.chunks`."""
+        generation = self._generation.id if self._generation is not None else 0
+        return self._database.read_now(
+            lambda tx: tx.execute(
+                "SELECT c.start_line, c.end_line, c.body FROM memory_chunks c"
+                " JOIN memory_sources s ON s.id = c.source"
+                " JOIN memory_partitions p ON p.id = s.partition"
+                " WHERE s.kind = 'folder' AND p.generation = ? AND p.name = ? AND s.path = ?"
+                " ORDER BY c.id",
+                (generation, partition, path),
+            )
+        )
 
     # ----------------------------------------------------------------------------------------------
 

@@ -101,15 +101,20 @@ class Builder:
         finally:
             self.left = 0
         # Chunks that were stored while the embedder was slow or failed.
-        while not outcome.failure and self._embedder.provider != "none":
-            bare = await self.run(lambda: store.bare(GROUP))
-            if not bare:
-                break
-            texts = [text for windows in bare.values() for text in windows]
-            known = await self._embed(store, texts, outcome)
-            if not await self.run(lambda bare=bare, known=known: _fill(store, bare, known)):
-                break
+        while await self.fill(store, GROUP, outcome):
+            pass
         return outcome
+
+    async def fill(
+        self, store: Store, most: int, outcome: Outcome, *, of_folders: bool = False
+    ) -> int:
+        """Give vectors to some chunks that lack them, of notes or of folders; how many got them."""
+        if outcome.failure or self._embedder.provider == "none":
+            return 0
+        bare = await self.run(lambda: store.bare(most, of_folders=of_folders))
+        texts = [text for windows in bare.values() for text in windows]
+        known = await self._embed(store, texts, outcome) if texts else {}
+        return await self.run(lambda: _fill(store, bare, known)) if known else 0
 
     async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
         """Index documents, each in the place of what it was before."""
@@ -117,6 +122,10 @@ class Builder:
         said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
         await self._put(store, said, outcome)
         return outcome
+
+    async def put_passages(self, store: Store, items: Sequence[Item]) -> None:
+        """Index files that are cut already by their words, each in the place of what it was."""
+        await self.run(lambda: _put(store, items, {}))
 
     # --- disk -------------------------------------------------------------------------------------
 
@@ -285,7 +294,9 @@ def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> N
     def work(writing: StoreWriting) -> None:
         for source, passages in batch:
             texts = (text for each in passages for text in each.windows)
-            if source.kind == "memory" and any(known.get(digest(text)) == b"" for text in texts):
+            if source.kind != "transcript" and any(
+                known.get(digest(text)) == b"" for text in texts
+            ):
                 source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
             chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
             writing.put(source, chunks)
@@ -396,6 +407,16 @@ class Writer:
             StorageError: the index file cannot be written.
         """
         await self._changed(lambda store: self._builder.put(store, documents))
+
+    async def put_passages(self, items: Sequence[Item]) -> None:
+        """As `put`, of files that are cut already; `fill` gives them vectors."""
+        await self._changed(lambda store: self._builder.put_passages(store, items))
+
+    async def fill(self, most: int) -> int:
+        """Give vectors to some chunks of folders; how many got them."""
+        return await self._changed(
+            lambda store: self._builder.fill(store, most, Outcome(), of_folders=True)
+        )
 
     async def change(self, work: Callable[[Store, Cache], T]) -> T:
         """Do something with the live rows and the cache, which are there then.
