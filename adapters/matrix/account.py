@@ -25,11 +25,22 @@ from adapters.matrix.inbound import (
     edited,
     location,
     normalise,
+    relation,
     thread,
 )
 from adapters.matrix.keys import Forged, Keys, Missing, opened, sealed
 from adapters.matrix.send import file_content, tell_later, transaction, words_content
-from bot.channel import Address, Engine, Health, Inbound, Media, Piece, reveal
+from bot.channel import (
+    Address,
+    ChatType,
+    Engine,
+    Health,
+    Inbound,
+    Media,
+    Piece,
+    Reaction,
+    reveal,
+)
 from bot.channel.kit.client import session
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
 from bot.channel.kit.json_access import (
@@ -104,6 +115,7 @@ class Account:
         self._names: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self._events: LRUCache[tuple[str, str], Json] = LRUCache(REMEMBERED)
         self._heard: LRUCache[str, Address] = LRUCache(REMEMBERED)
+        self._reactions: LRUCache[str, Reaction] = LRUCache(REMEMBERED)
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self.connected = asyncio.Event()
 
@@ -308,6 +320,9 @@ class Account:
             number = text(event, "redacts") or text(child(event, "content"), "redacts")
             await self._redacted(room_id, number)
             return
+        if event.get("type") == "m.reaction":
+            await self._reacted(room_id, room, event)
+            return
         found = await self._read(room_id, room, event)
         if isinstance(found, Ignored):
             self.supervisor.drop(found.reason)
@@ -319,8 +334,6 @@ class Account:
         sender, now = text(event, "sender"), int(time.time() * 1000)
         if sender == self.me.id:
             return Ignored("own")
-        if room_id in self._direct_rooms:
-            await self._people(room_id, room)
         looks = self._listens(room_id)
         original = await self._event(room_id, edited(event)) if looks else {}
         said = original or event
@@ -329,7 +342,7 @@ class Account:
             channel=CHANNEL,
             account=self.name,
             chat=room_id,
-            chat_type="direct" if self._is_direct(room_id, room, sender) else "group",
+            chat_type=await self._kind(room_id, room, sender),
             sender=sender,
             sender_name=self._names.get((room_id, sender)) or label(sender),
             message_id=text(event, "event_id"),
@@ -353,8 +366,33 @@ class Account:
             made = replace(made, reply_to=reply)
         return made
 
-    def _is_direct(self, room_id: str, room: Room, sender: str) -> bool:
-        return room_id in self._direct_rooms and room.is_direct(self.me.id, sender)
+    async def _kind(self, room_id: str, room: Room, sender: str) -> ChatType:
+        """What a room is for somebody in it."""
+        if room_id not in self._direct_rooms:
+            return "group"
+        await self._people(room_id, room)
+        return "direct" if room.is_direct(self.me.id, sender) else "group"
+
+    async def _reacted(self, room_id: str, room: Room, event: Json) -> None:
+        """Tell the engine of a reaction to a message of the bot's."""
+        link, sender = relation(event), text(event, "sender")
+        number = text(link, "event_id")
+        before = await self._event(room_id, number) if self._listens(room_id) else {}
+        if sender == self.me.id or before.get("sender") != self.me.id:
+            self.supervisor.drop("reaction")
+            return
+        reaction = Reaction(
+            Address(CHANNEL, self.name, room_id),
+            await self._kind(room_id, room, sender),
+            sender,
+            number,
+            label(text(link, "key")),
+            at=integer(event, "origin_server_ts") or 0,
+            sender_name=self._names.get((room_id, sender)) or label(sender),
+            from_bot=True,
+        )
+        self._reactions[text(event, "event_id")] = reaction
+        await self._engine.reacted(reaction)
 
     async def _event(self, room_id: str, number: str) -> Json:
         """An event that another one refers to, readable; empty when there is none."""
@@ -426,7 +464,10 @@ class Account:
         await self._waited(number)
 
     async def _redacted(self, room_id: str, number: str) -> None:
-        """Forget a message that was taken back before it was answered."""
+        """Forget a message that was taken back before it was answered, or a reaction."""
+        if reaction := self._reactions.pop(number, None):
+            await self._engine.reacted(replace(reaction, is_removed=True))
+            return
         address = self._heard.get(number) or Address(CHANNEL, self.name, room_id)
         withdraw = self._engine.withdraw
         await self.supervisor.insist("withdraw.failed", lambda: withdraw(address, number))

@@ -6,7 +6,7 @@ import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -257,6 +257,29 @@ async def test_a_reaction_is_put_and_taken_away(place):
         await channel.react(place.address(room), said, "")
         assert await signs() == 0
         await channel.react(place.address("!nowhere:hs.test"), said, "👀")  # never raises
+
+
+async def test_a_reaction_to_the_bot_is_told_and_so_is_that_it_is_gone(place):
+    async with place.running() as channel:
+        room = await place.begun(direct=True)
+        own = await place.ada.say(room, "hm")
+        await place.heard(1)
+        said = await post(channel, Outbound("o", place.address(room), "shall we?"))
+        for number, to in enumerate((own, said)):
+            link = {"rel_type": "m.annotation", "event_id": to, "key": "👍"}
+            path = f"/rooms/{room}/send/m.reaction/{number}"
+            sign = await place.ada.call("PUT", path, {"m.relates_to": link})
+        await until(lambda: len(place.engine.reactions) == 1)
+        await place.ada.call("PUT", f"/rooms/{room}/redact/{sign['event_id']}/1", {})
+        await until(lambda: len(place.engine.reactions) == 2)
+    put, taken = place.engine.reactions
+    assert (put.message_id, put.emoji, put.sender, put.chat_type) == (
+        said,
+        "👍",
+        place.ada.id,
+        "direct",
+    )
+    assert taken == replace(put, is_removed=True)
 
 
 async def test_where_it_is_no_longer_nothing_is_said(place):
