@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import orjson
 import structlog
@@ -529,11 +530,11 @@ class Account:
         place = f"/rooms{escaped(room_id)}"
         before = self._signs.pop((room_id, number), "")
         if before:
-            path = f"{place}/redact{escaped(before, transaction(f'off {before}'))}"
+            path = f"{place}/redact{escaped(before, str(uuid4()))}"
             await self.api.call("PUT", path, {})
         if emoji:
             link: Json = {"rel_type": "m.annotation", "event_id": number, "key": emoji}
-            path = f"{place}/send/m.reaction{escaped(transaction(f'{emoji} {number}'))}"
+            path = f"{place}/send/m.reaction{escaped(str(uuid4()))}"
             answer = await self.api.call("PUT", path, {"m.relates_to": link})
             self._signs[room_id, number] = text(answer, "event_id")
 
