@@ -286,10 +286,10 @@ async def test_where_it_is_no_longer_nothing_is_said(place):
     async with place.running() as channel:
         room = await place.begun(direct=True)
         await place.ada.call("POST", f"/rooms/{room}/kick", {"user_id": place.bot})
-        await until(lambda: room not in account(channel)._rooms)
+        await until(lambda: room not in account(channel).rooms.rooms)
         with pytest.raises(SendUnreachable):
             await post(channel, Outbound("o", place.address(room), "hello"))
-        account(channel)._rooms[room] = Room()  # before it heard of it
+        account(channel).rooms.rooms[room] = Room()  # before it heard of it
         with pytest.raises(SendUnreachable):
             await post(channel, Outbound("o", place.address(room), "hello"))
 
@@ -327,7 +327,7 @@ async def test_a_message_whose_key_is_missing_is_told_of_once_and_read_when_it_c
     async with place.running() as channel:  # it knows of them after a restart, too
         await give()
         assert await place.heard(3) == ["first", "second", "third"]
-        await until(lambda: not account(channel)._waits)
+        await until(lambda: not account(channel).rooms.waits)
         await until(lambda: place.engine.health["matrix", "default"] == (Health.UP, ""))
     (told,) = place.ada.said(room, place.bot)
     assert told["body"].startswith("I cannot read this message yet")
