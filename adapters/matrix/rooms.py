@@ -15,13 +15,14 @@ from adapters.matrix.api import Api, escaped
 from adapters.matrix.inbound import (
     CHANNEL,
     ENCRYPTED,
+    REACTION,
     Identity,
     Ignored,
     Room,
     answered,
     edited,
     normalise,
-    relation,
+    reaction_of,
     thread,
 )
 from adapters.matrix.keys import Forged, Keys, Missing
@@ -211,7 +212,7 @@ class Rooms:
             number = text(event, "redacts") or text(child(event, "content"), "redacts")
             await self._redacted(room_id, number)
             return
-        if event.get("type") == "m.reaction":
+        if event.get("type") == REACTION:
             await self._reacted(room_id, room, event)
             return
         found = await self._read(room_id, room, event)
@@ -265,25 +266,16 @@ class Rooms:
         return "direct" if room.is_direct(self._me.id, sender) else "group"
 
     async def _reacted(self, room_id: str, room: Room, event: Json) -> None:
-        """Tell the engine of a reaction to a message of the bot's."""
-        link, sender = relation(event), text(event, "sender")
-        number = text(link, "event_id")
-        before = await self._event(room_id, number) if self._listens(room_id) else {}
-        if sender == self._me.id or before.get("sender") != self._me.id:
+        """Tell the engine of a reaction; taking it back names only its event."""
+        sender, place = text(event, "sender"), Address(CHANNEL, self._name, room_id)
+        name = self._names.get((room_id, sender)) or label(sender)
+        kind = await self._kind(room_id, room, sender)
+        found = reaction_of(event, self._me, place, kind, name)
+        if found is None:
             self._supervisor.drop("reaction")
             return
-        reaction = Reaction(
-            Address(CHANNEL, self._name, room_id),
-            await self._kind(room_id, room, sender),
-            sender,
-            number,
-            label(text(link, "key")),
-            at=integer(event, "origin_server_ts") or 0,
-            sender_name=self._names.get((room_id, sender)) or label(sender),
-            from_bot=True,
-        )
-        self._reactions[text(event, "event_id")] = reaction
-        await self._engine.reacted(reaction)
+        self._reactions[text(event, "event_id")] = found
+        await self._engine.reacted(found)
 
     async def _event(self, room_id: str, number: str) -> Json:
         """An event that another one refers to, readable; empty when there is none."""

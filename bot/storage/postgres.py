@@ -231,13 +231,7 @@ class PostgresDatabase:
         self._writer = Writer(self._commit)
 
     @classmethod
-    async def open(
-        cls,
-        url: str,
-        *,
-        cluster: str = "",
-        wait: bool = False,
-    ) -> PostgresDatabase:
+    async def open(cls, url: str, *, cluster: str = "", wait: bool = False) -> PostgresDatabase:
         """Connect, and make or migrate the tables; see `start`."""
         database = cls(url)
         await database.start(cluster=cluster, wait=wait)

@@ -99,11 +99,7 @@ _FULLTEXT = (
         PRIMARY KEY(entry, part))""",
     "CREATE INDEX entries_text_words ON entries_text USING gin(words)",
 )
-_PARTS: Final = {
-    "fulltext": _FULLTEXT,
-    "months": months.FUNCTIONS,
-    "memory": STATEMENTS,
-}
+_PARTS: Final = {"fulltext": _FULLTEXT, "months": months.FUNCTIONS, "memory": STATEMENTS}
 
 log = structlog.get_logger(__name__)
 

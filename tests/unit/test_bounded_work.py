@@ -18,6 +18,7 @@ from yarl import URL
 from adapters.discord import inbound as discord
 from adapters.matrix import inbound as matrix
 from adapters.nextcloud_talk import inbound as talk
+from adapters.slack import inbound as slack
 from adapters.telegram import inbound as telegram
 from adapters.web import hooks
 from bot.agent import offline, recall
@@ -38,7 +39,7 @@ from bot.identity import access
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.importing import values as importing
-from bot.memory import chunking, claims, listing, markdown, periods, words
+from bot.memory import chunking, claims, folders, listing, markdown, periods, words
 from bot.memory.night import edits, proposals, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
@@ -261,6 +262,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "bot.memory.claims.of_note": lambda text: list(claims.of_note("memory/a.md", text)),
     "bot.memory.chunking.of_note": lambda text: chunking.of_note("memory/a.md", text),
+    "bot.memory.folders.front_matter": lambda text: folders.front_matter(f"---\n{text}\n---\n"),
     "bot.memory.night.edits.entries": lambda text: [
         (each.comment, edits.is_plain(each), edits.words(each)) for each in edits.entries("a", text)
     ],
@@ -271,6 +273,9 @@ CALLS: dict[str, Callable[[str], object]] = {
         "default",
         discord.Identity("9", "Nova"),
         ROOM,
+    ),
+    "adapters.slack.inbound.plain": lambda text: slack.plain(
+        text, slack.Identity("U1", "Nova"), {}
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
