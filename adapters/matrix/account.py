@@ -71,6 +71,7 @@ class Pace:
     longest: float = 60.0
     rejected: float = 60.0  # before a token that was refused is tried again
     poll: float = 30.0
+    settle: float = 15.0  # that a message waits for the first sync
 
 
 class Account:
@@ -171,9 +172,12 @@ class Account:
 
     async def send(self, piece: Piece) -> str:
         """Send one message, or one file; see `Channel.send`."""
+        try:
+            async with asyncio.timeout(self._pace.settle):
+                await self.connected.wait()
+        except TimeoutError:
+            raise SendTransient("Matrix is not connected") from None
         room = self.rooms.rooms.get(piece.address.chat)
-        if not self.connected.is_set():
-            raise SendTransient("Matrix is not connected")
         if room is None:
             raise SendUnreachable("the bot is not in this room")
         content = words_content(piece)

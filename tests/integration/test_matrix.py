@@ -90,6 +90,22 @@ async def test_what_was_said_while_it_was_down_comes_once_and_in_order(place):
     assert said == ["before", *map(str, range(60)), "after"]
 
 
+async def test_a_full_disk_loses_nothing(place):
+    async with place.running():
+        room = await place.begun(direct=True, encrypted=True)
+        await place.ada.say(room, "one")
+        await place.heard(1)
+        place.engine.failures = 3  # of keys, messages and the sync token
+        for said in ("two", "three"):
+            await place.ada.say(room, said)
+        await place.heard(3)
+        await until(lambda: place.engine.health["matrix", "default"][0] is Health.UP)
+    async with place.running():
+        await place.ada.say(room, "four")
+        await place.heard(4)
+    assert [each.text for each in place.engine.received] == ["one", "two", "three", "four"]
+
+
 async def test_what_was_said_before_it_came_into_a_room_is_not_for_it(place):
     room = await place.ada.room()
     await place.ada.say(room, "among ourselves")
