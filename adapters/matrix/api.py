@@ -94,6 +94,13 @@ class Api:
         error = failure(HOMESERVER, 429 if code == "M_LIMIT_EXCEEDED" else status, seconds)
         raise error if isinstance(error, SendLater | SendTransient) else Refused(status, code)
 
+    async def asked(self, path: str) -> Json:
+        """What the homeserver knows, or nothing."""
+        try:
+            return await self.call("GET", path)
+        except Refused:
+            return {}
+
     async def download(self, server: str, media: str, most: int) -> bytes:
         """A file of the media repository; see `bot.channel.kit.client.download`."""
         limits = aiohttp.ClientTimeout(total=DOWNLOAD, sock_connect=CONNECT)

@@ -176,6 +176,8 @@ class Keys:
         """Write down what changed."""
         async with self._flushing:
             while self._store.dirty:
+                # The newest first: a key of messages, then the session it came with, then the
+                # account. After a crash the homeserver brings again what is not all there.
                 name, row = self._store.dirty.popitem()
                 await self._keep(name, orjson.dumps(row()).decode() if row else "")
 

@@ -16,7 +16,7 @@ from tests.fakes import synapse
 from tests.fakes.synapse import Synapse
 from tests.fakes.telegram_channel import WatchingEngine
 
-QUICK = Pace(first=0.05, longest=0.2, rejected=0.1)
+QUICK = Pace(first=0.05, longest=0.2, rejected=0.1, settle=0.2)
 
 
 def settings(server: Synapse, login: Mapping[str, str], **values: Any) -> MatrixConfig:

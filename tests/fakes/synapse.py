@@ -47,7 +47,13 @@ class Synapse:
         self._process: subprocess.Popen[bytes] | None = None
         seed = base64.b64encode(secrets.token_bytes(32)).decode().rstrip("=")
         (self.folder / "signing.key").write_text(f"ed25519 a_test {seed}\n")
-        (self.folder / "log.yaml").write_text('{"version": 1, "root": {"level": "ERROR"}}')
+        logs = {
+            "version": 1,
+            "handlers": {"all": {"class": "logging.StreamHandler"}},
+            "loggers": {"synapse.access": {"level": "INFO"}},
+            "root": {"level": "ERROR", "handlers": ["all"]},
+        }
+        (self.folder / "log.yaml").write_text(json.dumps(logs))
         limits = dict.fromkeys(("rc_message", "rc_registration"), _NO_LIMIT)
         limits["rc_login"] = {"address": _NO_LIMIT, "account": _NO_LIMIT}
         limits["rc_joins"] = {"local": _NO_LIMIT, "remote": _NO_LIMIT}
@@ -94,6 +100,10 @@ class Synapse:
                 if time.monotonic() > end or self._process.poll() is not None:
                     raise AssertionError((self.folder / "out.log").read_text()[-2000:]) from None
                 time.sleep(0.05)
+
+    def answered(self, call: str) -> int:
+        """How many calls with these words in their address were answered."""
+        return (self.folder / "out.log").read_text().count(call)
 
     def kill(self) -> None:
         """End it at once."""

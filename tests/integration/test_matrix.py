@@ -90,6 +90,22 @@ async def test_what_was_said_while_it_was_down_comes_once_and_in_order(place):
     assert said == ["before", *map(str, range(60)), "after"]
 
 
+async def test_a_full_disk_loses_nothing(place):
+    async with place.running():
+        room = await place.begun(direct=True, encrypted=True)
+        await place.ada.say(room, "one")
+        await place.heard(1)
+        place.engine.failures = 3  # of keys, messages and the sync token
+        for said in ("two", "three"):
+            await place.ada.say(room, said)
+        await place.heard(3)
+        await until(lambda: place.engine.health["matrix", "default"][0] is Health.UP)
+    async with place.running():
+        await place.ada.say(room, "four")
+        await place.heard(4)
+    assert [each.text for each in place.engine.received] == ["one", "two", "three", "four"]
+
+
 async def test_what_was_said_before_it_came_into_a_room_is_not_for_it(place):
     room = await place.ada.room()
     await place.ada.say(room, "among ourselves")
@@ -282,10 +298,10 @@ async def test_where_it_is_no_longer_nothing_is_said(place):
     async with place.running() as channel:
         room = await place.begun(direct=True)
         await place.ada.call("POST", f"/rooms/{room}/kick", {"user_id": place.bot})
-        await until(lambda: room not in account(channel)._rooms)
+        await until(lambda: room not in account(channel).rooms.rooms)
         with pytest.raises(SendUnreachable):
             await post(channel, Outbound("o", place.address(room), "hello"))
-        account(channel)._rooms[room] = Room()  # before it heard of it
+        account(channel).rooms.rooms[room] = Room()  # before it heard of it
         with pytest.raises(SendUnreachable):
             await post(channel, Outbound("o", place.address(room), "hello"))
 
@@ -323,7 +339,7 @@ async def test_a_message_whose_key_is_missing_is_told_of_once_and_read_when_it_c
     async with place.running() as channel:  # it knows of them after a restart, too
         await give()
         assert await place.heard(3) == ["first", "second", "third"]
-        await until(lambda: not account(channel)._waits)
+        await until(lambda: not account(channel).rooms.waits)
         await until(lambda: place.engine.health["matrix", "default"] == (Health.UP, ""))
     (told,) = place.ada.said(room, place.bot)
     assert told["body"].startswith("I cannot read this message yet")

@@ -26,7 +26,14 @@ from bot.push.pusher import PUBLIC
 from bot.settings import changes
 from bot.storage import Database
 from bot.testing import ScriptedModel
-from tests.fakes import completions_api, discord_channel, messages_api, nextcloud, telegram_channel
+from tests.fakes import (
+    completions_api,
+    discord_channel,
+    messages_api,
+    nextcloud,
+    synapse,
+    telegram_channel,
+)
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import SECRET, WITH_API_USER, FakeBot, FakeNextcloud, Fault
 from tests.fakes.page_nodes import on_postgres, page_node
@@ -461,6 +468,20 @@ async def test_discords_token_is_kept_once_discord_knows_it(tmp_path):
             assert "discord" in program.app.core.channels
             _, page = await program.post("/settings/unset", option="channels.discord.token")
             assert ("belongs to Confidant" in page, program.kept) == (False, "")
+
+
+async def test_matrixs_token_is_kept_once_its_homeserver_knows_it(tmp_path):
+    server = await asyncio.to_thread(synapse.shared)
+    login, option = await server.register(), "channels.matrix.token"
+    place = {"CONFIDANT_CHANNELS__MATRIX__HOMESERVER": server.url}
+    async with started(tmp_path, **place) as program:
+        status, page = await replace_secret(program, option, "syt_wrong")
+        assert (status, "Matrix rejected this token" in page) == (422, True)
+        assert (program.kept, "matrix" in program.app.core.channels) == ("", False)
+        status, page = await replace_secret(program, option, login["access_token"])
+        assert (status, f"Matrix says it belongs to {login['user_id']}." in page) == (200, True)
+        assert login["access_token"] in program.kept
+        assert "matrix" in program.app.core.channels
 
 
 async def test_what_was_not_checked_of_talks_secret_is_said(tmp_path):

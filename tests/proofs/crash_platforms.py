@@ -19,6 +19,7 @@ from tests.fakes.synapse import Person, Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, Program, Said
 
+FIRST_SYNC = "/sync?timeout=0&full_state=true"  # of a program, once it knows its keys
 ARRIVING = 0.01  # seconds for what a dead program's sockets still hold
 
 
@@ -211,10 +212,10 @@ class OverNextcloud:
 class OverMatrix:
     """Two direct chats and two rooms, one of each encrypted, on a homeserver that is killed too."""
 
-    def __init__(self, server: Synapse, folder: Path, login: Mapping[str, str]) -> None:
-        self._server, self._folder, self._login = server, folder, login
+    def __init__(self, server: Synapse, login: Mapping[str, str]) -> None:
+        self._server, self._login = server, login
         self._readers: dict[str, Person] = {}  # who shows each chat
-        self._before: tuple[object, ...] | None = None  # the last sync that was stored
+        self._before = 0  # programs that had connected
         self._deaths = itertools.count(1)
         self.chats: tuple[str, ...] = ()
         self.rooms = frozenset[str]()
@@ -242,19 +243,10 @@ class OverMatrix:
 
     async def up(self) -> None:
         async with asyncio.timeout(60):
-            while self._synced() in {None, self._before}:  # noqa: ASYNC110  # another process
-                await asyncio.sleep(0.005)
+            while self._server.answered(FIRST_SYNC) == self._before:  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.02)
         for room, who in self._readers.items():
             await who.joined(room, self._login["user_id"])
-
-    def _synced(self) -> tuple[object, ...] | None:
-        wanted = "SELECT value, updated_at FROM meta WHERE key = 'channel/matrix/default/since'"
-        flags = apsw.SQLITE_OPEN_READONLY
-        try:
-            with closing(apsw.Connection(str(self._folder / "confidant.db"), flags)) as database:
-                return database.execute(wanted).fetchone()
-        except apsw.Error:
-            return None  # it is not there yet
 
     async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
         named = [self._login["user_id"]] if to_bot else []
@@ -264,7 +256,7 @@ class OverMatrix:
         if next(self._deaths) % 5 == 0:
             self._server.kill()
             await asyncio.to_thread(self._server.start)
-        self._before = self._synced()
+        self._before = self._server.answered(FIRST_SYNC)
 
     def held(self, asked: Collection[str]) -> set[str]:
         return {*asked}

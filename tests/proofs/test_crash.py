@@ -95,7 +95,7 @@ async def test_kills_lose_nothing_and_repeat_nothing_on_matrix_encrypted_or_not(
     server = Synapse()
     try:
         await asyncio.to_thread(server.start)
-        platform = OverMatrix(server, tmp_path / "data", await server.register())
+        platform = OverMatrix(server, await server.register())
         async with synapse.person(server, "ada") as ada, synapse.person(server, "bob") as bob:
             await platform.furnish(ada, bob)
             async with Proof(platform, tmp_path / "data") as proof:

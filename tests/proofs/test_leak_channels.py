@@ -131,7 +131,7 @@ async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder, server = tmp_path / "data", await asyncio.to_thread(synapse.shared)
-    matrix = OverMatrix(server, folder, await server.register())
+    matrix = OverMatrix(server, await server.register())
     async with (
         FakeTelegram() as telegram,
         FakeDiscord() as discord,
