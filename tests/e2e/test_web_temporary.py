@@ -114,6 +114,19 @@ async def test_it_is_gone_after_a_reload_and_not_in_another_tab(chat, context, p
 
 
 @pytest.mark.parametrize("context_options", [WIDE])
+async def test_it_is_gone_after_a_day_without_a_message(chat):
+    await chat.page.clock.install()
+    await opened(chat)
+    await chat.says(CANARY)
+    await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
+    await chat.page.clock.fast_forward("23:00:00")
+    await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
+    await chat.page.clock.fast_forward("02:00:00")
+    await expect(chat.page.locator("body")).not_to_contain_text(CANARY)
+    await chat.page.wait_for_selector("#state[data-state=open]")
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
 async def test_a_reply_is_stopped_and_what_was_written_of_it_goes_on(chat, model):
     await opened(chat)
     model.gate = asyncio.Event()
