@@ -178,7 +178,7 @@ def _reaction(activity: Json, me: Identity, now: int, *, is_removed: bool) -> Re
     author, room = text(actor, "id"), _room(child(activity, "target"))
     sender, message_id, emoji = _sender(author, me), identifier(note, "id"), text(like, "content")
     if not room or not sender or not message_id or is_blank(emoji):
-        return Ignored("malformed")
+        return Ignored("reaction")
     if author.startswith(_NOBODY):
         return Ignored("from_bot")
     reaction = Reaction(

@@ -28,7 +28,7 @@ from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
-from bot.channel import Inbound
+from bot.channel import Address, Inbound
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
 from bot.context import prompt, wording
@@ -291,6 +291,18 @@ CALLS: dict[str, Callable[[str], object]] = {
         {"webhook-id": text, "webhook-timestamp": text, "webhook-signature": text},
         text.encode(),
         0,
+    ),
+    "adapters.matrix.inbound.reaction_of": lambda text: matrix.reaction_of(
+        {
+            "sender": text,
+            "content": {
+                "m.relates_to": {"rel_type": "m.annotation", "event_id": text, "key": text}
+            },
+        },
+        matrix.Identity("@bot:hs"),
+        Address("matrix", "default", "!r"),
+        "group",
+        text,
     ),
     "adapters.matrix.inbound.normalise": lambda text: matrix.normalise(
         {
