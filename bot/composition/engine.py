@@ -200,6 +200,7 @@ async def build_agent(
         committer=committer,
         scheduler=core.scheduler,
         clock=clock,
+        embedder=memory.embedder,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
     built_in = (*planning, *_memory_tools(core, memory), ArtifactGet(artifacts))
@@ -436,6 +437,7 @@ def _turns(
         commits=commits,
         toolbox=agent.toolbox,
         channels=core.channels,
+        reminders=agent.reminders,
         live=maintenance.live,
         uses=agent.memory.uses,
         attempts=attempts,

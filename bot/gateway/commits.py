@@ -24,6 +24,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import ModelError
 from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.media import NOTHING_HEARD, Understood
+from bot.gateway.reminders import say_now
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
@@ -38,6 +39,7 @@ from bot.sessions import approvals, artifacts, forgetting, inbox, sources, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
+from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
 from bot.speech.transcriber import speakable
@@ -217,8 +219,11 @@ class TurnRecorder:
         shown_as: str,
         *,
         deliver: Deliver | None = None,
+        topics: Sequence[Reminder] = (),
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under.
+
+        Reminders that waited for its `topics` are said beside it.
 
         Of a turn that nobody waits for, `deliver` sees to what is said, and where. When it is not
         stored, such as by a node whose lane another one has, what it used is counted all the same.
@@ -297,8 +302,7 @@ class TurnRecorder:
                     entry=ids[max(n for n, m in enumerate(spoken) if result.asked in m.blocks)],
                     language=language,
                 )
-            for each in near:
-                self._tell_limit(unit, prepared.active.conversation, each)
+            self._beside(unit, prepared.active.conversation, near, topics if said.letter else ())
             if notice is not None:
                 store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
@@ -360,6 +364,18 @@ class TurnRecorder:
     def _serves(self, rows: Sequence[QueuedMessage]) -> bool:
         resolver = self._upkeep.sessions.resolver
         return all(resolver.is_served(row.conversation) for row in rows)
+
+    def _beside(
+        self,
+        unit: UnitOfWork,
+        here: Conversation,
+        near: Sequence[Standing],
+        topics: Sequence[Reminder],
+    ) -> None:
+        """Say what a turn brings with it beside its reply."""
+        for each in near:
+            self._tell_limit(unit, here, each)
+        say_now(unit, topics)
 
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""

@@ -367,8 +367,10 @@ def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Plan
     wanted = fulltext.folded(words)
     found: list[tuple[Planned, int]] = []
     for table in get_args(Planned):
+        whole = "about || ' ' || text" if table == "reminders" else "text"
         rows = tx.execute(
-            f"SELECT id, text FROM {table} WHERE key IN ({marks(keys)}) AND text <> '' ORDER BY id",
+            f"SELECT id, {whole} FROM {table} WHERE key IN ({marks(keys)}) AND text <> ''"
+            " ORDER BY id",
             keys,
         )
         found += [(table, id_) for id_, said in rows if wanted and wanted in fulltext.folded(said)]
@@ -379,8 +381,9 @@ def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     """Say nothing of it any more that holds these words, and keep none of them; how many."""
     held = holding(tx, keys, words)
     for table, id_ in held:
+        clear = "about = '', " if table == "reminders" else ""
         tx.execute(
-            f"UPDATE {table} SET text = '', done_at = coalesce(done_at, ?), "
+            f"UPDATE {table} SET text = '', {clear}done_at = coalesce(done_at, ?), "
             "state = CASE WHEN state IN ('waiting', 'paused') THEN 'cancelled' ELSE state END "
             "WHERE id = ?",
             (now, id_),

@@ -273,6 +273,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE sessions ADD COLUMN deleted_at BIGINT NOT NULL DEFAULT 0",
         "CREATE INDEX sessions_shelved ON sessions(person, shelf) WHERE shelf <> ''",
     ),
+    # What somebody has to talk about for a reminder to be said, instead of a time.
+    ("ALTER TABLE reminders ADD COLUMN about TEXT NOT NULL DEFAULT ''",),
 )
 """The changes of each version after `BASELINE`."""
 
