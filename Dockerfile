@@ -5,11 +5,9 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 RUN python -m venv /opt/confidant
 WORKDIR /src
 
-# The dependencies first: they change rarely, so this layer is kept.
-# Many nodes on one PostgreSQL need requirements-cluster.lock instead.
-ARG REQUIREMENTS=requirements.lock
-COPY requirements.lock requirements-cluster.lock ./
-RUN /opt/confidant/bin/python -m pip install --require-hashes -r ${REQUIREMENTS}
+# The dependencies first: they change rarely, so this layer is kept. PostgreSQL's are among them.
+COPY requirements-cluster.lock ./
+RUN /opt/confidant/bin/python -m pip install --require-hashes -r requirements-cluster.lock
 
 COPY pyproject.toml README.md LICENSE ./
 COPY bot bot
@@ -20,10 +18,8 @@ RUN /opt/confidant/bin/python -m pip install --no-deps --no-build-isolation .
 
 FROM python:3.12-slim
 
-# A fixed number, so that files in the volume keep their owner from one image to the next.
-RUN groupadd --gid 10001 confidant \
-    && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin confidant \
-    && install -d -o confidant -g confidant -m 700 /data
+# Any user may run it and make its own private folder in here: `docker run --user 1000:1000`.
+RUN install -d -o 10001 -g 10001 -m 1777 /data
 
 COPY --from=build /opt/confidant /opt/confidant
 
@@ -35,8 +31,9 @@ ENV PATH=/opt/confidant/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     CONFIDANT_LOG__FORMAT=json \
     TYPED_AS="docker exec -it {hostname} confidant" \
-    CONFIDANT_STORAGE__DIR=/data \
+    CONFIDANT_STORAGE__DIR=/data/confidant \
     CONFIDANT_DASHBOARD__HOST=0.0.0.0 \
+    CONFIDANT_DASHBOARD__PORT=8420 \
     CONFIDANT_CHANNELS__TELEGRAM__WEBHOOK_HOST=0.0.0.0 \
     CONFIDANT_CHANNELS__NEXTCLOUD_TALK__WEBHOOK_HOST=0.0.0.0
 
@@ -47,8 +44,8 @@ VOLUME /data
 EXPOSE 8420 8421 8422
 STOPSIGNAL SIGTERM
 
-HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as http; http.urlopen('http://127.0.0.1:' + os.environ.get('CONFIDANT_DASHBOARD__PORT', '8420') + '/healthz', timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request as http; http.urlopen('http://127.0.0.1:' + os.environ['CONFIDANT_DASHBOARD__PORT'] + '/healthz', timeout=4)"]
 
 ENTRYPOINT ["confidant"]
 CMD ["run"]

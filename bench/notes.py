@@ -29,7 +29,7 @@ import psutil
 from bench import quiet
 from bench.memory import vocabulary
 from bot.app import App, Parts
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.clock import system_clock
 from bot.config import Config, Settings
 from bot.dashboard.browsers import Browsers

@@ -21,7 +21,7 @@ from bot.agent.tools.toolbox import ToolPlugins
 from bot.backoff import keep
 from bot.channel import PAGE_OWNER, Channel, ChannelPlugin
 from bot.clock import Clock, system_clock
-from bot.commands.menu import KNOWN
+from bot.commands.commander import KNOWN
 from bot.composition.core import Backend, Core, open_backend, open_core
 from bot.composition.engine import (
     Agent,
@@ -37,13 +37,12 @@ from bot.composition.pages import build_page_access, build_pages
 from bot.config import ANTHROPIC, Config, Settings
 from bot.context.sentences import phrases
 from bot.dashboard.server import DashboardServer, Listening
-from bot.dashboard.settings.served import ServedSettings
 from bot.doctor import urgent
 from bot.errors import ArchiveError, StorageError
 from bot.gateway import channels
 from bot.gateway.channels import RunningChannels
 from bot.identity import Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory import selftest
 from bot.memory.memory import INDEX, Memory
 from bot.memory.search import Searcher
@@ -51,7 +50,7 @@ from bot.memory.selftest import SelfTest
 from bot.memory.transcripts import TranscriptFeed
 from bot.push.pusher import PUBLIC, Endpoints
 from bot.settings import Loaded
-from bot.settings.changes import ChangeableSettings, adopted
+from bot.settings.changes import ChangeableSettings, ServedSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
 from bot.upkeep import deletions, heartbeat, nights

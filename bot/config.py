@@ -973,10 +973,7 @@ class BackupConfig(Section):
     )
     kept: int = Field(default=7, ge=1, le=1000, description="How many of the newest are kept.")
     kept_weeks: int = Field(
-        default=4,
-        ge=0,
-        le=1000,
-        description="Weeks of which the newest backup is kept besides.",
+        default=4, ge=0, le=1000, description="Weeks of which the newest backup is kept besides."
     )
     passphrase: SecretStr | None = Field(
         default=None,

@@ -111,6 +111,10 @@ class SendUnreachable(SendRefused):
     """Nobody can be reached there now: they blocked the bot or left, or it was taken out."""
 
 
+class OutOfSight(ChannelError):
+    """The message is not in the conversation any more."""
+
+
 class ChatMoved(ChannelError):
     """The chat has another id now; what was meant for it goes there."""
 

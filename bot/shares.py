@@ -43,7 +43,7 @@ POSTS: Final = Share(at_once=32, each=4, waiting=None)  # of such notes to a ser
 REQUESTS: Final = Share(at_once=64, each=6, waiting=64)  # of the page
 SEARCHES: Final = Share(at_once=4, each=1, waiting=6)  # of the web, each in a process
 SUMMARIES: Final = Share(at_once=8, each=2, waiting=None)  # conversations that are compacted
-TALKS: Final = Share(at_once=32, each=8, waiting=0)  # of programs that wait for an answer
+TALKS: Final = Share(at_once=32, each=8, waiting=0)  # of programs and temporary chats that wait
 WRONG: Final = Share(at_once=64, each=4, waiting=0)  # secrets whose answer is held back
 
 

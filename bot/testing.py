@@ -31,6 +31,7 @@ from bot.channel import (
     ModelChoice,
     Outbound,
     Piece,
+    Reaction,
 )
 from bot.channel.kit.text import TakesMarkdown
 from bot.errors import EmbedderError, StorageError
@@ -63,9 +64,11 @@ class RecordingEngine:
     free: asyncio.Event = field(default_factory=asyncio.Event)
     shown: list[tuple[str, str]] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
+    switched: list[str] = field(default_factory=list)
     reached: list[tuple[Address, str]] = field(default_factory=list)
     choice: ModelChoice = TWO_MODELS
     uploads: dict[tuple[Address, str], tuple[Media, bytes]] = field(default_factory=dict)
+    reactions: list[Reaction] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
@@ -89,6 +92,12 @@ class RecordingEngine:
             self.received.append(inbound)
             self._changed.notify_all()
 
+    async def reacted(self, reaction: Reaction) -> None:
+        """Keep it."""
+        async with self._changed:
+            self.reactions.append(reaction)
+            self._changed.notify_all()
+
     async def chat_moved(self, address: Address, chat: str) -> None:
         """Keep it, or fail like a full disk."""
         async with self._changed:
@@ -107,6 +116,11 @@ class RecordingEngine:
             end = places.index(before) if before in places else 0
             return self.lines[max(0, end - limit) : end]
         return self.lines[-limit:]
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Note it, as if nobody waited for an answer."""
+        self.switched.append(message_id)
+        return True
 
     async def withdraw(self, address: Address, message_id: str) -> bool:
         """Forget that it came."""

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the Python to set up .venv with: the newest on PATH that every pinned package is built for;
-# else python3.
+# else python3. With a version, such as 3.12: one of that version, from PATH or pyenv, or nothing.
 set -eu
 
 # fits PROGRAM VERSION: it runs, can make a virtual environment, and is of this version.
@@ -9,8 +9,9 @@ fits() {
         >/dev/null 2>&1
 }
 
-for version in 3.14 3.13 3.12 3.11; do
-    for name in "python$version" python3; do
+for version in ${1:-3.14 3.13 3.12 3.11}; do
+    for name in "python$version" python3 \
+        ${1:+"${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$version".*/bin/python}; do
         if fits "$name" "$version"; then
             echo "$name"
             exit 0
@@ -18,4 +19,4 @@ for version in 3.14 3.13 3.12 3.11; do
     done
 done
 
-echo python3
+[ $# -gt 0 ] || echo python3

@@ -1,9 +1,10 @@
 """`make release`: a wheel and a source distribution in `dist/`, tried as somebody would use them.
 
 The version is the one of `bot/__init__.py`. The wheel is built from what the source distribution
-holds, so that has all of it; both are built twice, and must be the same to the last byte. Then the
-wheel is installed into a fresh environment with the locked packages, where it has to start, to
-answer and to stop. What was checked is in `dist/SHA256SUMS`.
+holds, so that has all of it; both are built twice, and must be the same to the last byte. Then
+each is installed into fresh environments with the locked packages, one for each supported Python
+that is on this machine, where it has to start, to answer and to stop. What was checked is in
+`dist/SHA256SUMS`, what CHANGELOG.md says of the version in `dist/NOTES.md`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import sys
 import tarfile
 import tempfile
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bot import __version__
+from scripts.wheels import PYTHONS
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
-SUMS = "SHA256SUMS"
+SUMS, NOTES = "SHA256SUMS", "NOTES.md"
 PATIENCE = 120.0  # seconds a program may take
 
 Say = Callable[[str], object]
@@ -34,30 +36,33 @@ class ReleaseError(Exception):
     """What stands in the way of a release, in a sentence."""
 
 
-def check_tree() -> None:
-    """Make sure that what is released is what was committed, and what people are told of.
+def check_tree() -> str:
+    """Make sure that what is released is what was committed; what people are told of it.
 
     Raises:
-        ReleaseError: it is not.
+        ReleaseError: it is not, or CHANGELOG.md does not say what is new, and since when.
     """
     if changed := _run(["git", "status", "--porcelain"], cwd=ROOT).strip():
         first = changed.splitlines()[0].split(maxsplit=1)[1]
         raise ReleaseError(f"Not everything is committed ({first}): commit or remove it first.")
-    title = title_of((ROOT / "CHANGELOG.md").read_text("utf-8"), __version__)
+    notes = notes_of((ROOT / "CHANGELOG.md").read_text("utf-8"), __version__)
+    title = notes.partition("\n")[0].removeprefix("## ")
     if "(unreleased)" in title:
         raise ReleaseError(f"CHANGELOG.md says “{title}”: put the date of the release there.")
+    return notes
 
 
-def title_of(changelog: str, version: str) -> str:
-    """The heading of a version's section.
+def notes_of(changelog: str, version: str) -> str:
+    """A version's section, with its heading.
 
     Raises:
         ReleaseError: it has none, or there is nothing in it.
     """
-    pattern = rf"^## {re.escape(version)}(?: .*)?$(?=\n+(?!## )\S)"
-    if (found := re.search(pattern, changelog, re.MULTILINE)) is None:
-        raise ReleaseError(f"CHANGELOG.md has no section “## {version}” that says what is new.")
-    return found[0].removeprefix("## ")
+    for section in re.split(r"^(?=## )", changelog, flags=re.MULTILINE):
+        title, _, said = section.partition("\n")
+        if title.split()[:2] == ["##", version] and said.strip():
+            return f"{section.strip()}\n"
+    raise ReleaseError(f"CHANGELOG.md has no section “## {version}” that says what is new.")
 
 
 def build(target: Path) -> tuple[Path, Path]:
@@ -74,12 +79,12 @@ def build(target: Path) -> tuple[Path, Path]:
         return Path(shutil.copy(wheel, target)), Path(shutil.copy(sdist, target))
 
 
-def environment(folder: Path, packages: Path | None) -> Path:
+def environment(folder: Path, packages: Path | None, python: str = sys.executable) -> Path:
     """A fresh virtual environment with the locked packages; its programs.
 
     With `packages` it sees what is installed there instead: nothing is downloaded.
     """
-    _run([sys.executable, "-m", "venv", *(["--without-pip"] if packages else []), str(folder)])
+    _run([python, "-m", "venv", *(["--without-pip"] if packages else []), str(folder)])
     if packages is not None:
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "packages.pth").write_text(f"{packages}\n", encoding="utf-8")
@@ -88,30 +93,32 @@ def environment(folder: Path, packages: Path | None) -> Path:
     return folder / "bin"
 
 
-def install(wheel: Path, folder: Path) -> None:
-    """Install a wheel, and nothing else, into a virtual environment."""
-    _run([*_pip(folder), "install", "--no-deps", "--no-index", str(wheel)])
+def install(made: Path, folder: Path) -> None:
+    """Install what was built, and nothing else, into a virtual environment."""
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]
+    _run([*_pip(folder), "install", *options, str(made)])
 
 
-def try_out(programs: Path, home: Path) -> None:
-    """Use an installed program as somebody would on a new machine.
+def try_out(
+    confidant: Sequence[str], home: Path, variables: Mapping[str, str] | None = None
+) -> None:
+    """Use an installed program, called like this, as somebody would on a new machine.
 
     Raises:
         ReleaseError: it does not do what it should.
     """
-    confidant = str(programs / "confidant")
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    environ = {**kept, "HOME": str(home), "CONFIDANT_DASHBOARD__PORT": "0"}
-    _expect(f"confidant {__version__}", _run([confidant, "--version"], home, environ))
-    _expect("✓", _run([confidant, "doctor"], home, environ))
+    environ = {**kept, "HOME": str(home), "CONFIDANT_DASHBOARD__PORT": "0", **(variables or {})}
+    _expect(f"confidant {__version__}", _run([*confidant, "--version"], home, environ))
+    _expect("✓", _run([*confidant, "doctor"], home, environ))
     said = "remember that the harbour code is 4711\nwhat do you know about the harbour?\n"
-    _expect("4711", _run([confidant, "chat"], home, environ, said=said))
+    _expect("4711", _run([*confidant, "chat"], home, environ, said=said))
     _serve(confidant, home, environ)
 
 
-def _serve(confidant: str, home: Path, environ: Mapping[str, str]) -> None:
+def _serve(confidant: Sequence[str], home: Path, environ: Mapping[str, str]) -> None:
     with subprocess.Popen(  # noqa: S603
-        [confidant, "run"], cwd=home, env=environ, text=True,
+        [*confidant, "run"], cwd=home, env=environ, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         try:
@@ -144,7 +151,7 @@ def release(target: Path, say: Say) -> None:
     Raises:
         ReleaseError: something is not as it should be; nothing is in `target` then.
     """
-    check_tree()
+    notes = check_tree()
     shutil.rmtree(target, ignore_errors=True)
     os.environ["SOURCE_DATE_EPOCH"] = _run(["git", "log", "-1", "--format=%ct"], ROOT).strip()
     with tempfile.TemporaryDirectory() as scratch:
@@ -153,14 +160,23 @@ def release(target: Path, say: Say) -> None:
         for path, again in zip(made, build(Path(scratch, "again")), strict=True):
             if path.read_bytes() != again.read_bytes():
                 raise ReleaseError(f"{path.name} is another one each time it is built.")
-        say("Installing it into a fresh environment …")
-        programs = environment(Path(scratch, "venv"), None)
-        install(made[0], Path(scratch, "venv"))
-        say("Trying it out …")
-        home = Path(scratch, "home")
-        home.mkdir()
-        try_out(programs, home)
-        write_sums(*made)
+        tried = False
+        for version in PYTHONS:
+            python = _run(["sh", "scripts/python.sh", version], ROOT).strip()
+            if not python:
+                say(f"There is no Python {version} here: it was not tried.")
+                continue
+            tried = True
+            folder = Path(scratch, version)
+            programs = environment(folder, None, python)
+            for path in made:
+                say(f"Trying {path.name} with Python {version} …")
+                install(path, folder)
+                home = Path(tempfile.mkdtemp(dir=folder))
+                try_out([str(programs / "confidant")], home)
+        if not tried:
+            raise ReleaseError(f"There is no Python from {PYTHONS[0]} to {PYTHONS[-1]} here.")
+        write_sums(*made).with_name(NOTES).write_text(notes, encoding="utf-8")
         shutil.copytree(Path(scratch, "dist"), target)
     for path in sorted(target.iterdir()):
         say(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")

@@ -14,7 +14,7 @@ from adapters.discord.api import Rest, first_id_at, identity, ids, new_session, 
 from adapters.discord.drafts import DiscordDrafts
 from adapters.discord.gateway import Connection, Invalidated, Lost
 from adapters.discord.history import History, PendingInteractions
-from adapters.discord.inbound import CHANNEL, Identity, Ignored, normalise
+from adapters.discord.inbound import CHANNEL, REACTIONS, Identity, Ignored, normalise
 from adapters.discord.interactions import Interaction, interaction_of, sync
 from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Place, Places, Room
 from adapters.discord.sdk import discord
@@ -111,6 +111,9 @@ class Events:
             if interaction is not None:
                 self._pending.dismiss(interaction)
             return None
+        if kind in REACTIONS:
+            await self._reacted(chat, kind, data)
+            return None
         # Most of what is left out can be told without knowing the place.
         first = normalise(kind, data, self._supervisor.account, self.me, Room(Place("group")))
         if isinstance(first, Ignored):
@@ -124,6 +127,16 @@ class Events:
             start = await self._history.start(result.parent, chat)
             result = normalise(kind, data, self._supervisor.account, self.me, room, start=start)
         return None if isinstance(result, Ignored) else (result, None)
+
+    async def _reacted(self, chat: str, kind: str, data: Json) -> None:
+        account, nowhere = self._supervisor.account, Place("group")
+        if inbound.reaction_of(kind, data, account, self.me, nowhere) is None:
+            self.leave_out("reaction")
+            return
+        place = await self._place(chat, data)
+        reaction = inbound.reaction_of(kind, data, account, self.me, place)
+        if reaction is not None:
+            await self._supervisor.engine.reacted(reaction)
 
     async def _place(self, chat: str, data: Json) -> Place:
         known = self._places.place(chat)
@@ -143,7 +156,7 @@ class Events:
 
 
 READY, RESUMED = "READY", "RESUMED"
-EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, interactions.EVENT)
+EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, *REACTIONS, interactions.EVENT)
 STEADY = 10.0  # seconds after which the end of a connection is nothing to wait for
 HEARD = "heard"  # keeps the message id until which everything said in servers was dealt with
 SKEW = 600_000  # ms that this machine's clock may be ahead of Discord's

@@ -21,7 +21,14 @@ from bot.channel.kit.json_access import Json, mapping
 CONNECT_TIMEOUT = 60.0  # seconds until a connection has said hello and was answered
 
 # What is asked for; anything else never arrives.
-INTENTS = discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
+INTENTS = discord.Intents(
+    guilds=True,
+    guild_messages=True,
+    dm_messages=True,
+    guild_reactions=True,
+    dm_reactions=True,
+    message_content=True,
+)
 
 Listener = Callable[[str, Json], None]
 

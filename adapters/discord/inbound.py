@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from adapters.discord.api import identity, ids, moment, sent_at
-from adapters.discord.places import Room
-from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
+from adapters.discord.places import Place, Room
+from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, Reaction, ReplyTo
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -30,6 +30,8 @@ CHANNEL = "discord"
 CREATED: Final = "MESSAGE_CREATE"
 UPDATED: Final = "MESSAGE_UPDATE"
 EVENTS: Final = (CREATED, UPDATED)
+UNREACTED: Final = "MESSAGE_REACTION_REMOVE"
+REACTIONS: Final = ("MESSAGE_REACTION_ADD", UNREACTED)
 
 MAX_MEDIA = 20  # of one message; Discord allows 10
 MAX_REF = 2000  # characters of a file's address
@@ -122,6 +124,32 @@ def normalise(
         parent=room.place.parent,
         server=room.place.server,
         title=room.channels.get(chat, "") if room.place.kind == "thread" else "",
+    )
+
+
+def reaction_of(kind: str, data: Json, account: str, me: Identity, place: Place) -> Reaction | None:
+    """The reaction an event tells of; None for those of bots, and those to others' messages.
+
+    Discord does not tell whose message it was when a reaction is taken away.
+    """
+    number, sender = identity(data, "message_id"), identity(data, "user_id")
+    member, author = child(data, "member"), identity(data, "message_author_id")
+    is_bots = sender == me.id or child(member, "user").get("bot") is True
+    if not number or not sender or is_bots or author not in {"", me.id}:
+        return None
+    emoji = child(data, "emoji")
+    name = label(text(emoji, "name"))
+    return Reaction(
+        Address(CHANNEL, account, identity(data, "channel_id")),
+        place.kind,
+        sender,
+        number,
+        f":{name}:" if name and identity(emoji, "id") else name,
+        sender_name=name_of(child(member, "user"), member),
+        parent=place.parent,
+        server=place.server,
+        from_bot=author == me.id,
+        is_removed=kind == UNREACTED,
     )
 
 

@@ -53,6 +53,7 @@ class Account:
             rooms=rooms,
             history=History(self.supervisor, api, rooms) if api.has_login else None,
             sharer=sharer,
+            said=self._sender.said,
             pace=pace,
         )
 

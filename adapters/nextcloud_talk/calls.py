@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -19,6 +19,7 @@ from adapters.nextcloud_talk.inbound import (
     CHANNEL,
     Identity,
     Membership,
+    Reacted,
     actor_of,
     chat_id,
     moderates,
@@ -26,7 +27,7 @@ from adapters.nextcloud_talk.inbound import (
     room_token,
 )
 from adapters.nextcloud_talk.rich import DIRECT, Rooms, file_ref
-from bot.channel import Address, ChannelConfig, Health, Inbound
+from bot.channel import Address, ChannelConfig, Health, Inbound, Reaction
 from bot.channel.kit.intake import Intake, Where, listens, newest_chats
 from bot.channel.kit.json_access import number
 from bot.channel.kit.supervisor import Supervisor
@@ -56,6 +57,7 @@ class Calls:
     Args:
         history: reads what was missed, if there is an account that can.
         sharer: knows the files that are our own.
+        said: what was sent lately, by room and words, with the id it was sent under.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Calls:
         rooms: Rooms,
         history: History | None,
         sharer: Sharer,
+        said: Mapping[tuple[str, str], str],
         pace: Pace,
     ) -> None:
         own = {actor_of(seat.webhook_url), f"users/{seat.api_user}" if seat.api_user else ""}
@@ -80,6 +83,7 @@ class Calls:
         self._rooms = rooms
         self._history = history
         self._sharer = sharer
+        self._said = said
         self._pace = pace
         self._intake = Intake[Inbound](supervisor, read=self._read_back, store=self._keep)
         self._dropped: Counter[str] = Counter()
@@ -137,10 +141,25 @@ class Calls:
                 self.drop("from_bot")
                 return True
             await self._arrived(result, is_moderator=moderates(payload))
+        elif isinstance(result, Reacted):
+            await self._reacted(result)
         else:
             self.drop(result.reason)
             return result.reason != "malformed"
         return True
+
+    async def _reacted(self, reacted: Reacted) -> None:
+        """Tell the engine of a reaction.
+
+        Talk tells neither whose message it is below nor, when one is sent, what id it has: the
+        bot's own are known by their words.
+        """
+        found = reacted.reaction
+        room = room_token(found.address.chat)
+        if await self._rooms.is_direct(room, _user(self._seat, found)):
+            found = replace(found, chat_type="direct")
+        id_ = self._said.get((room, reacted.words.strip()), found.message_id)
+        await self._engine.reacted(replace(found, message_id=id_))
 
     def _is_echo(self, inbound: Inbound) -> bool:
         """True if this is a file we showed ourselves, as the API user."""
@@ -303,6 +322,6 @@ class Calls:
         return await work()
 
 
-def _user(seat: Seat, inbound: Inbound) -> str:
+def _user(seat: Seat, inbound: Inbound | Reaction) -> str:
     """The sender's id as their own server has it."""
     return inbound.sender.removeprefix(f"{seat.place}/" if seat.place else "")

@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 
 from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
-from adapters.nextcloud_talk.inbound import Identity, Ignored, Membership, normalise
+from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
 from adapters.nextcloud_talk.rich import Rooms
 from bot.channel import Inbound
 from bot.channel.kit.client import TooLarge
@@ -75,7 +75,7 @@ def _content(said: Json, room: str, me: Identity, sent_at: int) -> Inbound | Ign
         "target": {"id": room},
     }
     found = normalise(payload, me, sent_at)
-    return Ignored("malformed") if isinstance(found, Membership) else found
+    return found if isinstance(found, Inbound | Ignored) else Ignored("malformed")
 
 
 def _actor(said: Json) -> Json:

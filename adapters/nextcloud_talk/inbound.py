@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
-from bot.channel import MAX_REPLY_TEXT, Inbound, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Address, Inbound, Reaction, ReplyTo
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -75,7 +75,18 @@ class Membership:
     actor: str
 
 
-def normalise(payload: object, me: Identity, now: int) -> Inbound | Membership | Ignored:
+@dataclass(frozen=True, slots=True)
+class Reacted:
+    """A reaction, and the words of the message it is below: all that tells whose that is."""
+
+    reaction: Reaction
+    words: str
+
+
+Reading = Inbound | Membership | Reacted | Ignored
+
+
+def normalise(payload: object, me: Identity, now: int) -> Reading:
     """Turn one payload into an `Inbound`, or say what it is instead.
 
     `now` (ms since the epoch) is the time of the message. The chat is a group: only its server
@@ -92,7 +103,7 @@ def normalise(payload: object, me: Identity, now: int) -> Inbound | Membership |
         actor = text(child(activity, "actor"), "id")[:MAX_SENDER]
         return Membership(joined=kind == "Join", room=room, actor=actor)
     if kind in {"Like", "Undo"}:
-        return Ignored("reaction")
+        return _reaction(activity, me, now, is_removed=kind == "Undo")
     return Ignored("unsupported" if kind else "malformed")
 
 
@@ -159,6 +170,29 @@ def _message(activity: Json, me: Identity, now: int, *, said: bool) -> Inbound |
         mentions_bot=is_named or (answered is not None and answered.from_bot),
         sent_at=now,
     )
+
+
+def _reaction(activity: Json, me: Identity, now: int, *, is_removed: bool) -> Reacted | Ignored:
+    like = child(activity, "object") if is_removed else activity
+    actor, note = child(activity, "actor"), child(like, "object")
+    author, room = text(actor, "id"), _room(child(activity, "target"))
+    sender, message_id, emoji = _sender(author, me), identifier(note, "id"), text(like, "content")
+    if not room or not sender or not message_id or is_blank(emoji):
+        return Ignored("malformed")
+    if author.startswith(_NOBODY):
+        return Ignored("from_bot")
+    reaction = Reaction(
+        Address(CHANNEL, me.account, chat_id(me, room), identifier(note, "threadId")),
+        "group",
+        sender,
+        message_id,
+        label(emoji),
+        at=now,
+        sender_name=label(text(actor, "name")),
+        is_removed=is_removed,
+    )
+    content = _content(note) or {}
+    return Reacted(reaction, text(content, "message"))
 
 
 # --- parts of a message --------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class Sender:
         self._sharer = sharer
         self._reactions: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self._unsure: LRUCache[str, None] = LRUCache(REMEMBERED)
+        # What was said, by room and words, with its reference id: reactions tell only these.
+        self.said: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
 
     async def send(self, piece: Piece) -> str:
         """Send one message, or show one file.
@@ -74,6 +76,7 @@ class Sender:
             await self._sharer.share(room, piece.attachments[0], reference)
         elif reference not in self._unsure or not await self._arrived(room, reference):
             await self._say(room, body_of(piece))
+        self.said[room, piece.text.strip()] = reference
         return reference
 
     async def _say(self, room: str, message: Json) -> None:

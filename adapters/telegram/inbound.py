@@ -20,14 +20,16 @@ from adapters.telegram.content import (
     said_in,
     words_of,
 )
-from bot.channel import ChatType, Foreign, Inbound, Media
-from bot.channel.kit.json_access import Json, child, integer, label, mapping, text
+from bot.channel import Address, ChatType, Foreign, Inbound, Media, Reaction
+from bot.channel.kit.json_access import Json, child, children, integer, label, mapping, text
 
 CHANNEL = "telegram"
 MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")
 PRESS = "callback_query"
 MEMBERSHIP = "my_chat_member"
-ALLOWED_UPDATES = (*MESSAGES, PRESS, MEMBERSHIP)
+REACTION = "message_reaction"  # Telegram sends none of a group unless the bot is an admin there
+ALLOWED_UPDATES = (*MESSAGES, PRESS, MEMBERSHIP, REACTION)
+MAX_REACTIONS = 8  # of one update; a person has three at most below a message
 GENERAL_TOPIC = "1"  # a forum's topic that has no id of its own in messages
 MAX_PRESS = 64  # bytes of what a button carries, a rule of Telegram's
 MAX_QUERY = 128  # characters of a press's own id
@@ -37,7 +39,7 @@ _LATEST_DATE = 1 << 40  # seconds; beyond it the value is not a date
 Reason = Literal[
     "malformed",  # not what Telegram sends
     "unsupported",  # a kind of update nobody asked for
-    "reaction",
+    "reaction",  # nobody's, or the same as before
     "from_bot",
     "service",  # joins, pins, titles, video chats
     "empty",  # nothing of it can be shown
@@ -49,7 +51,6 @@ Reason = Literal[
 ]
 
 _KINDS: Final[dict[str, ChatType]] = {"private": "direct", "channel": "channel"}
-_REACTIONS = ("message_reaction", "message_reaction_count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,15 @@ class Press:
     message: int = 0  # 0 when Telegram does not say
 
 
-Reading = Inbound | Moved | Membership | Ignored
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What somebody changed of their reactions below one message."""
+
+    chat: str
+    changes: tuple[Reaction, ...]
+
+
+Reading = Inbound | Moved | Membership | Reactions | Ignored
 
 
 def pressable(command: str) -> bool:
@@ -139,7 +148,9 @@ def normalise(update: object, account: str, me: Identity, now: int = 0) -> Readi
         return _press(child(found, PRESS), account, me, now)
     if MEMBERSHIP in found:
         return _membership(child(found, MEMBERSHIP))
-    if any(kind in found for kind in _REACTIONS):
+    if REACTION in found:
+        return _reactions(child(found, REACTION), account, me)
+    if "message_reaction_count" in found:
         return Ignored("reaction")
     return Ignored("unsupported" if isinstance(update, dict) else "malformed")
 
@@ -179,6 +190,43 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
         locale=text(sender, "language_code")[:MAX_LOCALE],
         mentions_bot=kind != "direct",  # it is this bot's button
         sent_at=now,
+    )
+
+
+def _reactions(change: Json, account: str, me: Identity) -> Reading:
+    """What somebody added and took away; the topic is not told."""
+    chat, sender = child(change, "chat"), child(change, "user") or child(change, "actor_chat")
+    here, number, who = integer(chat, "id"), integer(change, "message_id"), integer(sender, "id")
+    if here is None or number is None or who is None:
+        return Ignored("malformed")
+    if who == me.id or sender.get("is_bot") is True:
+        return Ignored("from_bot", str(here))
+    before, after = (
+        [
+            text(each, "emoji")[:MAX_PRESS] or "a custom emoji"
+            for each in children(change, name)[:MAX_REACTIONS]
+        ]
+        for name in ("old_reaction", "new_reaction")
+    )
+    changes = [(emoji, True) for emoji in before if emoji not in after]
+    changes += [(emoji, False) for emoji in after if emoji not in before]
+    if not changes:
+        return Ignored("reaction", str(here))
+    return Reactions(
+        str(here),
+        tuple(
+            Reaction(
+                Address(CHANNEL, account, str(here)),
+                _kind(chat),
+                str(who),
+                str(number),
+                emoji,
+                at=(integer(change, "date") or 0) * 1000,
+                sender_name=name_of(sender),
+                is_removed=is_removed,
+            )
+            for emoji, is_removed in changes
+        ),
     )
 
 

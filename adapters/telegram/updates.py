@@ -26,6 +26,7 @@ from adapters.telegram.inbound import (
     Membership,
     Moved,
     Press,
+    Reactions,
     album_of,
     normalise,
     press_of,
@@ -118,7 +119,7 @@ class Presses:
         return True
 
 
-Pending = reassembly.Pending[Press | Moved]
+Pending = reassembly.Pending[Press | Moved | Reactions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class Updates:
         self._done: set[int] = set()
         self._seen: dict[int, float] = {}
         self.holds = False  # whether what is brought and not whole is held on this node
-        self._held = Reassembly[Press | Moved](supervisor, self._perform, patience)
+        self._held = Reassembly[Press | Moved | Reactions](supervisor, self._perform, patience)
 
     def forget(self) -> None:
         """Know nothing of what came so far."""
@@ -284,6 +285,10 @@ class Updates:
             account = self._account
             _log.info("telegram.chat.moved", account=account, chat=extra.chat, to=extra.to)
             return
+        if isinstance(extra, Reactions):
+            for change in extra.changes:
+                await self._engine.reacted(change)
+            return
         inbound = pending.message
         if extra is not None and self._presses.repeated(extra):
             self._supervisor.drop("repeated_press")
@@ -313,7 +318,7 @@ class Updates:
                 album = album_of(update) if result.media else ""
                 parts, is_closed = [Part(result, album)], press is not None
                 return Pending(result.chat, [number], parts, came, came, press, is_closed)
-            case Moved():
+            case Moved() | Reactions():
                 return Pending(result.chat, [number], [], came, came, result)
             case Membership():
                 self._supervisor.drop("membership")

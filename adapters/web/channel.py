@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
@@ -17,7 +17,17 @@ from adapters.web.completions import Completions, told
 from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import Away, OtherNodes
 from adapters.web.pages import PersonPages
-from adapters.web.protocol import AskModels, AskOlder, BadFrame, Seen, Send, Socket, Withdraw
+from adapters.web.protocol import (
+    AskModels,
+    AskOlder,
+    BadFrame,
+    Seen,
+    Send,
+    Socket,
+    Switch,
+    Wish,
+    Withdraw,
+)
 from bot.channel import (
     DEFAULT_ACCOUNT,
     PAGE_OWNER,
@@ -32,10 +42,10 @@ from bot.channel import (
     Piece,
     http,
 )
+from bot.channel.http import shared, visitor_of
 from bot.channel.kit.text import TakesMarkdown
-from bot.channel.visitor import shared, visitor_of
 from bot.clock import system_clock
-from bot.errors import PoolFull, StorageError
+from bot.errors import OutOfSight, PoolFull, StorageError
 from bot.shares import HISTORIES, Budget, Pool
 
 log = structlog.stdlib.get_logger(__name__)
@@ -47,6 +57,7 @@ INLINE = {  # stands in the page
     "/static/theme.js": "adapters.web",
 }
 ANSWER = "answer"  # what other nodes are told of one to a program
+SWITCHED = "switched"  # … and when another branch of a conversation is in sight
 HISTORY_ITEMS = 200
 OLDER_ITEMS = 100  # lines that are read further back at once
 HELLO_SECONDS = 10.0  # a connection that says nothing for so long is closed
@@ -78,6 +89,7 @@ class Web(TakesMarkdown):
         activities=True,
         pages=True,
         files=True,
+        voice=True,
     )
 
     def __init__(self) -> None:
@@ -97,6 +109,13 @@ class Web(TakesMarkdown):
     def routes(self) -> Iterable[web.RouteDef]:
         """The page, its files and its WebSocket."""
         files = http.asset_routes("adapters.web", "/static", index="index.html", inline=INLINE)
+        page = files[0].handler
+
+        async def temporary(request: web.Request) -> web.StreamResponse:
+            """The same page: its scripts see where they are, and keep nothing."""
+            return await page(request)
+
+        files.append(web.get("/temporary", temporary))
         own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
         return [*own, *self._programs.routes(), *shared([web.post("/hooks/{id}", self._event)])]
 
@@ -150,23 +169,37 @@ class Web(TakesMarkdown):
         said = self._others.heard(body) if self._engine is not None else {}
         if said.get("show") == ANSWER:
             await self._programs.sent(said)
+        elif said.get("show") == SWITCHED:
+            await self._show_anew(said.get("person", PAGE_OWNER))
         elif said:  # else it is our own
             await self._pages_of(said.get("person", PAGE_OWNER)).heard(said)
 
     async def forgotten(self, is_about: Callable[[Address], bool]) -> None:
         """Take what was forgotten from every open page; see `Channel.forgotten`."""
-        for person, pages in tuple(self._people.items()):
-            engine, address = self._engine, address_of(person)
-            if engine is None or not pages.sockets or not is_about(address):
-                continue
-            try:
-                items = await engine.history(address, HISTORY_ITEMS)
-                known = await self._files.known(person)
-            except StorageError:
-                log.warning("web.history.failed")
-                pages.close()
-            else:
-                await pages.forgotten(items, known)
+        for person in tuple(self._people):
+            if is_about(address_of(person)):
+                await self._show_anew(person, "forgotten")
+
+    async def _show_anew(
+        self, person: str, kind: Literal["switched", "forgotten"] = "switched"
+    ) -> None:
+        """Have a person's pages on this node show the conversation as it is now."""
+        engine, pages = self._engine, self._people.get(person)
+        if engine is None or pages is None or not pages.sockets:
+            return
+        try:
+            items = await engine.history(address_of(person), HISTORY_ITEMS)
+            known = await self._files.known(person)
+        except StorageError:
+            log.warning("web.history.failed")
+            pages.close()
+        else:
+            await pages.anew(kind, items, known)
+
+    async def _show_switched(self, person: str) -> None:
+        """Have all of a person's pages show the branch that is in sight now."""
+        await self._show_anew(person)
+        await self._others.tell(person, SWITCHED)
 
     async def fetch(self, address: Address, media: Media, most: int) -> bytes:
         """The bytes of what came with a message; see `Channel.fetch`."""
@@ -283,17 +316,22 @@ class Web(TakesMarkdown):
             except BadFrame as bad:
                 socket.put(protocol.error(bad.key, socket.locale, bad.id))
             else:
-                match frame:
-                    case AskModels():
-                        await _tell_models(socket, engine)
-                    case AskOlder(before):
-                        await self._tell_older(before, socket, engine)
-                    case Seen(id_):
-                        await self._pages_of(socket.person).seen(id_)
-                    case Withdraw(id_):
-                        await self._withdraw(id_, socket, engine)
-                    case Send():
-                        await self._receive(frame, socket, engine)
+                await self._take(frame, socket, engine)
+
+    async def _take(self, frame: Send | Wish, socket: Socket, engine: Engine) -> None:
+        match frame:
+            case AskModels():
+                await _tell_models(socket, engine)
+            case AskOlder(before):
+                await self._tell_older(before, socket, engine)
+            case Seen(id_):
+                await self._pages_of(socket.person).seen(id_)
+            case Withdraw(id_):
+                await self._withdraw(id_, socket, engine)
+            case Switch(id_):
+                await self._switch(id_, socket, engine)
+            case Send():
+                await self._receive(frame, socket, engine)
 
     async def _event(self, request: web.Request) -> web.Response:
         """Say to somebody's conversation what a program of theirs reports."""
@@ -332,6 +370,21 @@ class Web(TakesMarkdown):
         else:
             socket.put(protocol.error("begun", socket.locale))
 
+    async def _switch(self, message_id: str, socket: Socket, engine: Engine) -> None:
+        try:
+            is_done = await engine.switch(address_of(socket.person), message_id)
+        except OutOfSight:
+            await self._show_anew(socket.person)
+            socket.put(protocol.error("gone", socket.locale))
+        except StorageError:
+            log.warning("web.switch.failed")
+            socket.put(protocol.error("switch", socket.locale))
+        else:
+            if is_done:
+                await self._show_switched(socket.person)
+            else:
+                socket.put(protocol.error("busy", socket.locale))
+
     async def _receive(self, frame: Send, socket: Socket, engine: Engine) -> None:
         at = system_clock()
         locale = frame.locale or socket.locale
@@ -355,9 +408,14 @@ class Web(TakesMarkdown):
             locale=locale,
             zone=socket.zone,
             media=media,
+            replaces=frame.replaces,
         )
         try:
             await engine.receive(inbound)
+        except OutOfSight:
+            await self._show_anew(socket.person)
+            socket.put(protocol.error("gone", locale, frame.id))
+            return
         except StorageError:
             log.warning("web.receive.not_stored")
             socket.put(protocol.error("storage", locale, frame.id))
@@ -367,6 +425,9 @@ class Web(TakesMarkdown):
             socket.put(protocol.error("unexpected", locale, frame.id))
             return
         socket.put(protocol.encode("ack", id=frame.id, at=at))
+        if frame.replaces:
+            await self._show_switched(socket.person)
+            return
         pages = self._pages_of(socket.person)
         await pages.said(frame.id, frame.text, at, tuple(map(frame_of, media)), besides=socket)
 

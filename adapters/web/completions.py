@@ -39,6 +39,7 @@ from bot.channel import (
     Media,
     Piece,
 )
+from bot.channel.http import Visitor, shared, visitor_of
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -49,7 +50,6 @@ from bot.channel.kit.json_access import (
     parse_json,
     text,
 )
-from bot.channel.visitor import Visitor, shared, visitor_of
 from bot.clock import system_clock
 from bot.shares import TALKS, Pool
 

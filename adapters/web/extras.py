@@ -14,7 +14,7 @@ from typing import Any
 
 from bot.channel import Attachment, Piece
 
-SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "audio/ogg"})
 MAX_BYTES = 2_000_000  # of the files of one message; what goes beyond is only named
 MAX_NAME = 128  # characters
 MAX_BUTTONS = 32

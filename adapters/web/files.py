@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -18,7 +19,7 @@ from bot.channel import (
     Engine,
     Media,
 )
-from bot.channel.visitor import visitor_of
+from bot.channel.http import visitor_of
 from bot.errors import SendRefused, SendTransient, StorageError
 
 PATH: Final = "/chat/files/{id}"
@@ -95,6 +96,8 @@ class FilePages:
         if not (0 <= part <= MOST_UPLOAD // MOST_UPLOAD_PART and size > 0 and data):
             raise web.HTTPBadRequest
         media = _described(id_, request.query.get("name", ""), request.content_type, size)
+        if request.query.get("voice") == "1" and media.mime.startswith("audio/"):
+            media = replace(media, kind="voice")  # what its person says, not what they pass on
         try:
             is_kept = await engine.put_file(_visitors(request), media, part, data)
         except StorageError:

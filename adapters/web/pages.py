@@ -267,8 +267,13 @@ class PersonPages:
 
     # --- what was forgotten -----------------------------------------------------------------------
 
-    async def forgotten(self, items: Sequence[HistoryItem], known: Mapping[str, Media]) -> None:
-        """Show on this node's pages no word of what is not there any more."""
+    async def anew(
+        self,
+        kind: Literal["switched", "forgotten"],
+        items: Sequence[HistoryItem],
+        known: Mapping[str, Media],
+    ) -> None:
+        """Show on this node's pages no word of what was forgotten, or of another branch."""
         self._drafts.clear()  # what goes on of these comes again
         self._thoughts.clear()
         self._steps.clear()
@@ -276,9 +281,10 @@ class PersonPages:
         self._shelf.drop(item.id for item in items if not item.text)
         for socket in tuple(self.sockets):
             if socket.format == "none":
-                socket.put(protocol.encode("forgotten"))
+                if kind == "forgotten":
+                    socket.put(protocol.encode("forgotten"))
             elif socket.greeted and socket.format == "html":  # what is printed stays
-                socket.put(await self.frame("forgotten", socket, items, known))
+                socket.put(await self.frame(kind, socket, items, known))
 
     def close(self) -> None:
         """Have every page come back, to what it may show."""
@@ -307,7 +313,7 @@ class PersonPages:
 
     async def frame(
         self,
-        kind: Literal["history", "older", "forgotten"],
+        kind: Literal["history", "older", "forgotten", "switched"],
         socket: Socket,
         items: Sequence[HistoryItem],
         known: Mapping[str, Media],
@@ -344,6 +350,8 @@ class PersonPages:
                 line["failed"] = item.failed
             if item.sources and item.text:
                 line["sources"] = item.sources
+            if item.versions:
+                line["versions"] = item.versions
             line |= {name: True for name in ("stopped", "waits") if getattr(item, name)}
             lines.append(line | dict(_for_client(self._shelf.of(item.id), as_html=as_html)))
             if number % RENDERS_AT_ONCE == 0:

@@ -1,14 +1,17 @@
 """What the page and the server say to each other: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
-`locale`, and `files` by the ids they were brought under), `models`, which asks for the frame of
-that name, `seen` (`id`): somebody can see a message, `withdraw` (`id`): a message that waits is
-taken back, and `older` (`before`, as the last `history` or `older` had it), which asks for what
-stands before that. To the page: `commands`, `history`, `ack`, `message`, `draft`, `typing`,
-`activity`, `models`, `older`, `forgotten`, `withdrawn`, `error`. It keeps a message until its
-`ack`, and sends it again under the same id after a reconnect. A press on a button below the message
-X is a `send` with the id `press-X`, so that one message takes one press, whatever the number of
-pages and tries; what X says was not answered is asked again as `again-X`.
+`locale`, `files` by the ids they were brought under, and `replaces`, the id of a message whose
+place this one takes), `models`, which asks for the frame of that name, `seen` (`id`): somebody can
+see a message, `withdraw` (`id`): a message that waits is taken back, `switch` (`id`): the
+conversation goes on from another one of a line's `versions`, and `older` (`before`, as the last
+`history` or `older` had it), which asks for what stands before that. To the page: `commands`,
+`history`, `ack`, `message`, `draft`, `typing`, `activity`, `models`, `older`, `forgotten`,
+`switched`, `withdrawn`, `error`. It keeps a message until its `ack`, and sends it again under the
+same id after a reconnect. A press on a button below the message X is a `send` with the id
+`press-X`, so that one message takes one press, whatever the number of pages and tries; what X says
+was not answered is asked again as `again-X`, and the N-th version after X, with the same words, is
+`redo-X-N`.
 """
 
 from __future__ import annotations
@@ -67,12 +70,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One message; `id` is the client's own, the same on every try, as are those of its `files`."""
+    """One message; `id` is the client's own, the same on every try, as are those of its `files`.
+
+    It takes the place of the one that it `replaces`, if any.
+    """
 
     id: str
     text: str
     locale: str = ""
     files: tuple[str, ...] = ()
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,13 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Withdraw:
     """A message that waits for the answers before it is taken back."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The conversation is to go on from another version of a turn, by the id of its message."""
 
     id: str
 
@@ -117,13 +131,16 @@ def parse_hello(raw: str) -> Hello:
     return Hello(_locale(frame), shown, known)
 
 
-def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen | Withdraw:
+Wish = AskModels | AskOlder | Seen | Withdraw | Switch
+
+
+def parse_frame(raw: str) -> Send | Wish:
     """A message of a client, or what else it wants.
 
     Raises:
         BadFrame: it is something else, or holds something that cannot be taken.
     """
-    frame = _frame(raw, "send", "models", "older", "seen", "withdraw")
+    frame = _frame(raw, "send", "models", "older", "seen", "withdraw", "switch")
     if frame["type"] != "send":
         return _wish(frame)
     message_id = frame.get("id")
@@ -139,10 +156,13 @@ def parse_frame(raw: str) -> Send | AskModels | AskOlder | Seen | Withdraw:
         raise BadFrame("empty", message_id)
     if len(text.encode()) > MAX_TEXT:
         raise BadFrame("too_long", message_id)
-    return Send(message_id, text, _locale(frame), files)
+    replaces = frame.get("replaces", "")
+    if not isinstance(replaces, str) or (replaces and not _ID.fullmatch(replaces)):
+        raise BadFrame("malformed", message_id)
+    return Send(message_id, text, _locale(frame), files, replaces)
 
 
-def _wish(frame: Mapping[str, object]) -> AskModels | AskOlder | Seen | Withdraw:
+def _wish(frame: Mapping[str, object]) -> Wish:
     """What else a client wants; see `parse_frame`."""
     if frame["type"] == "models":
         return AskModels()
@@ -154,7 +174,8 @@ def _wish(frame: Mapping[str, object]) -> AskModels | AskOlder | Seen | Withdraw
     message_id = frame.get("id")
     if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:
         raise BadFrame("malformed")
-    return Seen(message_id) if frame["type"] == "seen" else Withdraw(message_id)
+    wishes = {"seen": Seen, "withdraw": Withdraw, "switch": Switch}
+    return wishes[str(frame["type"])](message_id)
 
 
 def _files(frame: Mapping[str, object], message_id: str) -> tuple[str, ...]:

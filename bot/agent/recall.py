@@ -145,7 +145,6 @@ LENGTHS = (200, 400)  # characters of what was said around one, and of itself
 MAX_MESSAGES = 400  # of the conversation before that are looked at
 MAX_HOPS = 5  # conversations in which nothing was said
 
-_UNKNOWN: frozenset[Whose] = frozenset({"unknown"})
 
 OPENING = "[recalled by the program for the beginning of this conversation; it may be out of date]"
 LATER = "[recalled by the program for this message; it may be out of date or beside the point]"
@@ -410,6 +409,7 @@ class Recaller:
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.content) for entry in said}
+        hits = [hit for hit in hits if is_file(hit) or hit.path in origins]  # that are in sight
         own = {entry.id for entry in said if entry.role == "assistant"}
         aging = await self._uses.aging(view.spaces, today)
         pieces: list[Find] = []
@@ -417,7 +417,7 @@ class Recaller:
             plain = markdown.readable(_unfaded(hit, text, aging)).strip()
             where = quote(hit, turn.now.tzinfo or UTC, "found", by_bot=hit.path in own)
             quoted = replace(where, text=plain)
-            whose = frozenset[Whose]() if is_file(hit) else origins.get(hit.path, _UNKNOWN)
+            whose = frozenset[Whose]() if is_file(hit) else origins[hit.path]
             date = "" if is_file(hit) else quoted.where[0]
             id_ = "" if is_file(hit) else hit.path
             since = _since(hit.path, text) if hit.source == "memory" else {}

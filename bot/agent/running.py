@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Literal
+from typing import Final, Literal
 
+import structlog
+
+from bot.clock import Clock
+from bot.coordination import Coordination, Event
+from bot.errors import StorageError
 from bot.identity import Conversation
 
 Stage = Literal["reply", "room", "summary", "task"]
@@ -104,3 +110,81 @@ class RunningTurns:
         for each in [stop for stops in self._stops.values() for stop in stops]:
             if not all(map(is_served, each.conversations)):
                 each.ask()
+
+
+# Stopping a turn from whichever node somebody asks for it.
+
+HEARD_MS = 1_000  # after so long a node no longer does what it is asked: another turn may run now
+ANSWER_SECONDS = 1.5  # for which an answer is waited
+NOTHING: Final = frozenset[str]()
+
+log = structlog.get_logger(__name__)
+
+
+class TurnStops:
+    """Reaches what runs on any node; `running` is what does on this one.
+
+    A node that has something answers, so what the person is told is what happened. Where there is
+    but one node nobody is asked.
+    """
+
+    def __init__(self, running: RunningTurns, coordination: Coordination, clock: Clock) -> None:
+        self._running = running
+        self._coordination = coordination
+        self._clock = clock
+        self._asked: dict[str, asyncio.Future[frozenset[str]]] = {}
+        if coordination.is_shared:
+            coordination.on("stop", self._hear)
+
+    async def stop(self, key: str) -> frozenset[str]:
+        """Stop what runs for a session key: what it was at (`Stage`), nothing if there is none."""
+        found = self._running.stop(key)
+        if found:  # what else runs for it elsewhere ends as well, and nobody waits for that
+            await self._tell("stop", key, "unasked")
+        return found or await self._ask("stop", key)
+
+    async def is_running(self, key: str) -> bool:
+        """True when something runs for a session key."""
+        return key in self._running or bool(await self._ask("running", key))
+
+    async def _ask(self, what: str, key: str) -> frozenset[str]:
+        if not self._coordination.is_shared:
+            return NOTHING
+        name, answered = secrets.token_hex(8), asyncio.get_running_loop().create_future()
+        self._asked[name] = answered
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answered if await self._tell(what, key, name) else NOTHING
+        except TimeoutError:
+            return NOTHING
+        finally:
+            del self._asked[name]
+
+    async def _tell(self, what: str, key: str, name: str) -> bool:
+        """Tell the other nodes; False when that did not work, or there are none."""
+        if not self._coordination.is_shared:
+            return False
+        try:
+            await self._coordination.publish(Event("stop", key, f"{what} {name} {self._clock()}"))
+        except StorageError as error:
+            log.warning("stop.not_told", error=type(error).__name__)
+            return False
+        return True
+
+    async def _hear(self, event: Event) -> None:
+        what, name, rest = event.body.split(" ")
+        if what == "yes":
+            answered = self._asked.get(name)
+            if answered is not None and not answered.done():
+                answered.set_result(frozenset(rest.split(",")))
+            return
+        if self._clock() - int(rest) > HEARD_MS:
+            return
+        found: Collection[str] = ()
+        if what == "stop":
+            found = self._running.stop(event.name)
+        elif event.name in self._running:
+            found = ("reply",)
+        if found and name != "unasked":
+            told = ",".join(sorted(found))
+            await self._coordination.publish(Event("stop", event.name, f"yes {name} {told}"))

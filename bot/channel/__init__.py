@@ -31,14 +31,7 @@ from bot.channel.config import (
     check_patterns,
     reveal,
 )
-from bot.channel.contract import (
-    Channel,
-    Engine,
-    Finding,
-    Level,
-    Repair,
-    Trial,
-)
+from bot.channel.contract import Channel, Engine, Finding, Level, Repair, Trial
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
     MAX_REPLY_TEXT,
@@ -65,9 +58,10 @@ from bot.channel.values import (
     Outbound,
     OutboundKind,
     Piece,
+    Reaction,
     ReplyTo,
 )
-from bot.invocation import confidant
+from bot.invocation import confidant, installing
 
 __all__ = [
     "DEFAULT_ACCOUNT",
@@ -109,6 +103,7 @@ __all__ = [
     "OutboundKind",
     "Piece",
     "ProxyOption",
+    "Reaction",
     "RecallMode",
     "Repair",
     "ReplyTo",
@@ -122,5 +117,6 @@ __all__ = [
     "check_distinct",
     "check_patterns",
     "confidant",
+    "installing",
     "reveal",
 ]

@@ -24,6 +24,7 @@ from bot.channel.values import (
     ModelChoice,
     Outbound,
     Piece,
+    Reaction,
 )
 from bot.errors import ChannelError, SendRefused
 
@@ -37,7 +38,25 @@ class Engine(Protocol):
         """Store a message; when this returns it is on disk and may be acknowledged.
 
         Raises:
+            OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
+        """
+        ...
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Go on from another of the `HistoryItem.versions`; False while an answer is awaited.
+
+        Raises:
+            OutOfSight: there is no such version in the conversation that goes on there.
+            StorageError: it could not be stored.
+        """
+        ...
+
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; the next turn there is shown it.
+
+        It starts no turn and is held in memory only. The thread may be left out of its address:
+        the engine knows where the message went. Never raises.
         """
         ...
 
@@ -366,7 +385,7 @@ class Channel(ABC):
     def routes(self) -> Iterable[Any]:
         """Route definitions of aiohttp, mounted before the server starts (`Capabilities.pages`).
 
-        They are for the owner alone, but for those that are `shared` (`bot.channel.visitor`).
+        They are for the owner alone, but for those that are `shared` (`bot.channel.http`).
         """
         return ()
 

@@ -91,12 +91,38 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Something said in a room that was not for the bot; `at` is in ms since the epoch."""
+    """Something said in a room that was not for the bot; `at` is in ms since the epoch.
+
+    With a `reaction`, that emoji was put below a message of the bot's that begins with `text`.
+    """
 
     sender_name: str
     text: str
     at: int
     media: tuple[Media, ...] = ()
+    reaction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """An emoji that somebody put below a message, or took away (`is_removed`).
+
+    `emoji` is the character, or the name of one that only this platform has (":party:").
+    `chat_type`, `sender`, `parent` and `server` are as in `Inbound`. `from_bot` says that the
+    platform tells that the message is the bot's own; the engine knows what it has sent lately.
+    """
+
+    address: Address
+    chat_type: ChatType
+    sender: str
+    message_id: str
+    emoji: str
+    at: int = 0  # ms since the epoch
+    sender_name: str = ""
+    parent: str = ""
+    server: str = ""
+    from_bot: bool = False
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +135,8 @@ class Inbound:
     are the platform's stable ids as text, never display names. `sent_at` is in milliseconds since
     the epoch. `locale` is the person's language tag as the platform reports it, or empty, and
     `zone` the IANA name of their time zone.
-    `edit_of` is the id of the message this one replaces, or empty. Where a platform nests chats,
+    `edit_of` is the id of the message this one replaces, or empty; what `replaces` one takes its
+    place in the conversation, and that of all that came after it. Where a platform nests chats,
     `parent` is the chat a thread hangs below and `server` the place all of them belong to; `title`
     is what a thread, topic or forum post is called.
     `mentions_bot` is the platform's own mention, also of a reply to the bot. The engine fills in
@@ -141,6 +168,7 @@ class Inbound:
     spoken: str = ""
     answers: str = ""
     zone: str = ""
+    replaces: str = ""
 
     @property
     def voice(self) -> Media | None:
@@ -343,7 +371,8 @@ class HistoryItem:
     from; the first line of all has none, nor has one that waits for its answer. `files` are the
     refs of what came with it, as far as the engine has kept it (`Engine.put_file`); it may be gone
     by now. `failed`, `stopped` and `sources` are as in `Outbound`. One that `waits` is answered
-    after others.
+    after others. `versions` are the ids of the messages that took one another's place, this one
+    among them, or empty (`Engine.switch`).
     """
 
     id: str
@@ -356,6 +385,7 @@ class HistoryItem:
     sources: int = 0
     stopped: bool = False
     waits: bool = False
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

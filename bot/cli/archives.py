@@ -17,9 +17,8 @@ import typer
 
 from bot import settings
 from bot.channel import reveal
-from bot.cli.common import counted, load, local_time
+from bot.cli.common import BYTES, Progress, counted, load, local_time, progress
 from bot.cli.main import ConfigOption, PassphraseFile, QuietOption
-from bot.cli.progress import BYTES, Progress, progress
 from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError

@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bars
 
 from bot import __version__, logs
 from bot.clock import to_the_minute
@@ -172,3 +184,122 @@ def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
 def counted(count: int, what: str, several: str = "") -> str:
     """So many of something, in words; `several` where it is not `what` with an s."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
+
+
+# How far something is that takes long: a bar on a terminal, now and then a line elsewhere.
+#
+# All of it goes to standard error, so that what a command prints can be piped on. Nothing is shown
+# before the first step, so a question may be asked until then, and nothing is left of a bar at the
+# end: the command says itself what came of it.
+
+PAINT_SECONDS = 0.1  # between two looks of a bar
+LINE_SECONDS = 10.0  # between two lines where there is no terminal
+BYTES = "bytes"
+
+
+class Progress:
+    """How far one thing is; any thread may say so."""
+
+    _shown: Progress | None = None  # a terminal has room for one
+
+    def __init__(
+        self, what: str, total: int | None, unit: str, console: _Console, clock: Callable[[], float]
+    ) -> None:
+        self._what = what
+        amounts = [DownloadColumn()] if unit == BYTES else [MofNCompleteColumn(), TextColumn(unit)]
+        self._facts = (TaskProgressColumn(), *amounts, TimeRemainingColumn(compact=True))
+        self._bars = Bars(
+            *(TextColumn("{task.description}"), BarColumn(30), *self._facts),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_time=clock,
+        )
+        self._task = self._bars.add_task(what, total=total)
+        self._console = console
+        self._clock = clock
+        self._at = clock()  # when it was shown last
+        self._lock = threading.RLock()
+
+    def advance(self, more: int = 1) -> None:
+        """So much more is done."""
+        self._bars.advance(self._task, more)
+        self._show()
+
+    def at(self, done: int, total: int | None = None) -> None:
+        """So much is done by now, of so much where that is known now."""
+        self._bars.update(self._task, completed=done, total=total)
+        self._show()
+
+    def say(self, line: str) -> None:
+        """Print a line to standard output above the bar, quiet or not."""
+        self.end()
+        typer.echo(line)
+
+    def end(self) -> None:
+        """Take the bar away, until the next step."""
+        with self._lock, suppress(OSError, ValueError):  # whoever looked is gone; the work is not
+            if self._bars.live.is_started:
+                self._bars.stop()
+
+    def _show(self) -> None:
+        now = self._clock()
+        with self._lock, suppress(OSError, ValueError):
+            if self._console.paints:
+                is_new = not self._bars.live.is_started
+                if is_new:
+                    if Progress._shown is not None:
+                        Progress._shown.end()
+                    Progress._shown = self
+                    self._bars.start()
+                if is_new or now - self._at >= PAINT_SECONDS:
+                    self._at = now
+                    self._bars.refresh()
+            elif now - self._at >= LINE_SECONDS and not self._console.quiet:
+                self._at = now
+                (task,) = self._bars.tasks
+                facts = " ".join(str(each.render(task)).strip() for each in self._facts)
+                self._console.file.write(f"{self._what}: {facts}\n")
+                self._console.file.flush()
+
+
+class _Console(Console):
+    """Where progress is shown."""
+
+    @property
+    def paints(self) -> bool:
+        """True where lines can be painted over."""
+        return self.is_terminal and not self.is_dumb_terminal and not self.quiet
+
+    def on_broken_pipe(self) -> None:
+        """Go on: nobody looks any more."""
+
+
+@contextmanager
+def progress(
+    what: str,
+    *,
+    total: int | None = None,
+    unit: str = "",
+    quiet: bool = False,
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[Progress]:
+    """Show how far something is while it is done, on the loop and in threads alike.
+
+    Args:
+        what: what is done, such as "Restoring".
+        total: how much there is to do, None where that is not known (`Progress.at` may say it).
+        unit: of what; `BYTES` are shown as kB and MB.
+        quiet: show nothing: with --quiet, or where machines read.
+        stream: standard error when None.
+        clock: seconds.
+    """
+    console = _Console(file=stream, stderr=True, quiet=quiet)
+    shown = Progress(what, total, unit, console, clock)
+    try:
+        yield shown
+    finally:
+        shown.end()

@@ -24,9 +24,8 @@ from bot.clock import system_clock
 from bot.cluster import census
 from bot.cluster.census import Census
 from bot.cluster.extra import visiting
-from bot.doctor import checks
+from bot.doctor import Setup, checks
 from bot.doctor.checks import Found
-from bot.doctor.setup import Setup
 from bot.errors import ConfidantError
 from bot.health import worst
 from bot.i18n import finding as said

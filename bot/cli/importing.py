@@ -12,7 +12,7 @@ from typing import Annotated, Generic, TypeVar, cast
 
 import typer
 
-from bot.cli.common import counted, load, local_time, opened_database
+from bot.cli.common import BYTES, counted, load, local_time, opened_database, progress
 from bot.cli.main import (
     ConfigOption,
     DryRunOption,
@@ -21,20 +21,18 @@ from bot.cli.main import (
     QuietOption,
     YesOption,
 )
-from bot.cli.progress import BYTES, progress
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
 from bot.config import Config
 from bot.errors import StorageError
 from bot.identity import PolicySnapshot, routing
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.importing import exports, storing
 from bot.importing.exports import Export
-from bot.importing.notes import Brought, Notes
-from bot.importing.openclaw import home, proposal
+from bot.importing.openclaw import home
 from bot.importing.openclaw.home import Home
-from bot.importing.openclaw.moving import OWNERS, ROOMS, Move, Report
-from bot.importing.storing import Count, Owner
+from bot.importing.openclaw.moving import OWNERS, PROPOSAL, ROOMS, Move, Report
+from bot.importing.storing import Brought, Count, Notes, Owner
 from bot.importing.values import Skipped
 from bot.memory.memory import store_of
 from bot.memory.note_store import NoteStore
@@ -251,7 +249,7 @@ def move(
             f"{counted(done.talks.messages, 'message')}, {_people(len(done.seats))}."
         )
         if done.settings:
-            typer.echo(f"Read {loaded.storage.folder / proposal.NAME} for the settings.")
+            typer.echo(f"Read {loaded.storage.folder / PROPOSAL} for the settings.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +297,7 @@ def described(report: Report) -> list[str]:
         lines.append(f"Reminders and tasks: {len(report.jobs)}, which OpenClaw goes on with too")
         lines += [f"  {each.kind}: {' '.join(each.text.split())[:80]}" for each in report.jobs]
     if report.settings:
-        lines.append(f"Settings: a proposal, {proposal.NAME}, which nothing reads by itself")
+        lines.append(f"Settings: a proposal, {PROPOSAL}, which nothing reads by itself")
     left = [each for each in report.left if each not in report.talks.skipped]
     if left:
         lines.append("Not brought:")

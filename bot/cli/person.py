@@ -19,7 +19,7 @@ from bot.config import Config
 from bot.errors import ConfidantError, StorageError
 from bot.gateway.admission import read_books
 from bot.identity import ConversationResolver, MessageOrigin, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.invocation import confidant
 from bot.memory.files import SpaceFiles
 from bot.memory.memory import store_of

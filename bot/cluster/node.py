@@ -25,7 +25,7 @@ import structlog
 from bot import __version__
 from bot.backoff import Backoff
 from bot.clock import Clock
-from bot.cluster import census, tables, takeover
+from bot.cluster import census, takeover
 from bot.cluster.signals import Hearing, Mentioned, NodeSignals, Told
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
@@ -198,7 +198,7 @@ class Node:
             log.debug("node.not_mentioned", topic=event.topic, bytes=len(payload.encode()))
             return
         await self.database.write(
-            lambda tx: tx.execute("SELECT pg_notify(?, ?)", (tables.CHANNEL, payload))
+            lambda tx: tx.execute("SELECT pg_notify(?, ?)", (census.CHANNEL, payload))
         )
 
     @asynccontextmanager
@@ -230,7 +230,7 @@ class Node:
 
     def own_fence(self) -> Fence | None:
         """See `Coordination.own_fence`."""
-        return Fence(tables.of_node(self.name), self._epoch)
+        return Fence(census.of_node(self.name), self._epoch)
 
     # --- the direct connection -------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Node:
             connect_timeout=max(1, int(self.gone_after)),
         )
         try:
-            await connection.execute(f"LISTEN {tables.CHANNEL}")  # pyright: ignore[reportArgumentType]
+            await connection.execute(f"LISTEN {census.CHANNEL}")  # pyright: ignore[reportArgumentType]
         except BaseException:
             await connection.close()
             raise
@@ -311,7 +311,7 @@ class Node:
     async def _beat(self, connection: Connection) -> None:
         """Tell that this node lives; if the others thought otherwise, begin anew."""
         began, ours = time.monotonic(), self._own_clock()
-        await connection.execute("SELECT pg_notify(%s, %s)", (tables.CHANNEL, self._sign))
+        await connection.execute("SELECT pg_notify(%s, %s)", (census.CHANNEL, self._sign))
         self._unheard += 1
         if self._unheard == FEW_UNHEARD:
             log.warning("node.deaf")
@@ -402,14 +402,14 @@ class Node:
                 if held.epoch:
                     self._lose(held)
                     await connection.execute(
-                        "SELECT pg_advisory_unlock(%s)", (tables.lock_id(name),)
+                        "SELECT pg_advisory_unlock(%s)", (census.lock_id(name),)
                     )
 
     async def _try_to_own(self, connection: Connection, name: str, held: _Held) -> None:
-        number = tables.lock_id(name)
+        number = census.lock_id(name)
         got = await connection.execute("SELECT pg_try_advisory_lock(%s)", (number,))
         if (await got.fetchone() or (False,))[0]:
-            taken = await connection.execute(tables.TAKE, (name, self.name))
+            taken = await connection.execute(census.TAKE, (name, self.name))
             held.epoch = int((await taken.fetchone() or (0,))[0])
             held.lost = asyncio.Event()
             held.gained.set()

@@ -13,9 +13,9 @@ from procrastinate import App, SyncPsycopgConnector, exceptions
 from psycopg.errors import SerializationFailure
 from psycopg.sql import SQL, Composable
 
-from bot.cluster import tables
+from bot.cluster import census
 from bot.coordination import Event, Hear, Topic
-from bot.storage.postgres_sql import PostgresTransaction, Signals
+from bot.storage.postgres_link import PostgresTransaction, Signals
 
 QUEUE = "turns"
 TASK = "turn"
@@ -136,7 +136,7 @@ class NodeSignals(Signals):
             tuple(ids) if len(ids) <= MOST_IDS else (),
             self._has_work,
         )
-        return SQL("SELECT pg_notify({}, {}); ").format(tables.CHANNEL, told.payload())
+        return SQL("SELECT pg_notify({}, {}); ").format(census.CHANNEL, told.payload())
 
 
 MOST_WAITING = 1_000  # events of one topic

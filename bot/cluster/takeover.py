@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import structlog
 
-from bot.cluster import tables
+from bot.cluster import census
 from bot.sessions import inbox
 from bot.storage import Transaction, postgres_schema, scalar
-from bot.storage.postgres_sql import PostgresTransaction
+from bot.storage.postgres_link import PostgresTransaction
 
 # Of the same role as ours, which needs no further right. They hold its locks, and what it has begun
 # to write.
@@ -75,7 +75,7 @@ def application(node: str) -> str:
 
 def prepare(tx: PostgresTransaction) -> None:
     """Make the tables that many nodes need, if they are missing."""
-    postgres_schema.once(tx, "nodes", tables.STATEMENTS)
+    postgres_schema.once(tx, "nodes", census.STATEMENTS)
     if scalar(tx, "SELECT to_regclass('procrastinate_jobs') IS NULL"):
         sql = resources.files("procrastinate").joinpath("sql", "schema.sql").read_text("utf-8")
         tx.connection.execute(sql.encode())
@@ -91,7 +91,7 @@ def is_prepared(tx: PostgresTransaction) -> None:
     Raises:
         StorageNotMade: they are missing, or older than this version.
     """
-    postgres_schema.check_made(tx, nodes=tables.STATEMENTS)
+    postgres_schema.check_made(tx, nodes=census.STATEMENTS)
 
 
 def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
@@ -102,13 +102,13 @@ def register(tx: Transaction, node: str, version: str) -> tuple[int, int]:
         "ON CONFLICT (name) DO UPDATE SET beat_at = clock_timestamp()",
         (node, version),
     )
-    epoch = tables.take(tx, tables.of_node(node), node)
+    epoch = census.acquire(tx, census.of_node(node), node)
     return epoch, scalar(tx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 def give_up(tx: Transaction, node: str) -> None:
     """A node is gone: nothing it began by itself counts, and others do it."""
-    tx.execute("DELETE FROM fences WHERE name = ?", (tables.of_node(node),))
+    tx.execute("DELETE FROM fences WHERE name = ?", (census.of_node(node),))
     tx.execute("DELETE FROM nodes WHERE name = ?", (node,))
     for key in inbox.reclaim_of(tx, node):
         tx.wake(key)
@@ -125,7 +125,7 @@ def take_back(tx: Transaction, job: int, timeout: float) -> int:
     )
     for (key,) in found:
         tx.execute("SELECT procrastinate_finish_job_v1(?, 'failed', true)", (job,))
-        tables.take(tx, tables.lane(key), tx.node)
+        census.acquire(tx, census.lane(key), tx.node)
         inbox.endanger_first(tx, key)
         tx.wake(key)
         log.warning("turn.taken_back", job=job)

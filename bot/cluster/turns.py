@@ -25,7 +25,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from bot import fencing
 from bot.backoff import Backoff, keep
-from bot.cluster import tables
+from bot.cluster import census
 from bot.cluster.node import BEATS, Node
 from bot.cluster.signals import QUEUE, TASK
 from bot.errors import StorageError
@@ -74,7 +74,7 @@ class Turns:
 
     def fence_of(self, key: str) -> Fence:
         """What a lane writes is written behind this."""
-        return Fence(tables.lane(key), self._epochs.get(key, 0))
+        return Fence(census.lane(key), self._epochs.get(key, 0))
 
     def start(self, run_lane: RunLane) -> None:
         """Take up work from now on; `run_lane` answers all that waits for a session key."""
@@ -112,7 +112,7 @@ class Turns:
         epoch, seen = 0, self._node.work_seen
         try:
             epoch = self._epochs[key] = await self._node.database.write_alone(
-                lambda tx: tables.take(tx, tables.lane(key), self._node.name)
+                lambda tx: census.acquire(tx, census.lane(key), self._node.name)
             )
             with fencing.behind(self.fence_of(key)):
                 if self._run_lane is not None:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from bot.channel import Inbound
 from bot.clock import moment
 from bot.delivery.outbox import Extra
+from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Place
 from bot.identity.view import MemoryView
 from bot.sessions.due_time import shown
@@ -46,6 +47,10 @@ class Call:
     def language(self) -> str:
         """The language to answer in."""
         return self.conversation.language
+
+    def text(self, key: str, /, **values: object) -> str:
+        """A sentence of the catalog in that language."""
+        return text(self.language, key, **values)
 
     def when(self, at: int) -> str:
         """A time in ms as the person reads it: "today at 14:49"."""

@@ -5,23 +5,19 @@ One transaction changes, answers, notes it in the transcript, and is done.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
-from bot.agent.running import RunningTurns
-from bot.channel import Inbound
+from bot.agent.running import TurnStops
+from bot.channel import Command, Inbound
 from bot.clock import Clock
+from bot.commands import conversation, info, link, memory, remind
 from bot.commands.base import COMMANDS, Answer, Apply, Call, Handler, saying
-from bot.coordination import Coordination, Event
 from bot.delivery import outbox
-from bot.errors import StorageError
-from bot.i18n import text
+from bot.i18n import LANGUAGES, language_of, place_of, text
 from bot.identity import Conversation, ConversationResolver, Parsed
 from bot.identity.access import command_of, is_abort, parse
 from bot.sessions import inbox
@@ -30,83 +26,7 @@ from bot.sessions.inbox import QueuedMessage
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.upkeep import Upkeep
 
-# Stopping a turn from whichever node somebody asks for it.
-
-HEARD_MS = 1_000  # after so long a node no longer does what it is asked: another turn may run now
-ANSWER_SECONDS = 1.5  # for which an answer is waited
-NOTHING: Final = frozenset[str]()
-
 log = structlog.get_logger(__name__)
-
-
-class TurnStops:
-    """Reaches what runs on any node; `running` is what does on this one.
-
-    A node that has something answers, so what the person is told is what happened. Where there is
-    but one node nobody is asked.
-    """
-
-    def __init__(self, running: RunningTurns, coordination: Coordination, clock: Clock) -> None:
-        self._running = running
-        self._coordination = coordination
-        self._clock = clock
-        self._asked: dict[str, asyncio.Future[frozenset[str]]] = {}
-        if coordination.is_shared:
-            coordination.on("stop", self._hear)
-
-    async def stop(self, key: str) -> frozenset[str]:
-        """Stop what runs for a session key: what it was at (`Stage`), nothing if there is none."""
-        found = self._running.stop(key)
-        if found:  # what else runs for it elsewhere ends as well, and nobody waits for that
-            await self._tell("stop", key, "unasked")
-        return found or await self._ask("stop", key)
-
-    async def is_running(self, key: str) -> bool:
-        """True when something runs for a session key."""
-        return key in self._running or bool(await self._ask("running", key))
-
-    async def _ask(self, what: str, key: str) -> frozenset[str]:
-        if not self._coordination.is_shared:
-            return NOTHING
-        name, answered = secrets.token_hex(8), asyncio.get_running_loop().create_future()
-        self._asked[name] = answered
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await answered if await self._tell(what, key, name) else NOTHING
-        except TimeoutError:
-            return NOTHING
-        finally:
-            del self._asked[name]
-
-    async def _tell(self, what: str, key: str, name: str) -> bool:
-        """Tell the other nodes; False when that did not work, or there are none."""
-        if not self._coordination.is_shared:
-            return False
-        try:
-            await self._coordination.publish(Event("stop", key, f"{what} {name} {self._clock()}"))
-        except StorageError as error:
-            log.warning("stop.not_told", error=type(error).__name__)
-            return False
-        return True
-
-    async def _hear(self, event: Event) -> None:
-        what, name, rest = event.body.split(" ")
-        if what == "yes":
-            answered = self._asked.get(name)
-            if answered is not None and not answered.done():
-                # A node of the version before says when it was asked.
-                answered.set_result(frozenset(("reply",) if rest.isdigit() else rest.split(",")))
-            return
-        if self._clock() - int(rest) > HEARD_MS:
-            return
-        found: Collection[str] = ()
-        if what == "stop":
-            found = self._running.stop(event.name)
-        elif event.name in self._running:
-            found = ("reply",)
-        if found and name != "unasked":
-            told = ",".join(sorted(found))
-            await self._coordination.publish(Event("stop", event.name, f"yes {name} {told}"))
 
 
 class Commander:
@@ -173,7 +93,7 @@ class Commander:
         return next(iter(commit.due), None)
 
     async def _unknown(self, call: Call) -> Apply:
-        return saying(text(call.language, "command.unknown", name=call.name))
+        return saying(call.text("command.unknown", name=call.name))
 
 
 def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> Answer:
@@ -219,3 +139,47 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     conversation = replace(waiting.conversation, command=command)
     unit.queue(QueuedMessage(waiting.id, waiting.key, after.id, message, conversation))
     return answer
+
+
+# Every command: what runs it, and how people see it in menus, completion and `/help`.
+
+MODULES = (conversation, info, link, memory, remind)
+"""Where commands are; importing one declares its commands."""
+
+KNOWN = frozenset(COMMANDS)
+
+
+def handlers(services: Collection[object]) -> Mapping[str, Handler]:
+    """What runs each command, by its name: a method of one of these.
+
+    Raises:
+        KeyError: the class of a command is not among them: a mistake in the program.
+    """
+    found: dict[str, Handler] = {}
+    for name, each in COMMANDS.items():
+        method = each.method.__name__
+        owners = (one for one in services if vars(type(one)).get(method) is each.method)
+        if (owner := next(owners, None)) is None:
+            raise KeyError(each.method.__qualname__)
+        found[name] = getattr(owner, method)
+    return found
+
+
+def menus() -> dict[str, Sequence[Command]]:
+    """The menu in every language; in English for whoever speaks another one."""
+    return {"": menu("en"), **{language: menu(language) for language in LANGUAGES}}
+
+
+def menu(locale: str) -> tuple[Command, ...]:
+    """Every command that is listed, in the person's language and in the order of the catalog."""
+    language = language_of(locale)
+    listed = [name for name, each in COMMANDS.items() if each.is_listed]
+    return tuple(
+        Command(
+            name,
+            text(language, f"command.{name}.description"),
+            text(language, f"command.{name}.usage"),
+            is_private=COMMANDS[name].is_private,
+        )
+        for name in sorted(listed, key=lambda each: place_of(f"command.{each}.description"))
+    )

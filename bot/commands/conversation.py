@@ -9,15 +9,13 @@ from itertools import islice
 from typing import Final, get_args
 
 from bot.agent.models.registry import Models
-from bot.agent.running import Stage
+from bot.agent.running import Stage, TurnStops
 from bot.channel import Address, Button, ModelChoice
 from bot.commands.base import Answer, Apply, Call, command, saying
-from bot.commands.commander import TurnStops
 from bot.commands.info import not_saved
 from bot.commands.memory import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Thinking
 from bot.delivery.outbox import Extra
-from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
 from bot.sessions import browsing, compactions, deleting, store
@@ -102,11 +100,11 @@ class ConversationCommands:
                 if chosen:
                     store.change(unit.tx, session.id, model=chosen)
                 key = "command.new.done_model" if chosen else "command.new.already"
-                return Answer(text(call.language, key, model=chosen), message)
+                return Answer(call.text(key, model=chosen), message)
             unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             begun = Extra(begins=call.inbound.message_id)
-            lines = [text(call.language, key, model=chosen)]
+            lines = [call.text(key, model=chosen)]
             if call.view.space:
                 lines += not_saved(call, unit)
             return Answer("\n".join(lines), message, extra=begun)
@@ -122,14 +120,15 @@ class ConversationCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if compactions.undo(unit.tx, session) is not None:
                 unit.stale.add(session.id)
-                return Answer(text(call.language, "command.undo.compaction"))
+                return Answer(call.text("command.undo.compaction"))
             before = store.get(unit.tx, session.previous) if session.previous else None
             while before is not None and before.deleted_at:
                 before = store.get(unit.tx, before.previous) if before.previous else None
             if before is None:
-                return Answer(text(call.language, "command.undo.nothing"))
+                return Answer(call.text("command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
-            words = text(call.language, "command.undo.done", count=before.entry_count)
+            count = browsing.count_of(unit.tx, before)
+            words = call.text("command.undo.done", count=count)
             return Answer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply
@@ -148,7 +147,7 @@ class ConversationCommands:
                 if not store.is_untouched(unit.tx, session):
                     unit.start(call.place, by="new", previous=session, model=session.model)
                 begun = Extra(begins=call.inbound.message_id)
-                return Answer(text(call.language, "command.continue.deleted"), extra=begun)
+                return Answer(call.text("command.continue.deleted"), extra=begun)
             if len(chosen) != 1:
                 key = "unknown" if call.rest and not chosen else "choose"
                 return _earlier(call, key if found else "nothing", chosen or found)
@@ -159,7 +158,7 @@ class ConversationCommands:
             unit.resume(earlier, previous=session)
             done = Extra(begins=call.inbound.message_id)
             name = _name(call, one, LONGEST_NAME)
-            return Answer(text(call.language, "command.continue.done", name=name), extra=done)
+            return Answer(call.text("command.continue.done", name=name), extra=done)
 
         return apply
 
@@ -167,8 +166,8 @@ class ConversationCommands:
     async def stop(self, call: Call) -> Apply:
         """Stop what works for the conversation; what was written so far is kept."""
         stopped = await self._stops.stop(call.place.key)
-        lines = [text(call.language, f"command.stop.{each}") for each in STAGES if each in stopped]
-        return saying("\n".join(lines) or text(call.language, "command.stop.nothing"))
+        lines = [call.text(f"command.stop.{each}") for each in STAGES if each in stopped]
+        return saying("\n".join(lines) or call.text("command.stop.nothing"))
 
     @command(is_aside=True)
     async def model(self, call: Call) -> Apply:
@@ -183,17 +182,17 @@ class ConversationCommands:
         names = ", ".join(f"`{name}`" for name in offered[:MOST_NAMED])
         if len(offered) > MOST_NAMED:
             more = len(offered) - MOST_NAMED
-            names = text(call.language, "command.model.more", names=names, count=more)
+            names = call.text("command.model.more", names=names, count=more)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if not call.rest:
                 now = self._models.full(session.model)
-                words = text(call.language, "command.model.now", model=now, names=names)
+                words = call.text("command.model.now", model=now, names=names)
                 return Answer(words, extra=_buttons(name for name in offered if name != now))
             if call.rest.lower() != "default" and not chosen:
-                return Answer(text(call.language, "command.model.unknown", names=names))
+                return Answer(call.text("command.model.unknown", names=names))
             store.change(unit.tx, session.id, model=chosen, stand_in="")
-            return Answer(text(call.language, "command.model.done", model=chosen or default))
+            return Answer(call.text("command.model.done", model=chosen or default))
 
         return apply
 
@@ -206,16 +205,15 @@ class ConversationCommands:
             if wish is not None:
                 store.change(unit.tx, session.id, thinking=wish)
             level = session.thinking if wish is None else wish
-            said = text(call.language, f"command.think.level_{level or 'default'}")
+            said = call.text(f"command.think.level_{level or 'default'}")
             if wish is not None:
-                return Answer(text(call.language, "command.think.done", level=said))
+                return Answer(call.text("command.think.done", level=said))
             names = [name for name in LEVELS if name != (level or "default")]
             choices = [
-                Button(text(call.language, f"command.think.level_{name}"), f"/think {name}")
-                for name in names
+                Button(call.text(f"command.think.level_{name}"), f"/think {name}") for name in names
             ]
             key = f"command.think.{'unknown' if call.rest else 'now'}"
-            return Answer(text(call.language, key, level=said), extra=Extra(tuple(choices)))
+            return Answer(call.text(key, level=said), extra=Extra(tuple(choices)))
 
         return apply
 
@@ -231,7 +229,7 @@ def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
 
 def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
     """What can be continued, with a button each."""
-    lines = [text(call.language, f"command.continue.{key}")]
+    lines = [call.text(f"command.continue.{key}")]
     buttons = list[Button]()
     for number, each in islice(found.items(), MOST_BUTTONS):
         when = call.when(each.at)
@@ -242,7 +240,7 @@ def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
 
 
 def _name(call: Call, listed: Listed, most: int) -> str:
-    return one_line(listed.name or text(call.language, "conversations.untitled"), most)
+    return one_line(listed.name or call.text("conversations.untitled"), most)
 
 
 LEVELS: Final = ("off", "low", "medium", "high", "default")

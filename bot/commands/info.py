@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.agent.prefix import Prefixes, is_short, name_of
+from bot.agent.session_cache import Prefixes, is_short, name_of
 from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import call_of
@@ -83,7 +83,7 @@ class ContextCommands:
         sizes = [(part.name, part.tokens) for part in found.fitted() if part.tokens]
         limit = found.budget.compact_above
         drawn = await asyncio.to_thread(budget.draw, sizes, limit, found.percent)
-        names = [text(call.language, f"context.part.{name}") for name, _ in sizes]
+        names = [call.text(f"context.part.{name}") for name, _ in sizes]
         legend = zip(budget.legend(sizes), names, strict=True)
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
@@ -98,7 +98,7 @@ class ContextCommands:
             begun = await self._upkeep.compact(session, call.conversation, focus)
         except LimitReached as error:
             return saying(unsummarised(call.language, error.limit, call.conversation))
-        return saying(text(call.language, f"command.compact.{'begun' if begun else 'nothing'}"))
+        return saying(call.text(f"command.compact.{'begun' if begun else 'nothing'}"))
 
     @command()
     async def notices(self, call: Call) -> Apply:
@@ -109,11 +109,9 @@ class ContextCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if wish not in {"on", "off", "later"}:
                 tells = by_default if session.notices in {"", "later"} else session.notices == "on"
-                return Answer(
-                    text(call.language, f"command.notices.now_{'on' if tells else 'off'}")
-                )
+                return Answer(call.text(f"command.notices.now_{'on' if tells else 'off'}"))
             store.change(unit.tx, session.id, notices=wish)
-            return Answer(text(call.language, f"command.notices.{wish}"))
+            return Answer(call.text(f"command.notices.{wish}"))
 
         return apply
 
@@ -153,29 +151,22 @@ class InfoCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             lines = [
-                text(call.language, "command.status.model", model=self._models.full(session.model)),
-                text(
-                    call.language,
-                    "command.status.conversation",
-                    turns=session.turns,
-                    id=session.id,
-                ),
-                text(
-                    call.language,
+                call.text("command.status.model", model=self._models.full(session.model)),
+                call.text("command.status.conversation", turns=session.turns, id=session.id),
+                call.text(
                     "command.status.context",
                     bar=budget.bar(found.percent),
                     used=budget.grouped(found.used),
                     limit=budget.grouped(found.budget.compact_above),
                     percent=found.percent,
                 ),
-                text(
-                    call.language,
+                call.text(
                     "command.status.tokens",
                     input=budget.grouped(session.input_tokens),
                     cached=budget.grouped(session.cached_tokens),
                     output=budget.grouped(session.output_tokens),
                 ),
-                text(call.language, "command.status.summaries", count=session.compaction_count),
+                call.text("command.status.summaries", count=session.compaction_count),
                 _notices(call, session, by_default=tells),
                 self._next_start(call, unit, session),
             ]
@@ -185,8 +176,7 @@ class InfoCommands:
             speed = self._models.speed(self._models.full(session.model))
             if speed != Speed():
                 lines.append(
-                    text(
-                        call.language,
+                    call.text(
                         "command.status.speed",
                         prompt=f"{speed.prompt:.0f}" if speed.prompt else "?",
                         output=f"{speed.output:.0f}" if speed.output else "?",
@@ -194,7 +184,7 @@ class InfoCommands:
                 )
             parked = outbox.parked(unit.tx, call.inbound.address)
             if parked:
-                lines.append(text(call.language, "command.status.parked", count=parked))
+                lines.append(call.text("command.status.parked", count=parked))
             if call.conversation.is_owner and call.is_direct:  # in a room others read it too
                 lines.extend(_connection(call.language, *item) for item in connections)
             return Answer("\n".join(f"- {line}" for line in lines))
@@ -204,22 +194,20 @@ class InfoCommands:
     def _next_start(self, call: Call, unit: UnitOfWork, session: Session) -> str:
         """When the next conversation begins by itself."""
         if session.ended_by:
-            return text(call.language, "command.status.ends_now")
+            return call.text("command.status.ends_now")
         since = store.taken_up_at(unit.tx, session.key)
         found = resets.ends_at(self._resolver.now, session, since)
         if found is None:
-            return text(call.language, "command.status.ends_never")
+            return call.text("command.status.ends_never")
         at, why = found
         when = call.when(at)
-        return text(call.language, f"command.status.ends_{why}", when=when)
+        return call.text(f"command.status.ends_{why}", when=when)
 
     @command(is_private=True)
     async def whoami(self, call: Call) -> Apply:
         """How the bot knows the person."""
         known_as = "owner" if call.conversation.is_owner else "person"
-        answer = text(
-            call.language,
-            # What else somebody is called is nobody's business in a room.
+        answer = call.text(  # What else somebody is called is nobody's business in a room.
             f"command.whoami.{known_as if call.is_direct else 'room'}",
             id=f"{call.inbound.channel}:{call.inbound.sender}",
             person=call.person,
@@ -235,7 +223,7 @@ class InfoCommands:
             f"- /{item.name}{f' {item.usage}' if item.usage else ''} — {item.description}"
             for item in self._menu(call.language)
         ]
-        answer = "\n".join((text(call.language, "command.help.intro"), "", *lines))
+        answer = "\n".join((call.text("command.help.intro"), "", *lines))
         return saying(answer)
 
 
@@ -243,11 +231,11 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
     """When a conversation was last saved to the caller's memory, and to where."""
     found = search.last_save(unit.tx, call.view)
     if found is None:
-        return text(call.language, "memory.never_saved")
+        return call.text("memory.never_saved")
     at, where = found
     when = call.when(at)
     key = "memory.saved" if where else "memory.saved_nothing"
-    return text(call.language, key, when=when, where=where)
+    return call.text(key, when=when, where=where)
 
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
@@ -255,14 +243,14 @@ def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
     found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
-        because = text(call.language, f"unsaved.why.{why}")
-        lines.append(text(call.language, "unsaved.night", why=because))
+        because = call.text(f"unsaved.why.{why}")
+        lines.append(call.text("unsaved.night", why=because))
     return lines
 
 
 def _notices(call: Call, session: Session, *, by_default: bool) -> str:
     tells = session.notices == "on" if session.notices else by_default
-    return text(call.language, f"command.status.notices_{'on' if tells else 'off'}")
+    return call.text(f"command.status.notices_{'on' if tells else 'off'}")
 
 
 def _connection(language: str, channel: str, account: str, health: Health, detail: str) -> str:
@@ -350,7 +338,7 @@ def _what(call: Call, bill: Bill) -> str:
 
 
 def _said(call: Call, key: str, **values: object) -> str:
-    return text(call.language, f"command.usage.{key}", **values)
+    return call.text(f"command.usage.{key}", **values)
 
 
 # `/tools`: what the model may use here, and for the owner why something is missing.
@@ -384,7 +372,7 @@ class ToolCommands:
                 given.append(spec)
             else:
                 refused.append((spec.name, found))
-        lines = [text(call.language, "command.tools.intro" if given else "command.tools.none")]
+        lines = [call.text("command.tools.intro" if given else "command.tools.none")]
         lines += [_line(call.language, spec) for spec in given[:MAX_SHOWN]]
         lines += _more(call.language, given)
         if call.conversation.is_owner:
@@ -410,9 +398,9 @@ def _line(language: str, spec: ToolSpec) -> str:
 def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]:
     """What the owner is told of tools that may not be used here."""
     if not call.is_direct:
-        return [text(call.language, "command.tools.more_in_room", count=len(refused))]
+        return [call.text("command.tools.more_in_room", count=len(refused))]
     lines = [
-        text(call.language, "command.tools.denied", name=name, rule=permission.rule)
+        call.text("command.tools.denied", name=name, rule=permission.rule)
         for name, permission in refused[:MAX_SHOWN]
     ]
     return [*lines, *_more(call.language, refused)]
@@ -461,15 +449,15 @@ class ApprovalCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             found = _question(unit.tx, call, session, asker)
             if isinstance(found, str):
-                return Answer(text(call.language, found))
+                return Answer(call.text(found))
             use = call_of(unit.tx, found)
             if use is None:
-                return Answer(text(call.language, "approval.closed"))
+                return Answer(call.text("approval.closed"))
             approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
             said = "allowed" if is_allowed else "denied"
             return Answer(
-                text(call.language, f"approval.{said}", tool=use.name),
-                message=text(call.language, f"approval.said_{said}", tool=use.name),
+                call.text(f"approval.{said}", tool=use.name),
+                message=call.text(f"approval.said_{said}", tool=use.name),
                 question=found.id,
             )
 

@@ -40,28 +40,30 @@ class LinkCommands:
     async def link(self, call: Call) -> Apply:
         """Ask for a code, or type the one that another account was given."""
         if not call.is_direct:
-            return saying(text(call.language, "link.direct_only"))
+            return saying(call.text("link.direct_only"))
         if not call.rest:
             return self._offered(call)
         if call.conversation.is_configured:
-            return saying(text(call.language, "link.configured"))
-        tries = self._tries_of(call.conversation.origin.seat)
+            return saying(call.text("link.configured"))
+        seat, now = call.conversation.origin.seat, time.monotonic()
+        tries = [at for at in self._tries.get(seat, ()) if now - at < TRIES_SECONDS]
+        self._tries[seat] = tries
         if len(tries) >= MAX_TRIES:
-            return saying(text(call.language, "link.wrong"))
-        tries.append(time.monotonic())
+            return saying(call.text("link.wrong"))
+        tries.append(now)
         return lambda unit, _session: _typed(unit, call)
 
     @command()
     async def unlink(self, call: Call) -> Apply:
         """Let an account be somebody of its own again: this one, or one of the list."""
         if not call.is_direct:
-            return saying(text(call.language, "link.direct_only"))
+            return saying(call.text("link.direct_only"))
         joined = call.conversation.joined
         gone = _chosen(call, joined)
         if not joined:
-            return saying(text(call.language, "link.none"))
+            return saying(call.text("link.none"))
         if not gone:
-            lines = [text(call.language, "link.which"), *_listed(call, joined)]
+            lines = [call.text("link.which"), *_listed(call, joined)]
             return saying("\n".join(lines))
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -70,7 +72,7 @@ class LinkCommands:
                 if parted is not None and seat != call.conversation.origin.seat:
                     words = text(parted.language, "link.ended_here")
                     unit.say(parted.address, words, "notice", language=parted.language)
-            words = text(call.language, "link.ended", count=len(gone))
+            words = call.text("link.ended", count=len(gone))
             return Answer(words, links=tuple(links.everything(unit.tx)))
 
         return apply
@@ -89,26 +91,19 @@ class LinkCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             links.offer(unit.tx, made, call.now)
             minutes = links.VALID_MS // 60_000
-            lines = [text(call.language, "link.code", code=made.code, minutes=minutes)]
+            lines = [call.text("link.code", code=made.code, minutes=minutes)]
             if joined:
-                lines += ["", text(call.language, "link.list"), *_listed(call, joined)]
+                lines += ["", call.text("link.list"), *_listed(call, joined)]
             return Answer("\n".join(lines))
 
         return apply
-
-    def _tries_of(self, seat: Seat) -> list[float]:
-        """When somebody typed codes of late, wrong or right."""
-        now = time.monotonic()
-        tries = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
-        self._tries[seat] = tries
-        return tries
 
 
 def _typed(unit: UnitOfWork, call: Call) -> Answer:
     inbound = call.inbound
     found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
-        return Answer(text(call.language, "link.wrong"))
+        return Answer(call.text("link.wrong"))
     seat = call.conversation.origin.seat
     links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)
@@ -119,7 +114,7 @@ def _typed(unit: UnitOfWork, call: Call) -> Answer:
         language=found.language,
         noted_in=session.id if session is not None else "",
     )
-    words = text(call.language, "link.joined", channel=found.address.channel)
+    words = call.text("link.joined", channel=found.address.channel)
     return Answer(words, links=tuple(links.everything(unit.tx)))
 
 
@@ -143,7 +138,7 @@ def _listed(call: Call, joined: Sequence[Link]) -> list[str]:
     here = call.conversation.origin.seat
     return [
         f"{number}. `{channel}:{sender}`"
-        f"{text(call.language, 'link.here') if (channel, sender) == here else ''}"
+        f"{call.text('link.here') if (channel, sender) == here else ''}"
         for number, (channel, sender) in enumerate((link.seat for link in joined), start=1)
     ]
 
@@ -163,19 +158,19 @@ class RoomCommands:
     async def activation(self, call: Call) -> Apply:
         """Show when the bot answers in a room, or choose it."""
         if call.is_direct:
-            return saying(text(call.language, "rooms.direct"))
+            return saying(call.text("rooms.direct"))
         wish = _WISHES.get(call.rest.lower())
         if wish is None:
             here = call.conversation
             now = "always" if is_always(here.settings, here.activation) else "mention"
-            return saying(text(call.language, f"rooms.now_{now}"))
+            return saying(call.text(f"rooms.now_{now}"))
         if not await may_manage(self._channels, call.conversation):
-            return saying(text(call.language, "rooms.not_admin"))
+            return saying(call.text("rooms.not_admin"))
         key = call.place.key
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             rooms.activate(unit.tx, key, wish, call.now)
-            return Answer(text(call.language, f"rooms.set_{wish}"), activation=wish)
+            return Answer(call.text(f"rooms.set_{wish}"), activation=wish)
 
         return apply
 

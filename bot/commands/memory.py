@@ -19,7 +19,6 @@ from bot.commands.info import last_save
 from bot.context import sentences
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
-from bot.i18n import text
 from bot.identity import MANY
 from bot.identity.view import SHARED_SPACE
 from bot.memory import claims, entries, markdown, note_store
@@ -67,11 +66,11 @@ class NightCommands:
     async def undo(self, call: Call) -> Apply:
         """Take back what was changed in the notes of whoever asks."""
         if not call.view.private:
-            return saying(text(call.language, "memory.closed"))
+            return saying(call.text("memory.closed"))
         try:
             done = await self._keeper.take_back(call.view)
         except ToolError as error:
-            return saying(text(call.language, "memory.refused", reason=str(error)))
+            return saying(call.text("memory.refused", reason=str(error)))
         return saying(nights.undone(call.language, done))
 
     async def memory(self, call: Call, rest: str) -> Apply:
@@ -81,13 +80,13 @@ class NightCommands:
             ToolError: something was forgotten meanwhile.
         """
         if not call.view.private:
-            return saying(text(call.language, "memory.closed"))
+            return saying(call.text("memory.closed"))
         word, _, said = rest.partition(" ")
         if word in {"yes", "no"}:
             return await self._answer(call, said.strip(), agrees=word == "yes")
         night = (await self._keeper.of(call.view.space)).night
         if night is None or night.state == "undone" or not night.edits:
-            return saying(text(call.language, "night.nothing_done"))
+            return saying(call.text("night.nothing_done"))
         spots = await self._keeper.spots(call.view, night.edits)
         return saying(nights.receipt(night, spots, call.language))
 
@@ -97,8 +96,8 @@ class NightCommands:
         except ValueError:
             count = None
         if count is None:
-            return saying(text(call.language, "night.not_asked"))
-        return saying(text(call.language, "night.struck" if agrees else "night.stays", count=count))
+            return saying(call.text("night.not_asked"))
+        return saying(call.text("night.struck" if agrees else "night.stays", count=count))
 
 
 MAX_SHOWN = 10  # places or messages of one answer
@@ -153,9 +152,9 @@ class MemoryCommands:
         }
         action = actions.get(word.lower())
         if action is None or len(rest) > MAX_WORDS:
-            apply = saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            apply = saying(call.text("memory.usage", most=MAX_WORDS))
         elif not call.view.space:
-            apply = saying(text(call.language, "memory.closed"))
+            apply = saying(call.text("memory.closed"))
         elif action == self._forget and rest.lower() in YES | NO:
             apply = await self._told(call, action, rest)  # what it forgets is no news to it
         else:
@@ -169,7 +168,7 @@ class MemoryCommands:
         words = call.rest[:MAX_WORDS]
         if not words or not call.view.space:
             key = "memory.whosees_usage" if call.view.space else "memory.closed"
-            return saying(text(call.language, key))
+            return saying(call.text(key))
         return await self._unless_forgotten(call, partial(self._seen_by, call, words))
 
     async def _unless_forgotten(self, call: Call, read: Callable[[], Awaitable[Apply]]) -> Apply:
@@ -179,7 +178,7 @@ class MemoryCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             if note_store.heard_forgetting(unit.tx, watch):
-                return Answer(text(call.language, "memory.forgotten_meanwhile"))
+                return Answer(call.text("memory.forgotten_meanwhile"))
             return tell(unit, session)
 
         return apply
@@ -189,9 +188,9 @@ class MemoryCommands:
         try:
             return await action(call, rest)
         except NotVisible:
-            return saying(text(call.language, "memory.not_visible"))
+            return saying(call.text("memory.not_visible"))
         except ToolError as exc:
-            return saying(text(call.language, "memory.refused", reason=str(exc)))
+            return saying(call.text("memory.refused", reason=str(exc)))
 
     async def _seen_by(self, call: Call, words: str) -> Apply:
         spots = await self._memory.find(call.view, words)
@@ -199,15 +198,15 @@ class MemoryCommands:
         held = await forgetting.find(self._database, call.view, words)
         talk = [mention for mention in held.mentions if mention.is_talk]
         if not spots and not talk:
-            return saying(text(call.language, "memory.nowhere"))
+            return saying(call.text("memory.nowhere"))
         # The conversation in which it is asked may have begun just now.
         keys = sorted({*held.keys, *call.view.keys})
         said = sum(mention.says for mention in talk)
         told = {"messages": said, "beside": len(talk) - said}
         lines = [*_spots(call, spots), *_bullets(counted(call.language, "would", told))]
-        lines += ["", text(call.language, "memory.seen_by"), *(f"- `{key}`" for key in keys)]
+        lines += ["", call.text("memory.seen_by"), *(f"- `{key}`" for key in keys)]
         if shared:
-            lines.append(text(call.language, "memory.seen_by_all"))
+            lines.append(call.text("memory.seen_by_all"))
         return saying("\n".join(lines))
 
     async def _newest(self, call: Call, rest: str) -> Apply:
@@ -215,14 +214,12 @@ class MemoryCommands:
         listed, today = await self._memory.files.names(call.view), _today(call)
         found, _ = await remembered(self._memory, call.view, listed)
         newest = await asyncio.to_thread(entries.newest_first, found)
-        lines = [
-            text(call.language, f"memory.newest{'' if newest else '_none'}", count=len(newest))
-        ]
+        lines = [call.text(f"memory.newest{'' if newest else '_none'}", count=len(newest))]
         for each in newest[:MAX_NEWEST]:
             source = source_of(call.language, each.claim, today)
             lines.append(f"- “{_quoted(each.words)}” · {source}")
         if newest:
-            lines += ["", text(call.language, "memory.newest_how")]
+            lines += ["", call.text("memory.newest_how")]
         tell = await self._status(call, rest)
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -245,7 +242,7 @@ class MemoryCommands:
 
     async def _search(self, call: Call, rest: str) -> Apply:
         if not rest:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._lookup.find(call.view, rest, _today(call))
         lines: list[str] = []
         for hit in found.hits:
@@ -253,12 +250,12 @@ class MemoryCommands:
             quote = "\n".join(f"> {line}".rstrip() for line in words_found(hit))
             lines += [f"**{where}** · {why_found(call.language, hit)}", "", quote, ""]
         if not lines:
-            lines.append(text(call.language, "memory.nothing"))
+            lines.append(call.text("memory.nothing"))
         return saying("\n".join([*lines, mode_of(call.language, found)]).rstrip())
 
     async def _show(self, call: Call, rest: str) -> Apply:
         if not rest:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            return saying(call.text("memory.usage", most=MAX_WORDS))
         excerpt = await self._memory.files.read(call.view, rest)
         content = f"{excerpt.text}\n…" if excerpt.more else excerpt.text
         fence = "```"
@@ -273,16 +270,16 @@ class MemoryCommands:
         found = await self._memory.faded(call.view, today)
         lines = [_claim(call, path, claim, aging) for path, claim in found]
         if not lines:
-            return saying(text(call.language, "memory.faded_none"))
+            return saying(call.text("memory.faded_none"))
         more = len(lines) - MAX_SHOWN
-        told = [text(call.language, "memory.faded_some"), *lines[:MAX_SHOWN]]
-        told += [text(call.language, "memory.more", count=more)] if more > 0 else []
+        told = [call.text("memory.faded_some"), *lines[:MAX_SHOWN]]
+        told += [call.text("memory.more", count=more)] if more > 0 else []
         return saying("\n".join(told))
 
     async def _confirm(self, call: Call, rest: str) -> Apply:
         """Note that the one entry which holds some words is still true."""
         if not rest:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._entries(call, rest, lambda claim: claim.can_be_confirmed)
         if len(found) != 1:
             return _which(call, found, "memory.confirm_none")
@@ -291,14 +288,14 @@ class MemoryCommands:
         async with self._memory.notes.watching(call.view) as watch:
             place = await self._memory.notes.confirm(call.view, spot.path, digest, day, watch=watch)
         if place is None:
-            return saying(text(call.language, "memory.confirm_none"))
+            return saying(call.text("memory.confirm_none"))
         where, words = f"{place.path}:{place.line}", _quoted(claim.text)
-        return saying(text(call.language, "memory.confirmed", where=where, words=words))
+        return saying(call.text("memory.confirmed", where=where, words=words))
 
     async def _wrong(self, call: Call, rest: str) -> Apply:
         """Strike out the one entry that holds some words, wherever it stands: it is not true."""
         if not rest:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._entries(call, rest, lambda claim: not claim.is_over)
         if len(found) != 1:
             return _which(call, found, "memory.wrong_none")
@@ -310,8 +307,8 @@ class MemoryCommands:
                     struck.append(path)
         words = _quoted(places[0][1].text)
         if not struck:
-            return saying(text(call.language, "memory.wrong_odd", words=words))
-        return saying(text(call.language, "memory.wrong", where=", ".join(struck), words=words))
+            return saying(call.text("memory.wrong_odd", words=words))
+        return saying(call.text("memory.wrong", where=", ".join(struck), words=words))
 
     async def _entries(
         self, call: Call, words: str, is_meant: Callable[[Claim], bool]
@@ -339,11 +336,11 @@ class MemoryCommands:
                 else seen(call.view, sources.of_reply(unit.tx, session))
             )
             if not quotes:
-                return Answer(text(call.language, "memory.sources_none"))
-            lines = [text(call.language, "memory.sources")]
+                return Answer(call.text("memory.sources_none"))
+            lines = [call.text("memory.sources")]
             lines += [f"- {_source(call, each)}" for each in quotes[:MAX_SHOWN]]
             if len(quotes) > MAX_SHOWN:
-                lines.append(text(call.language, "memory.more", count=len(quotes) - MAX_SHOWN))
+                lines.append(call.text("memory.more", count=len(quotes) - MAX_SHOWN))
             return Answer("\n".join(lines))
 
         return apply
@@ -354,7 +351,7 @@ class MemoryCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             keys = search.keys_of(unit.tx, call.view)
             count = unsaved.again(unit.tx, keys, call.now)
-            return Answer(text(call.language, "unsaved.trying" if count else "unsaved.none"))
+            return Answer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply
 
@@ -365,7 +362,7 @@ class MemoryCommands:
             message = None if entry is None else message_of(entry)
             words = "" if message is None else sentences.sentence_of(message)
             if entry is None or message is None or not words:
-                return saying(text(call.language, "offline.offer_gone"))
+                return saying(call.text("offline.offer_gone"))
             # In the note of its day: a press tomorrow finds that it stands there.
             said = moment(entry.said_or_at, call.conversation.zone)
             told = TurnMemory(words=(words,), seen=(message,))
@@ -374,8 +371,8 @@ class MemoryCommands:
             done = await tool.run({"text": words}, context)
         if done.already:
             where = {"path": done.path, "line": done.line}
-            return saying(text(call.language, "offline.stored_already", **where))
-        stored = text(call.language, "offline.stored", text=words)
+            return saying(call.text("offline.stored_already", **where))
+        stored = call.text("offline.stored", text=words)
         return saying(f"{stored}\n\n{confirmation(call.language, told.written)}")
 
     async def _forget(self, call: Call, rest: str) -> Apply:
@@ -384,25 +381,25 @@ class MemoryCommands:
             since = min(call.inbound.sent_at, call.now) - ASKED_MS
             words = await self._database.read(lambda tx: text_of(tx, _question(call), since))
             if not words:
-                return saying(text(call.language, "memory.forget_nothing_asked"))
+                return saying(call.text("memory.forget_nothing_asked"))
             return await self._forgotten(call, words)
         if rest.lower() in NO:
             await self._database.write(lambda tx: drop(tx, _question(call)))
-            return saying(text(call.language, "memory.forget_kept"))
+            return saying(call.text("memory.forget_kept"))
         if not rest:
-            return saying(text(call.language, "memory.usage", most=MAX_WORDS))
+            return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._forgetter.preview(call.view, rest)
         if found.is_empty:
             stays = counted(call.language, "would", {"folders": found.folders})
-            return saying("\n".join((text(call.language, "memory.nowhere"), *_bullets(stays))))
-        lines = [text(call.language, "memory.forget_ask"), *_spots(call, found.spots)]
+            return saying("\n".join((call.text("memory.nowhere"), *_bullets(stays))))
+        lines = [call.text("memory.forget_ask"), *_spots(call, found.spots)]
         lines += _bullets(counted(call.language, "would", would_go(found)))
         answers = tuple(
-            Button(text(call.language, f"button.{key}"), f"/memory forget {said}")
+            Button(call.text(f"button.{key}"), f"/memory forget {said}")
             for key, said in (("forget", "yes"), ("keep", "no"))
         )
-        how = text(call.language, "memory.forget_how")
-        shown = text(call.language, "memory.forget_shown")
+        how = call.text("memory.forget_how")
+        shown = call.text("memory.forget_shown")
         noted = f"{shown}\n\n{how}"  # what it quotes is what is not to be kept
         answer = Answer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
 
@@ -422,9 +419,9 @@ class MemoryCommands:
             drop(unit.tx, _question(call))
             unsent = unit.forget(done.sessions, done.keys, words)
             cleared = done.cleared
-            lines = [text(call.language, "memory.forget_done")]
+            lines = [call.text("memory.forget_done")]
             lines += [
-                text(call.language, "memory.forget_file", path=path, count=entries)
+                call.text("memory.forget_file", path=path, count=entries)
                 for path, entries in cleared.files
             ]
             lines.append(_in_index(call, cleared))
@@ -465,9 +462,9 @@ def _source(call: Call, quote: Quote) -> str:
 def _which(call: Call, found: Mapping[str, Sequence[tuple[Spot, Claim]]], none: str) -> Apply:
     """That no entry holds some words, or several do, and which."""
     if not found:
-        return saying(text(call.language, none))
+        return saying(call.text(none))
     listed = _spots(call, [places[0][0] for places in found.values()])
-    return saying("\n".join([text(call.language, "memory.confirm_which"), *listed]))
+    return saying("\n".join([call.text("memory.confirm_which"), *listed]))
 
 
 def _unnamed(apply: Apply) -> Apply:
@@ -478,14 +475,14 @@ def _unnamed(apply: Apply) -> Apply:
 def _spots(call: Call, spots: Sequence[Spot]) -> list[str]:
     lines = [f"- {_spot(spot)}" for spot in spots[:MAX_SHOWN]]
     if len(spots) > MAX_SHOWN:
-        lines.append(text(call.language, "memory.more", count=len(spots) - MAX_SHOWN))
+        lines.append(call.text("memory.more", count=len(spots) - MAX_SHOWN))
     return lines
 
 
 def _in_index(call: Call, cleared: Cleared) -> str:
     if cleared.is_indexed:
-        return text(call.language, "memory.forget_index_later")
-    return text(call.language, "memory.forget_index", chunks=cleared.chunks, cached=cleared.cached)
+        return call.text("memory.forget_index_later")
+    return call.text("memory.forget_index", chunks=cleared.chunks, cached=cleared.cached)
 
 
 def _bullets(lines: Sequence[str]) -> list[str]:
@@ -498,7 +495,7 @@ def _today(call: Call) -> date:
 
 def _claim(call: Call, path: str, claim: Claim, aging: Aging) -> str:
     """A claim with where it stands and how old it is."""
-    whose = text(call.language, f"memory_page.whose.{claim.whose}")
+    whose = call.text(f"memory_page.whose.{claim.whose}")
     told = " · ".join((whose, *told_of(call.language, claim, aging, call.view.space)))
     return f"- {path}:{claim.first} “{_quoted(claim.text)}” · {told}"
 

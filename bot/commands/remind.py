@@ -13,7 +13,6 @@ from bot.clock import moment
 from bot.commands.base import Answer, Apply, Call, command, saying
 from bot.commands.link import may_manage
 from bot.delivery.outbox import Extra
-from bot.i18n import text
 from bot.sessions import due_time, reminders, repeats, zones
 from bot.sessions.agenda import Agenda, Change
 from bot.sessions.due_time import Every, Next, Problem, When, shown
@@ -66,14 +65,14 @@ class RemindCommands:
         if kind == "task" and (refused := _refused(call, found)):
             return saying(refused)
         if not found.rest:
-            return saying(text(call.language, "reminder.what", when=shown(call.language, first)))
+            return saying(call.text("reminder.what", when=shown(call.language, first)))
         if len(found.rest) > MAX_TEXT:
-            return saying(text(call.language, "reminder.long", most=MAX_TEXT))
+            return saying(call.text("reminder.long", most=MAX_TEXT))
         here = call.conversation
         # What comes again and again in a room is for those to decide who look after it.
         is_free = isinstance(found, When) or call.is_direct
         if not is_free and not await may_manage(self._channels, here):
-            return saying(text(call.language, "repeat.not_admin"))
+            return saying(call.text("repeat.not_admin"))
         due_at = int(first.timestamp() * 1000)
         self._expect(due_at)
         target = ReplyTarget(
@@ -93,23 +92,23 @@ class RemindCommands:
                     kind=kind,
                 )
                 if again is None:
-                    full = text(call.language, "repeat.full", most=MAX_REPEATS, tasks=MAX_TASKS)
+                    full = call.text("repeat.full", most=MAX_REPEATS, tasks=MAX_TASKS)
                     return Answer(full)
                 often, key = described(call.language, found.series), f"repeat.set_{kind}"
-                return Answer(text(call.language, key, often=often, when=at, text=again.text))
+                return Answer(call.text(key, often=often, when=at, text=again.text))
             added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
-                return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
-            return Answer(text(call.language, "reminder.set", when=at, text=added.text))
+                return Answer(call.text("reminder.full", most=MAX_WAITING))
+            return Answer(call.text("reminder.set", when=at, text=added.text))
 
         return apply
 
     def _kept_about(self, call: Call, kind: Kind, found: Next) -> Apply:
         """Keep one for when somebody talks about something."""
         if kind == "task":
-            return saying(text(call.language, "task.once"))
+            return saying(call.text("task.once"))
         if len(found.rest) > MAX_TEXT:
-            return saying(text(call.language, "reminder.long", most=MAX_TEXT))
+            return saying(call.text("reminder.long", most=MAX_TEXT))
         here = call.conversation
         where = (call.place.key, call.person, call.inbound.address)
         target = ReplyTarget(*where, call.language, here.origin)
@@ -117,9 +116,9 @@ class RemindCommands:
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             given = (unit.tx, target, found.rest, NEVER, call.now)
             if (added := reminders.add(*given, about=found.about)) is None:
-                return Answer(text(call.language, "reminder.full", most=MAX_WAITING))
+                return Answer(call.text("reminder.full", most=MAX_WAITING))
             said = {"about": added.about, "text": added.text}
-            return Answer(text(call.language, "reminder.set_about", **said))
+            return Answer(call.text("reminder.set_about", **said))
 
         return apply
 
@@ -132,7 +131,7 @@ class RemindCommands:
             return lambda unit, _session: _listed(_agenda(unit, call), int(asked[1]))
         asked = _CHANGE.fullmatch(call.rest)
         if asked is None:
-            return saying(text(call.language, "reminder.usage"))
+            return saying(call.text("reminder.usage"))
         change = next(each for each in get_args(Change) if asked[each])
 
         def apply(unit: UnitOfWork, _session: Session) -> Answer:
@@ -157,15 +156,15 @@ def _agenda(unit: UnitOfWork, call: Call) -> Agenda:
 def _refused(call: Call, found: When | Every) -> str:
     """Why this can be no task; empty when it can."""
     if isinstance(found, When):
-        return text(call.language, "task.once")
+        return call.text("task.once")
     if found.series.rule.least_minutes < MIN_TASK_MINUTES:
-        return text(call.language, "task.often", minutes=MIN_TASK_MINUTES)
+        return call.text("task.often", minutes=MIN_TASK_MINUTES)
     return ""
 
 
 def _explained(call: Call, problem: Problem) -> str:
-    words = text(call.language, f"reminder.problem_{problem.value}")
-    return f"{words}\n\n{text(call.language, 'reminder.examples')}"
+    words = call.text(f"reminder.problem_{problem.value}")
+    return f"{words}\n\n{call.text('reminder.examples')}"
 
 
 _AUTO = frozenset({"auto", "default", "自动", "默认"})
@@ -178,7 +177,7 @@ class TimezoneCommands:
     async def timezone(self, call: Call) -> Apply:
         """Show where somebody lives, or choose it."""
         if not call.is_direct:
-            return saying(text(call.language, "timezone.direct_only"))
+            return saying(call.text("timezone.direct_only"))
         snapshot, person = call.conversation.snapshot, call.person
         configured = snapshot.policy.zone_of(person)
         if configured is not None:
@@ -187,7 +186,7 @@ class TimezoneCommands:
         if not call.rest:
             chosen = any(name in snapshot.books.zones for name in names)
             shown = _told(call, "now" if chosen else _usual(call), call.conversation.zone)
-            return saying(f"{shown}\n\n{text(call.language, 'timezone.how')}")
+            return saying(f"{shown}\n\n{call.text('timezone.how')}")
         if call.rest.lower() in _AUTO:
 
             def forget(unit: UnitOfWork, session: Session) -> Answer:
@@ -202,7 +201,7 @@ class TimezoneCommands:
         if zone is None:
             meant = await asyncio.to_thread(zones.meant, call.rest)
             key = "meant" if meant else "unknown"
-            return saying(text(call.language, f"timezone.{key}", zone=meant))
+            return saying(call.text(f"timezone.{key}", zone=meant))
 
         def choose(unit: UnitOfWork, session: Session) -> Answer:
             zones.drop(unit.tx, (name for name in names if name != person))
@@ -231,4 +230,4 @@ def _usual(call: Call) -> str:
 
 def _told(call: Call, key: str, zone: ZoneInfo) -> str:
     time = f"{moment(call.now, zone):%H:%M}"
-    return text(call.language, f"timezone.{key}", zone=zones.spoken(zone), time=time)
+    return call.text(f"timezone.{key}", zone=zones.spoken(zone), time=time)

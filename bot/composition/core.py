@@ -14,14 +14,14 @@ from bot import backoff, housekeeping
 from bot.channel import Address, Channel, reveal
 from bot.clock import DAY_MS, Clock
 from bot.cluster.extra import needing_extra
-from bot.commands.menu import KNOWN
+from bot.commands.commander import KNOWN
 from bot.config import Config, Settings
 from bot.coordination import Alone, Coordination, Event, Shared, SharedTurns, Standing
 from bot.delivery.delivery import Delivery
 from bot.gateway.admission import chat_moved, read_books
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.invocation import confidant
 from bot.metrics import Metrics
 from bot.plugins import Hooks
@@ -110,9 +110,8 @@ async def _alone(config: Config, clock: Clock, stack: AsyncExitStack) -> Backend
 
 async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack) -> Backend:
     with needing_extra():
-        from bot.cluster.census import mark_of  # noqa: PLC0415 - what it imports is an extra
+        from bot.cluster.census import mark_of, prune_lanes  # noqa: PLC0415 - an extra
         from bot.cluster.node import Node, Retention  # noqa: PLC0415 - the same
-        from bot.cluster.tables import prune_lanes  # noqa: PLC0415 - the same
         from bot.cluster.turns import Turns  # noqa: PLC0415 - the same
     if (config.storage.folder / DATABASE_NAME).exists():
         hint = (

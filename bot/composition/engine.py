@@ -12,17 +12,18 @@ import structlog
 
 from bot.agent.limits import LimitsResolver
 from bot.agent.models.registry import Models
-from bot.agent.prefix import Prefixes
 from bot.agent.recall import Recaller
-from bot.agent.running import RunningTurns
-from bot.agent.session_cache import SessionCache
+from bot.agent.running import RunningTurns, TurnStops
+from bot.agent.session_cache import Prefixes, SessionCache
 from bot.agent.tools import Tool
 from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
+from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
-from bot.commands.commander import Commander, TurnStops
+from bot.agent.tools.write_elsewhere import WriteElsewhere
+from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
     ApprovalCommands,
@@ -33,7 +34,6 @@ from bot.commands.info import (
 )
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
-from bot.commands.menu import handlers, menu
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import Core
 from bot.config import OFFLINE
@@ -41,8 +41,7 @@ from bot.context import tokens
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
-from bot.files.opener import Limits, Opener
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader, Limits, Opener
 from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
@@ -203,7 +202,8 @@ async def build_agent(
         embedder=memory.embedder,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
-    built_in = (*planning, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
+    built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
@@ -352,6 +352,7 @@ async def build_engine(
         admission=admission,
         resolver=resolver,
         commander=commander,
+        stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
@@ -360,6 +361,7 @@ async def build_engine(
         clock=clock,
         choices=choices,
         reach=pusher.reach,
+        sent=core.delivery.sent,
     )
     dismissals = Dismissals(
         resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock
@@ -402,10 +404,7 @@ def _commands(
 
 
 def _turns(
-    core: Core,
-    agent: Agent,
-    maintenance: Maintenance,
-    attempts: Attempts,
+    core: Core, agent: Agent, maintenance: Maintenance, attempts: Attempts
 ) -> tuple[TurnRunner, TaskRunner]:
     """What runs the turns of messages, and those of tasks."""
     config, database, clock = core.settings.now, core.database, core.clock

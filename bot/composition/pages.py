@@ -14,7 +14,7 @@ from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
-from bot.dashboard.logins import AccountPages, LoginPages, Passwords
+from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
 from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
 from bot.dashboard.memory.editing import MemoryEditor
@@ -23,18 +23,18 @@ from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
 from bot.dashboard.pages import Visits, WayPages
 from bot.dashboard.people import PeoplePages
-from bot.dashboard.programs import ProgramPages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
 from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
-from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
+from bot.dashboard.temporary import TemporaryPages
 from bot.dashboard.usage import UsagePages
 from bot.doctor.services import examined
 from bot.memory.selftest import MemoryGrowth
 from bot.push.pusher import Endpoints, Pusher
+from bot.settings.changes import ServedSettings
 from bot.settings.fields import Key
 from bot.storage.records import MetaStore
 from bot.upkeep.nights import Nights
@@ -115,6 +115,16 @@ def build_pages(
             UsagePages(UsageViews(database, clock, agent.allowance), visits),
             OverviewPages(database, growth, visits, clock, report),
             ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
+            TemporaryPages(
+                visits=visits,
+                limits=agent.limits,
+                files=memory.files,
+                charging=lambda here: agent.committer.charging(
+                    agent.allowance.account(here), "", "chat"
+                ),
+                running=engine.maintenance.running,
+                clock=clock,
+            ),
             LoginPages(browsers, visits, core.settings),
             AccountPages(browsers, visits, passwords),
             ProgramPages(browsers, visits, core.settings),

@@ -22,7 +22,7 @@ import structlog
 from cachetools import TTLCache
 
 from bot.channel import DEFAULT_ACCOUNT, PAGE_OWNER, Address
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.clock import Clock
 from bot.coordination import Event
 from bot.dashboard.pages import CHANNEL, origin_of

@@ -28,8 +28,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import SecretStr
 
 from bot.channel import reveal
-from bot.channel.http import INLINE, network_of
-from bot.channel.visitor import VISITOR, Visitor
+from bot.channel.http import INLINE, VISITOR, Visitor, network_of
 from bot.config import DashboardConfig, is_loopback
 from bot.dashboard import pages
 from bot.dashboard.push import ICONS
@@ -48,6 +47,7 @@ OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
 HOOKS = "/hooks/"  # where programs report events, each signed
 # What programs use with a key of their own; no cookie or token counts there.
 PROGRAMS = ("/v1/", "/mcp", HOOKS)
+TEMPORARY = "/api/temporary"  # where a browser waits as long
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 
@@ -60,15 +60,15 @@ BUCKETS = 4096  # for each kind of network
 POLICY = "Content-Security-Policy"
 SECURITY_HEADERS = {
     POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; worker-src 'self'; manifest-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; img-src 'self' data:; media-src data:; worker-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     # Under no-referrer a browser sends our own forms with "Origin: null", which is refused.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)",
     "Server": "Confidant",
 }
 
@@ -170,7 +170,7 @@ class Guard:
         whose = visitor.name if visitor is not None else network_of(request.remote or "")
         # Programs wait long for their answers, in places of their own.
         is_free = request.path in ANYBODYS or request.path.startswith(PROGRAMS)
-        is_free = is_free or _wants_websocket(request)
+        is_free = is_free or request.path == TEMPORARY or _wants_websocket(request)
         try:
             async with nullcontext() if is_free else self._requests.place(whose):
                 return await handler(request)

@@ -17,7 +17,7 @@ from bot import __version__
 from bot.agent.tools import ToolContext
 from bot.agent.tools.memory import MAX_TEXT
 from bot.agent.tools.toolbox import Toolbox
-from bot.channel.visitor import Visitor, shared, visitor_of
+from bot.channel.http import Visitor, shared, visitor_of
 from bot.clock import Clock, moment
 from bot.dashboard.pages import Visits
 from bot.identity.conversation import Conversation
@@ -203,8 +203,6 @@ class McpPages:
 def _sdk() -> tuple[Callable[..., Any], Callable[..., StreamableHTTPSessionManager]]:
     """The SDK's server; loading it takes half a second."""
     from mcp.server.lowlevel import Server  # noqa: PLC0415 - only where a program calls
-    from mcp.server.streamable_http_manager import (  # noqa: PLC0415 - see above
-        StreamableHTTPSessionManager,
-    )
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415 - see above
 
     return Server, StreamableHTTPSessionManager

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.clock import Clock
 from bot.commands.info import ContextCommands
 from bot.context.budget import Part

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT, Inbound
-from bot.channel.visitor import VISITOR, Visitor, shared, visitor_of
+from bot.channel.http import VISITOR, Visitor, shared, visitor_of
 from bot.clock import moment
 from bot.config import Settings
 from bot.context.budget import grouped
@@ -98,6 +98,7 @@ class WayPages:
             "is_owner": visitor.is_owner,
             "called": config.session.owner_name if visitor.is_owner else "",
             "language": config.agent.language,
+            "hears": config.speech.kind != "none",
             "ways": ways(visitor, language(request), waiting=request.get(WAITING)),
         }
         return web.json_response(body, headers=NO_STORE)

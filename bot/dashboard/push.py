@@ -15,8 +15,8 @@ import orjson
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
+from bot.channel.http import Visitor, shared, visitor_of
 from bot.channel.kit.json_access import child, mapping, text
-from bot.channel.visitor import Visitor, shared, visitor_of
 from bot.clock import Clock
 from bot.dashboard import pages
 from bot.dashboard.pages import ASSETS, NO_STORE

@@ -15,7 +15,7 @@ from typing import get_args
 import structlog
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.clock import Clock, moment, to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, form_of, in_menu

@@ -16,11 +16,10 @@ from bot.config import Config
 from bot.dashboard import pages
 from bot.dashboard.pages import NO_STORE
 from bot.dashboard.settings import options
-from bot.dashboard.settings.served import ServedSettings
 from bot.errors import ConfigError
 from bot.i18n import text
 from bot.sessions import rooms
-from bot.settings.changes import Overruled
+from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 from bot.settings.sources import LONGEST_VALUE
@@ -159,10 +158,7 @@ class ScopePages:
         return " ".join(options.sentences(request, error))
 
     async def _page(
-        self,
-        request: web.Request,
-        problem: str = "",
-        typed: Mapping[str, str] | None = None,
+        self, request: web.Request, problem: str = "", typed: Mapping[str, str] | None = None
     ) -> web.Response:
         config, language = self._settings.config, pages.language(request)
         known = sorted(await self._database.read(rooms.chats))

@@ -23,8 +23,7 @@ from prometheus_client import (
 from pydantic import SecretStr
 
 from bot.channel import http
-from bot.channel.http import HttpServer, Limits, Refusals
-from bot.channel.visitor import VISITOR, SharedRoute, shared
+from bot.channel.http import VISITOR, HttpServer, Limits, Refusals, SharedRoute, shared
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from bot.channel.visitor import shared, visitor_of
+from bot.channel.http import shared, visitor_of
 from bot.clock import to_the_minute
 from bot.context.budget import grouped
 from bot.dashboard import pages

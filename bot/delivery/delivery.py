@@ -119,6 +119,7 @@ UNSENT = "unsent-"  # begins the entry of a text that tells of one that was refu
 MINUTE_MS = 60_000
 LOOK_SECONDS = 5.0  # between looks, where many nodes put something there
 WAITED_MS = 1_000  # what has waited so long may have been withdrawn
+MAX_SENT = 5_000  # messages of platforms that are known as ours, for reactions to them
 SURE_SECONDS = 0.1  # between looks whether this node may send, when its sign of life is late
 
 
@@ -168,6 +169,9 @@ class Delivery:
         self._metrics = metrics
         self._coordination = coordination
         self._on_moved = on_moved
+        # Which of our texts a platform's message is: (channel, account, chat, its id there) -> the
+        # thread it went to, and the text's id. For reactions, and of this process only.
+        self.sent: LRUCache[tuple[str, str, str, str], tuple[str, str]] = LRUCache(MAX_SENT)
         self.speech = Tries("speech", clock)  # voice messages, those that are heard as well
         self._aloud = Aloud(speaker, metrics, self.speech)
         self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
@@ -380,7 +384,7 @@ class Delivery:
         while True:
             await self._until_sure(account_name(piece.address))
             try:
-                await channel.send(piece)
+                there = await channel.send(piece)
             except errors.SendLater as exc:
                 if exc.is_own:
                     raise
@@ -396,6 +400,9 @@ class Delivery:
                 log.exception("delivery.unmapped_error", channel=channel.name)
                 return exc
             else:
+                to = piece.address
+                known = (to.channel, to.account, to.chat, there)
+                self.sent[known] = (to.thread, piece.whole.id)
                 return None
 
     async def _until_sure(self, name: str) -> None:

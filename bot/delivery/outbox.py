@@ -162,11 +162,7 @@ NEVER, LATER, REACHED = 0, 1, 2  # when what is parked is tried again
 _LATER: Final = f"state = 'parked' AND again = {LATER}"
 
 LETTERS: Final = Records(
-    "outbox",
-    Letter,
-    "error",
-    is_numbered=True,
-    extra=packed("extra", _from_json, _to_json),
+    "outbox", Letter, "error", is_numbered=True, extra=packed("extra", _from_json, _to_json)
 )
 
 
@@ -294,18 +290,21 @@ def withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     held = [
         letter
         for letter, text, extra in rows
-        if wanted and any(wanted in fulltext.folded(each) for each in (text, _aloud(extra)))
+        if wanted and any(wanted in fulltext.folded(each) for each in (text, _beside(extra)))
     ]
     for letter in held:
         drop(tx, letter, now)
     return len(held)
 
 
-def withdraw_of(tx: Transaction, session_id: str, now: int) -> None:
-    """Send nothing more of what a conversation has in its transcript."""
+def withdraw_of(
+    tx: Transaction, session_id: str, now: int, *, where: Literal["all", "unseen"] = "all"
+) -> None:
+    """Send nothing more of what a conversation has in its transcript, or has there out of sight."""
+    unseen = "" if where == "all" else "AND entries.seq IN (SELECT seq FROM unseen)"
     rows = tx.execute(
         "SELECT outbox.id FROM outbox JOIN entries ON entries.id = outbox.entry "
-        "WHERE outbox.state IN ('waiting', 'parked') AND session_id = ?",
+        f"WHERE outbox.state IN ('waiting', 'parked') AND session_id = ? {unseen}",
         (session_id,),
     )
     for (letter,) in rows:
@@ -324,10 +323,17 @@ def withdraw_all(tx: Transaction, address: Address, now: int) -> int:
     return len(found)
 
 
-def _aloud(extra: str) -> str:
-    """The words to say aloud; all of what cannot be read."""
+def words_of(file: Attachment) -> str:
+    """The name of a file and, of one that is text, what it says."""
+    is_text = file.mime.startswith("text/")
+    return f"{file.name}\n{file.data.decode(errors='replace') if is_text else ''}"
+
+
+def _beside(extra: str) -> str:
+    """The words that come with a text: those to say aloud, and files; all of what is unreadable."""
     found = _from_json(extra)
-    return extra if found == UNREADABLE else found.aloud
+    words = "\n".join((found.aloud, *map(words_of, found.attachments)))
+    return extra if found == UNREADABLE else words
 
 
 def is_there(tx: Transaction, letter: int) -> bool:

@@ -12,11 +12,10 @@ from typing import Final
 from bot import housekeeping
 from bot.channel import Finding, Repair, reveal
 from bot.clock import moment, to_the_minute
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.doctor import network, services, storage
-from bot.doctor.setup import Setup
+from bot.doctor import Setup, network, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
@@ -203,10 +202,10 @@ class Found:
 CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", storage.check_backups),
-    Check("clock", network.check_clock),
     Check("limits", storage.check_limits),
     Check("page", network.check_page),
     Check("model", services.check_models),
+    Check("clock", network.check_clock),  # by the clocks of the servers that were just asked
     Check("memory", check_memory),
     Check("tools", services.check_tools),
     Check("speech", services.check_speech),

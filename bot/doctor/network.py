@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 from collections.abc import AsyncIterator, Iterator, Sequence
-from email.utils import parsedate_to_datetime
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import aiohttp
 import tzlocal
-from pydantic import SecretStr
 from yarl import URL
 
-from bot.agent.models.registry import address_of
-from bot.channel import Finding, Level, reveal
-from bot.clock import Clock
+from bot import housekeeping
+from bot.channel import Finding, Level
+from bot.clock import ahead_of_others
 from bot.cluster import census
 from bot.config import Config, DashboardConfig, is_loopback
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import StorageError
-from bot.identity.policy import local_zone
-from bot.net.connection import session
+from bot.identity.conversation import local_zone
 from bot.storage import files
 from bot.storage.records import BROKEN
 
@@ -149,7 +146,6 @@ def _is_running(setup: Setup) -> bool | None:
 
 A_LITTLE: Final = 60  # seconds a clock may be wrong
 MUCH: Final = 300  # what platforms and logins do not take any more
-MOST: Final = 5  # servers that are asked
 
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"  # the nodes' clock
 _LATEST = "SELECT coalesce(max(received_at), 0) FROM inbox"  # when something was last stored
@@ -157,8 +153,7 @@ _LATEST = "SELECT coalesce(max(received_at), 0) FROM inbox"  # when something wa
 
 async def check_clock(setup: Setup) -> Sequence[Finding]:
     """Check whether the time that counts is right."""
-    found = [*_zone(setup.config)]
-    found += await _by_servers(setup)
+    found = [*_zone(setup.config), *_by_servers()]
     sql = _NOW if setup.is_shared else _LATEST
     times = await setup.read(lambda tx: (setup.clock(), int(tx.execute(sql)[0][0])))
     return found if times is None else [*found, *_against_store(*times, is_shared=setup.is_shared)]
@@ -174,7 +169,14 @@ def _zone(config: Config) -> Iterator[Finding]:
         yield Finding.of("ok", "clock.zone", zone=zone)
 
 
-# --- what is stored -------------------------------------------------------------------------------
+def _by_servers() -> Iterator[Finding]:
+    """How far the clock is from those of the models' servers, which were asked just now."""
+    ahead, count = ahead_of_others()
+    found = housekeeping.right_time(None).finding
+    if found.level != "ok":
+        yield replace(found, level="error" if abs(ahead) >= MUCH else "warning")
+    elif count:
+        yield Finding.of("ok", "clock.right", count=count)
 
 
 def _against_store(now: int, latest: int, *, is_shared: bool) -> Iterator[Finding]:
@@ -184,57 +186,3 @@ def _against_store(now: int, latest: int, *, is_shared: bool) -> Iterator[Findin
         yield Finding.of("warning", "clock.unlike_server", seconds=abs(seconds))
     elif not is_shared and seconds >= A_LITTLE:
         yield Finding.of("error", "clock.behind_store", seconds=seconds)
-
-
-# --- the Date of what is asked anyway -------------------------------------------------------------
-
-
-async def _by_servers(setup: Setup) -> Sequence[Finding]:
-    """How far the clock is from those of the services and platforms that are set up."""
-    addresses, clock = [*dict.fromkeys(_addresses(setup))][:MOST], setup.clock
-    asked = await asyncio.gather(*(_offset(*each, clock) for each in addresses))
-    offsets = [each for each in asked if each is not None]
-    if not offsets:
-        return []
-    seconds = round(statistics.median(offsets))
-    if abs(seconds) < A_LITTLE:
-        return [Finding.of("ok", "clock.right", count=len(offsets))]
-    way = "fast" if seconds > 0 else "slow"
-    level = "error" if abs(seconds) >= MUCH else "warning"
-    return [Finding.of(level, f"clock.{way}", seconds=abs(seconds), count=len(offsets))]
-
-
-def _addresses(setup: Setup) -> Iterator[tuple[URL, str]]:
-    """The servers that are asked anyway, without a path, and how: nothing is said there."""
-    models = setup.config.models
-    for name, service in models.services.items():
-        if models.is_set_up(name) and (address := address_of(models.kind_of(name), service)):
-            yield from _origin(address, service.proxy)
-    for name, plugin in setup.plugins.items():
-        section = setup.config.channels.get(name)
-        if not plugin.off(section):
-            platform = getattr(section, "api_root", "") or getattr(section, "base_url", "")
-            if isinstance(platform, str) and platform:
-                yield from _origin(platform, getattr(section, "proxy", None))
-
-
-def _origin(address: str, proxy: SecretStr | None) -> Iterator[tuple[URL, str]]:
-    try:
-        yield URL(address).origin(), reveal(proxy)
-    except ValueError:  # said by whoever uses it
-        return
-
-
-async def _offset(address: URL, proxy: str, clock: Clock) -> float | None:
-    """By how many seconds the clock is before a server's; None when that does not say."""
-    try:
-        before, limit = clock(), aiohttp.ClientTimeout(total=TIMEOUT)
-        async with (
-            session(proxy, timeout=limit) as client,
-            client.head(address, allow_redirects=False) as answer,
-        ):
-            here = (before + clock()) / 2
-            there = parsedate_to_datetime(answer.headers["Date"]).timestamp() * 1000
-    except (aiohttp.ClientError, OSError, TimeoutError, KeyError, ValueError, TypeError):
-        return None
-    return (here - there) / 1000

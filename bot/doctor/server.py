@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bot.channel import Finding, Repair, reveal
 from bot.cluster.extra import NO_EXTRA, needing_extra
 from bot.config import Config
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import ConfigError, StorageError, StorageNotMade
 from bot.portability import places
 from bot.storage import Transaction, months

@@ -14,12 +14,12 @@ from bot.agent.models import Model, Window, trial
 from bot.agent.tools.mcp.servers import MAX_TOOLS, Listing, listing_of
 from bot.agent.tools.toolbox import installed
 from bot.channel import Channel, ChannelPlugin, Finding
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.config import OFFLINE, OPENAI, Config, McpConfig, SpeechConfig
 from bot.context import tokens
 from bot.context.budget import TOO_SMALL, resolve
 from bot.delivery.delivery import Unspoken
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import ConfidantError, ModelError, ModelNotFound
 from bot.files.sandbox import Unreadable
 from bot.money.counts import Prices

@@ -18,7 +18,7 @@ from bot import housekeeping, recovery
 from bot.channel import Finding
 from bot.clock import to_the_minute
 from bot.config import BackupConfig, Config, StorageConfig
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.errors import StorageError
 from bot.recovery import Restored
 from bot.storage import backup, backup_state, files, schema
@@ -63,12 +63,7 @@ def _folder(setup: Setup) -> list[Finding]:
     if database.exists() and (owner := database.stat().st_uid) != os.geteuid():
         # SQLite would make files beside it that the bot may not open.
         return [Finding.of("error", "storage.other_owner", path=str(database), owner=owner)]
-    return [
-        *_lock(folder),
-        *_place(folder),
-        *_database(setup),
-        *space(setup.config),
-    ]
+    return [*_lock(folder), *_place(folder), *_database(setup), *space(setup.config)]
 
 
 def _lock(folder: Path) -> Iterator[Finding]:

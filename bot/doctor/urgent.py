@@ -25,7 +25,7 @@ from bot.errors import StorageError
 from bot.health import Check, Outage, Readiness
 from bot.i18n import language_of, text
 from bot.identity import ConversationResolver
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER, OWNER_SEATS
 from bot.sessions import repeats, store
 from bot.sessions.store import Session

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from bot.files.opener import Mark
-from bot.files.reading import charset_of, is_binary
+from bot.files.opener import Mark, charset_of, is_binary
 from bot.files.sandbox import Unreadable
 from bot.unicode import decoded
 

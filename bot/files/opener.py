@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -28,6 +29,7 @@ from bot.files import sandbox
 from bot.files.sandbox import Head, Unreadable
 from bot.shares import OPENERS, Budget, Pool, Share
 from bot.storage.records import MetaStore, read_alone
+from bot.unicode import BYTE_ORDER_MARKS
 
 PROGRAM = Path(__file__).with_name("program.py")
 MARK = "opening:"  # in `meta`, with a task and the SHA-256 of a file: that is being done with it
@@ -266,3 +268,74 @@ class Mark:
         """A line of its own, as the model reads it."""
         name = " ".join(self.name.split()).replace("[", "(").replace("]", ")")
         return f"[{self.unit} {self.number} of {self.of}{f': {name}' if name else ''}]\n"
+
+
+# Makes of files that strangers made what a model can take: pictures to look at, texts to read.
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The text of a document, or the beginning of one that is too long to be read.
+
+    Headings, tables and links are Markdown; a line in square brackets begins each page, slide or
+    sheet. `unit` says which of these it has, if any: it was read up to number `read` of them, and
+    there are `of`. `is_cut` is True when that is not all.
+    """
+
+    text: str
+    unit: str = ""
+    read: int = 0
+    of: int = 0
+    is_cut: bool = False
+
+
+class FileReader:
+    """Reads one person's file at a time, in a process that it may harm without harm to the bot."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+
+    async def jpeg(self, person: str, data: bytes) -> bytes:
+        """A picture as a JPEG; `person` is whose share of the time it takes.
+
+        Raises:
+            Unreadable: it cannot be shown; the reason says why.
+            StorageError: that it is being opened could not be noted.
+        """
+        _, body = await self._opener.ask(person, {"task": "picture"}, data)
+        return body
+
+    async def text(
+        self, person: str, data: bytes, content_type: str = "", name: str = "", url: str = ""
+    ) -> Document:
+        """The text of a PDF, an Office file, a page of HTML or a plain text.
+
+        What it is, its content says; `content_type` and `name` count only for what any text might
+        be. Of HTML that is at a `url`, only what is the page's own is read, without menus and the
+        like.
+
+        Raises:
+            Unreadable: there is nothing to read; the reason says why.
+            StorageError: that it is being opened could not be noted.
+        """
+        asked = {"task": "document", "content_type": content_type, "name": name, "url": url}
+        head, body = await self._opener.ask(person, asked, data)
+        return Document(body.decode(), head["unit"], head["read"], head["of"], head["is_cut"])
+
+
+_CHARSET = re.compile(
+    rb"""(?:charset|encoding)\s*+=\s*+["']?\s*+([a-z0-9_.:-]{1,40})""", re.IGNORECASE
+)
+
+
+def charset_of(data: bytes, content_type: str) -> str:
+    """How a text says that it is written: beside it, or in its head as HTML and XML do."""
+    found = _CHARSET.search(content_type.encode()) or _CHARSET.search(data[:1024])
+    return found[1].decode() if found is not None else ""
+
+
+def is_binary(data: bytes) -> bool:
+    """True when these bytes are no text of any kind."""
+    if data.startswith(tuple(mark for mark, _ in BYTE_ORDER_MARKS)):
+        return False
+    return b"\0" in data[:8192]

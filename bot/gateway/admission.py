@@ -17,7 +17,7 @@ import structlog
 from cachetools import LRUCache
 
 from bot.agent.running import RunningTurns
-from bot.channel import Address, Heard, Inbound
+from bot.channel import Address, Heard, Inbound, Reaction
 from bot.clock import DAY_MS, Clock
 from bot.context.prompt import described
 from bot.delivery import outbox
@@ -75,6 +75,7 @@ class Admission:
         self._metrics = metrics
         self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
         self._overheard = Overheard()
+        self._reactions = Overheard()
 
     # --- when a message comes ---------------------------------------------------------------------
 
@@ -91,14 +92,12 @@ class Admission:
         verdict = conversation.verdict
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
-                return inbound, conversation
+                return self._with_heard(inbound, conversation), conversation
             self.count(inbound, "denied")
             return None
         await self._void_codes(inbound, conversation)
         if verdict is AccessDecision.ALLOW and conversation.is_addressed:
-            if conversation.command is None:  # what was overheard is for the model
-                inbound = replace(inbound, heard=self._overheard.take(conversation.key))
-            return inbound, conversation
+            return self._with_heard(inbound, conversation), conversation
         declines = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE} and pointed(inbound)
         if verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}:
             self._overheard.hear(conversation.key, inbound)
@@ -109,14 +108,27 @@ class Admission:
             await self._decline(conversation)
         return None
 
+    def react(self, reaction: Reaction, conversation: Conversation, words: str) -> None:
+        """Keep a reaction to a message of the bot's that begins with `words` for the next turn."""
+        self._reactions.react(conversation.key, reaction, words)
+
+    def _with_heard(self, inbound: Inbound, conversation: Conversation) -> Inbound:
+        """A message for the model with what was overheard before it; commands leave that there."""
+        if conversation.command is not None or not conversation.is_served:
+            return inbound
+        key = conversation.key
+        heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
+        return replace(inbound, heard=heard) if heard else inbound
+
     def count(self, inbound: Inbound, result: str) -> None:
         """Count a message by what became of it."""
         self._metrics.received.labels(inbound.channel, result).inc()
 
     def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in was not stored: keep what was to go with it."""
-        if inbound.heard:
-            self._overheard.give_back(conversation.key, inbound.heard)
+        for buffer, is_kept in ((self._overheard, False), (self._reactions, True)):
+            taken = (each for each in inbound.heard if bool(each.reaction) is is_kept)
+            buffer.give_back(conversation.key, taken)
 
     def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
         """The time zone a message reports, if it is another one than before."""
@@ -348,6 +360,18 @@ class Overheard:
         else:
             lines.append((inbound.message_id, said))
         _shorten(lines)
+
+    def react(self, key: str, reaction: Reaction, words: str) -> None:
+        """Keep a reaction, or drop it if it was taken away before anybody was shown it."""
+        id_ = _cut(f"{reaction.sender} {reaction.message_id} {reaction.emoji}", MAX_TEXT)
+        lines = self._rooms.setdefault(key, deque())
+        for index in [index for index, (known, _) in enumerate(lines) if known == id_]:
+            del lines[index]
+        if not reaction.is_removed:
+            name, emoji = _cut(reaction.sender_name, MAX_NAME), _cut(reaction.emoji, MAX_NAME)
+            said = Heard(name, _cut(words, MAX_NAME), reaction.at, reaction=emoji)
+            lines.append((id_, said))
+            _shorten(lines)
 
     def take(self, key: str) -> tuple[Heard, ...]:
         """All that was overheard in a room, the oldest first; it is kept no longer."""

@@ -7,15 +7,8 @@ from collections.abc import Mapping
 
 import structlog
 
-from bot.channel import (
-    DEFAULT_ACCOUNT,
-    Address,
-    Channel,
-    ChannelPlugin,
-    Engine,
-    Health,
-)
-from bot.commands.menu import menus
+from bot.channel import DEFAULT_ACCOUNT, Address, Channel, ChannelPlugin, Engine, Health
+from bot.commands.commander import menus
 from bot.config import ChannelsConfig
 from bot.coordination import Coordination, Event
 from bot.errors import StorageError

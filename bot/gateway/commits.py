@@ -11,20 +11,20 @@ from typing import TypeVar
 import orjson
 
 from bot.agent import turn
-from bot.agent.prefix import name_of
-from bot.agent.prefix import save as save_prefixes
+from bot.agent.session_cache import name_of
+from bot.agent.session_cache import save as save_prefixes
 from bot.agent.tools import DecidedCall, provenance, shown_call
 from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken
-from bot.channel import Button, Channel, Inbound
+from bot.channel import Attachment, Button, Channel, Inbound
 from bot.channel.kit.text import closed
 from bot.clock import Clock
 from bot.context.history import Line, size_of
-from bot.delivery.outbox import Extra
+from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
 from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.media import NOTHING_HEARD, Understood
-from bot.gateway.reminders import say_now
+from bot.gateway.reminders import say, say_now
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
@@ -173,7 +173,7 @@ class Answer:
     model's own words. `aloud` are the words to say in a voice message after it. `failed` are the
     ids of the messages that were not answered, if asking the same again may help. `stand_in` is the
     model that stands in for the conversation's own from now on, empty for none; None: as before.
-    `stopped` says that the notice tells so.
+    `stopped` says that the notice tells so. `files` go out with it.
     """
 
     letter: str
@@ -183,6 +183,7 @@ class Answer:
     failed: tuple[str, ...] = ()
     stand_in: str | None = None
     stopped: bool = False
+    files: tuple[Attachment, ...] = ()
 
 
 Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
@@ -282,9 +283,10 @@ class TurnRecorder:
             said = _unforgotten(unit, prepared, ids, answer, is_awaited=deliver is None)
             if deliver is not None:
                 deliver(unit, spoken)
-            elif said.letter:
+            elif said.letter or said.files:
                 extra = Extra(
                     _offered(spoken, ids, language),
+                    said.files,
                     draft=shown_as,
                     failed=said.failed,
                     sources=len(sources.quotes(news)),
@@ -302,7 +304,7 @@ class TurnRecorder:
                     entry=ids[max(n for n, m in enumerate(spoken) if result.asked in m.blocks)],
                     language=language,
                 )
-            self._beside(unit, prepared.active.conversation, near, topics if said.letter else ())
+            self._tell_others(unit, prepared, near, topics if said.letter else ())
             if notice is not None:
                 store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
@@ -365,17 +367,23 @@ class TurnRecorder:
         resolver = self._upkeep.sessions.resolver
         return all(resolver.is_served(row.conversation) for row in rows)
 
-    def _beside(
+    def _tell_others(
         self,
         unit: UnitOfWork,
-        here: Conversation,
+        prepared: PreparedRequest,
         near: Sequence[Standing],
         topics: Sequence[Reminder],
     ) -> None:
-        """Say what a turn brings with it beside its reply."""
-        for each in near:
-            self._tell_limit(unit, here, each)
+        """Tell whom limits concern, say what waited for a topic, write to other places."""
         say_now(unit, topics)
+        for each in near:
+            self._tell_limit(unit, prepared.active.conversation, each)
+        context, resolver = prepared.request.context, self._upkeep.sessions.resolver
+        for target, words in context.memory.elsewhere:
+            forgotten = note_store.heard_forgetting(unit.tx, context.watch)
+            is_served = target.origin is not None and resolver.of(target.origin).is_served
+            if is_served and not fulltext.holds_any(words, forgotten):
+                say(unit, target, words)
 
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
@@ -513,7 +521,8 @@ def answer_of(
     aloud = speakable(reply, language) if heard.answers_aloud and is_whole else ""
     failed = _asked(heard.rows) if is_failure else ()
     is_stopped = result.error is None and result.stopped and bool(reply)
-    return Answer(letter, stored, notice, aloud, failed, stand_in, is_stopped)
+    files = tuple(prepared.request.context.memory.files)
+    return Answer(letter, stored, notice, aloud, failed, stand_in, is_stopped, files)
 
 
 def _asked(rows: Sequence[QueuedMessage]) -> tuple[str, ...]:
@@ -563,6 +572,8 @@ def _unforgotten(
         else:  # another node forgot something so long ago that nobody knows what it was
             forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)
+    files = [each for each in answer.files if not fulltext.holds_any(words_of(each), forgotten)]
+    answer = replace(answer, files=tuple(files))
     if not answer.letter or not fulltext.holds_any(answer.letter, forgotten):
         return answer
     if not is_awaited:

@@ -27,22 +27,22 @@ from bot.channel import (
     Inbound,
     Media,
     ModelChoice,
+    Reaction,
 )
 from bot.clock import Clock
-from bot.commands.commander import Commander
+from bot.commands.commander import Commander, TurnStops, menu
 from bot.commands.conversation import ModelChoices
-from bot.commands.menu import menu
 from bot.coordination import Coordination, Event, account_name
 from bot.delivery import outbox
-from bot.errors import FenceLost, StorageError
+from bot.errors import FenceLost, OutOfSight, StorageError
 from bot.fencing import Fence
 from bot.gateway.admission import Admission, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, ConversationResolver, MessageOrigin, Parsed
 from bot.metrics import Metrics
-from bot.sessions import inbox, pairing, repeats, reset, store, uploads, zones
-from bot.sessions.browsing import history_of
+from bot.sessions import branches, inbox, pairing, repeats, reset, store, uploads, zones
+from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
@@ -139,6 +139,7 @@ class Gateway:
         admission: Admission,
         resolver: ConversationResolver,
         commander: Commander,
+        stops: TurnStops,
         lanes: Lanes,
         upkeep: Upkeep,
         connections: Connections,
@@ -147,10 +148,13 @@ class Gateway:
         clock: Clock,
         choices: ModelChoices,
         reach: Callable[[Address, str], None],
+        sent: Mapping[tuple[str, str, str, str], tuple[str, str]],
     ) -> None:
+        """`sent` is what was sent lately; see `Delivery`."""
         self._admission = admission
         self._resolver = resolver
         self._commander = commander
+        self._stops = stops
         self._lanes = lanes
         self._upkeep = upkeep
         self._connections = connections
@@ -159,12 +163,14 @@ class Gateway:
         self._clock = clock
         self._choices = choices
         self._reach = reach
+        self._sent = sent
         self._kept = MetaStore(database, clock)
 
     async def receive(self, inbound: Inbound) -> None:
         """Store a message; when this returns it is on disk and may be acknowledged.
 
         Raises:
+            OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
         entered = await self._admission.enter(inbox.timely(inbound, self._clock()))
@@ -192,9 +198,11 @@ class Gateway:
                     is_command=command is not None,
                 ),
             )
-        except StorageError:
+        except (StorageError, OutOfSight):
             self._admission.give_back(inbound, conversation)
             raise
+        if commit.result == "replaced":  # before its own turn can begin
+            await self._stops.stop(conversation.key)
         # After the commit: what is to be answered is woken.
         self._admission.count(inbound, commit.result)
         if zone is not None:
@@ -246,6 +254,27 @@ class Gateway:
         await self._committer.commit(self._clock(), wait, until_stored=True)
         return message
 
+    async def reacted(self, reaction: Reaction) -> None:
+        """Note a reaction to one of the bot's messages; see `Engine.reacted`."""
+        at, kind = reaction.address, reaction.chat_type
+        sent = self._sent.get((at.channel, at.account, at.chat, reaction.message_id))
+        thread, entry = sent or (at.thread, "")
+        conversation = self._resolver.of(
+            MessageOrigin(
+                *(at.channel, at.account, at.chat, kind, reaction.sender, thread),
+                *(reaction.parent, reaction.server),
+            )
+        )
+        is_ours = sent is not None or reaction.from_bot or conversation.is_direct
+        if not is_ours or not reaction.emoji or not conversation.is_served:
+            return self.dropped(at.channel, "reaction")
+        try:
+            said = await self._database.read(lambda tx: text_of(tx, entry)) if entry else ""
+        except StorageError:  # what it said is not known then
+            said = ""
+        self._admission.react(reaction, conversation, said)
+        return None
+
     async def chat_moved(self, address: Address, chat: str) -> None:
         """A chat has another id now: its conversation and its memory go along.
 
@@ -258,9 +287,27 @@ class Gateway:
         self, address: Address, limit: int, before: str = ""
     ) -> Sequence[HistoryItem]:
         """Up to `limit` lines of the current conversation there, the newest or those before."""
-        where = (address.channel, address.account, address.chat, "direct", address.chat)
-        key = self._resolver.of(MessageOrigin(*where, address.thread)).key
+        key = self._key_at(address)
         return await self._database.read(lambda tx: history_of(tx, key, address, limit, before))
+
+    def _key_at(self, address: Address) -> str:
+        where = (address.channel, address.account, address.chat, "direct", address.chat)
+        return self._resolver.of(MessageOrigin(*where, address.thread)).key
+
+    async def switch(self, address: Address, message_id: str) -> bool:
+        """Go on from another version of a turn; see `Engine.switch`."""
+        key = self._key_at(address)
+
+        def work(unit: UnitOfWork) -> bool:
+            session = store.current(unit.tx, key)
+            if session is not None and branches.is_awaited(unit.tx, session):
+                return False
+            if session is None or not branches.switch(unit.tx, session, message_id):
+                raise OutOfSight
+            _seen_anew(unit, session)
+            return True
+
+        return (await self._committer.commit(self._clock(), work)).result
 
     async def withdraw(self, address: Address, message_id: str) -> bool:
         """Have a message not be answered, unless it is the next of its conversation."""
@@ -369,16 +416,54 @@ def _store(
     if zone is not None:
         _live_in(unit, conversation, zone)
     _bring_late(unit, inbound, language)
-    session, reason = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
-    if reason is not None:
-        _tell_of_reset(unit, session, inbound, language, reason)
+    session, is_ending = _session_of(unit, inbound, conversation, is_command=is_command)
     inbox.bind(unit.tx, row, session.id)
     queued = QueuedMessage(row, place.key, session.id, inbound, conversation)
     if is_command:  # it is answered at once, where it came in
         unit.due.append(queued)
     else:
         unit.queue(queued)
-    return "queued"
+    return "replaced" if is_ending else "queued"
+
+
+def _session_of(
+    unit: UnitOfWork, inbound: Inbound, conversation: Conversation, *, is_command: bool
+) -> tuple[Session, bool]:
+    """The session of a message, from where it goes on; and True if a turn is to end for it.
+
+    One that `replaces` another goes on where that was said, even if it was over. A message that
+    only waits for the answers before it is withdrawn: nothing came of it.
+
+    Raises:
+        OutOfSight: what it `replaces` is not in the conversation that goes on.
+    """
+    place = conversation.place
+    if not inbound.replaces or is_command:
+        session, reason = resets.arrive(unit, conversation.snapshot, place, is_command=is_command)
+        if reason is not None:
+            _tell_of_reset(unit, session, inbound, conversation.language, reason)
+        return session, False
+    session, _ = unit.current(place)
+    is_ending = False
+    if not inbox.withdraw(unit.tx, inbound.address, inbound.replaces, unit.now):
+        is_ending = branches.is_awaited(unit.tx, session)
+        unit.mirror += branches.put_away(unit.tx, session, unit.now)
+        if not branches.begin(unit.tx, session, inbound.replaces, inbound.message_id):
+            log.info("branch.out_of_sight", channel=inbound.channel, session=session.id)
+            raise OutOfSight
+        _seen_anew(unit, session)
+        log.info("branch.begun", channel=inbound.channel, session=session.id, ending=is_ending)
+    store.point(unit.tx, session.key, session.id, unit.now)
+    store.heard(unit.tx, session.id, unit.now)
+    unit.refresh(session.id)
+    return session, is_ending
+
+
+def _seen_anew(unit: UnitOfWork, session: Session) -> None:
+    """Another branch of a session is in sight: have it read again, and send nothing of the last."""
+    outbox.withdraw_of(unit.tx, session.id, unit.now, where="unseen")
+    unit.refresh(session.id)
+    unit.stale.add(session.id)
 
 
 def _bring_late(unit: UnitOfWork, inbound: Inbound, language: str) -> None:

@@ -19,7 +19,7 @@ from bot.agent.tools.toolbox import limit_of, shortened
 from bot.channel import Address, Channel, Inbound, Media
 from bot.context import prompt
 from bot.errors import ChannelError, StorageError
-from bot.files.reading import Document, FileReader, is_binary
+from bot.files.opener import Document, FileReader, is_binary
 from bot.files.sandbox import Unreadable
 from bot.gateway.lanes import is_plain
 from bot.health import Tries
@@ -318,13 +318,15 @@ class MediaReader:
         payer: Conversation,
     ) -> Contents:
         """Read the attachments of a person's message; never raises, never late."""
-        came = _came(inbound)
-        files = files_of(self._channels, inbound) if came else None
+        with_it = came(inbound)
+        files = files_of(self._channels, inbound) if with_it else None
         if files is None:
             return Contents()
-        wanted = [media for media, _ in came if self._is_wanted(media, inbound)]
+        wanted = [media for media, _ in with_it if self._is_wanted(media, inbound)]
         takes_long = any(_is_recording(media) for media in wanted)
-        album = _Album(files, inbound.address, session_id, window, payer=payer, places=dict(came))
+        album = _Album(
+            files, inbound.address, session_id, window, payer=payer, places=dict(with_it)
+        )
         reads = [asyncio.create_task(self._one(album, m)) for m in wanted[:MOST_FILES]]
         try:
             if reads:
@@ -452,7 +454,7 @@ class _Album:
         return data
 
 
-def _came(inbound: Inbound) -> list[tuple[Media, str]]:
+def came(inbound: Inbound) -> list[tuple[Media, str]]:
     """The files a message is about, each with where it came from, its own ones first.
 
     In a room that is also what was posted just before: a photo, and then "@bot what is this?".

@@ -216,7 +216,7 @@ class Reminders:
             when = shown(language, moment(repeat.due_at, zone))
             key = "repeat.missed" if missed else "reminder.late"
             words = text(language, key, text=repeat.text, when=when, count=missed + 1)
-        repeats.said(unit.tx, repeat, _say(unit, repeat.target, words))
+        repeats.said(unit.tx, repeat, say(unit, repeat.target, words))
 
     def _is_served(self, unit: UnitOfWork, target: ReplyTarget) -> bool:
         """True when whoever asked for it may still talk there."""
@@ -239,18 +239,18 @@ class Reminders:
             zone = self._resolver.now.zone_of("" if in_room else target.person)
             when = shown(target.language, moment(reminder.due_at, zone))
             words = text(target.language, "reminder.late", text=reminder.text, when=when)
-        _say(unit, target, words)
+        say(unit, target, words)
 
 
 def say_now(unit: UnitOfWork, found: Sequence[Reminder]) -> None:
     """Say those whose topic came up, each once: not what was cancelled or said meanwhile."""
     for each in found:
         if reminders.mark(unit.tx, each, "sent", unit.now):
-            _say(unit, each.target, text(each.target.language, "reminder.due", text=each.text))
+            say(unit, each.target, text(each.target.language, "reminder.due", text=each.text))
             log.info("reminder.sent", reminder=each.id, made_by=each.made_by, about=True)
 
 
-def _say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
+def say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
     """Say something in a conversation, noted there; the number of the text in the outbox."""
     session = store.current(unit.tx, target.key)
     noted_in = session.id if session is not None else ""  # it was lost with a damaged database

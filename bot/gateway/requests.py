@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.agent.models.speed import ANSWER
-from bot.agent.prefix import Prefixes, is_short, tools_of
 from bot.agent.recall import Recaller, Shown
-from bot.agent.session_cache import CachedSession
+from bot.agent.session_cache import CachedSession, Prefixes, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
@@ -20,7 +19,7 @@ from bot.context import prompt, wording
 from bot.context.history import prune_results, pruning_is_due, size_of
 from bot.errors import ModelError, WindowTooSmall
 from bot.gateway.lanes import is_plain
-from bot.gateway.media import NOTHING_CAME, Contents, MediaReader
+from bot.gateway.media import NOTHING_CAME, Contents, MediaReader, came
 from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
@@ -200,7 +199,10 @@ class Requests:
             session_id=active.cached.session.id,
             now=datetime.fromtimestamp(self._clock() / 1000, here.zone),
             window=active.limits.window.tokens,
-            memory=TurnMemory(words=tuple(row.inbound.text for row in rows)),
+            memory=TurnMemory(
+                words=tuple(row.inbound.text for row in rows),
+                came=tuple((x.inbound.address, each) for x in rows for each, _ in came(x.inbound)),
+            ),
             target=ReplyTarget(
                 key=active.cached.session.key,
                 person=here.person,
@@ -209,6 +211,7 @@ class Requests:
                 origin=here.origin,
             ),
             watch=watch,
+            name=rows[-1].inbound.sender_name,
             # Where several people are answered together, nobody's rights are another's.
             rights=tuple(dict.fromkeys(row.conversation.rights for row in rows)),
         )
@@ -247,7 +250,8 @@ class Requests:
         sent = moment(inbound.sent_at, row.conversation.zone)
         named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
         notes: list[tuple[str, Whose]] = [
-            (prompt.heard(inbound.heard, sent.tzinfo), "heard"),
+            (prompt.heard([x for x in inbound.heard if not x.reaction], sent.tzinfo), "heard"),
+            (prompt.reacted([x for x in inbound.heard if x.reaction]), "name"),
             (prompt.notes(inbound, sent), "program"),
             ("" if shown else prompt.titled(inbound.title), "name"),
             *([_answered(inbound.reply_to, shown)] if inbound.reply_to is not None else ()),

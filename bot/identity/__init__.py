@@ -4,8 +4,13 @@
 """
 
 from bot.identity.access import AccessDecision, Parsed
-from bot.identity.conversation import Conversation, ConversationResolver, resolve
-from bot.identity.policy import Policy, PolicySnapshot
+from bot.identity.conversation import (
+    Conversation,
+    ConversationResolver,
+    Policy,
+    PolicySnapshot,
+    resolve,
+)
 from bot.identity.routing import (
     MANY,
     ORIGIN,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from bot.errors import ImportRefused
-from bot.importing import assistants, messengers, notes
+from bot.importing import assistants, messengers, storing
 from bot.importing.openclaw import home
 from bot.importing.values import Found, Skipped, Talk
 from bot.invocation import confidant
@@ -187,7 +187,7 @@ class Export:
         """
         if self.source == "markdown":
             for name in self.members:
-                yield notes.remembered(self.path, Path(name))
+                yield storing.remembered(self.path, Path(name))
                 advance(Path(name).stat().st_size)
             return
         try:
@@ -340,7 +340,7 @@ def _unpacked(path: Path) -> tuple[tuple[str, ...], int]:
             file
             for file in files or [path]
             if file.is_file() and (file == path or _is_wanted(file.relative_to(path).as_posix()))
-        ] or notes.of_folder(path)
+        ] or storing.of_folder(path)
         size = sum(file.stat().st_size for file in wanted)
     except OSError as exc:
         raise _unreadable(path, exc) from exc

@@ -21,7 +21,7 @@ import structlog
 from bot.clock import DAY_MS, Clock, moment
 from bot.config import Settings
 from bot.errors import StorageError, ToolError
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import layout, markdown
 from bot.memory.memory import Memory

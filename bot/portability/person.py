@@ -31,7 +31,7 @@ from bot.errors import ConfidantError, StorageError, StorageFull
 from bot.gateway.admission import read_books
 from bot.i18n import language_of, text
 from bot.identity import MANY, Books, Policy, PolicySnapshot, routing
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.identity.routing import Person
 from bot.identity.view import MAIN_SPACE, PRIVATE, TALK, MemoryView
 from bot.invocation import confidant

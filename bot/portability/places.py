@@ -31,7 +31,7 @@ from bot.storage.sqlite_sql import SqliteTransaction, mapped
 from bot.storage.tables import MOVED
 
 if TYPE_CHECKING:
-    from bot.storage.postgres_sql import PostgresTransaction
+    from bot.storage.postgres_link import PostgresTransaction
 
 T = TypeVar("T")
 
@@ -272,16 +272,16 @@ async def server_now(url: str, cluster: str) -> AsyncGenerator[Place]:
     with needing_extra():
         import psycopg  # noqa: PLC0415 - its packages are an extra
 
-        from bot.storage import postgres_link, postgres_schema, postgres_sql  # noqa: PLC0415
+        from bot.storage import postgres_link, postgres_schema  # noqa: PLC0415
 
     def connected() -> PostgresTransaction:
         with ExitStack() as undoing:
             try:
                 connection = psycopg.connect(url, **postgres_link.OPTIONS)
                 undoing.callback(connection.close)
-                postgres_sql.configure(connection)
-                signals = postgres_sql.Signals()
-                tx = postgres_sql.PostgresTransaction(connection, signals, fulltext.Words())
+                postgres_link.configure(connection)
+                signals = postgres_link.Signals()
+                tx = postgres_link.PostgresTransaction(connection, signals, fulltext.Words())
                 connection.execute(_SNAPSHOT)
                 postgres_schema.check_made(tx)
                 postgres_schema.check_cluster(tx, cluster)

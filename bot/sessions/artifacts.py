@@ -36,6 +36,10 @@ class ArtifactStore:
         )
         return id_
 
+    async def picture(self, id_: str) -> str:
+        """A picture in base64, by the id that its conversation has; empty if it is gone."""
+        return (await self._database.read(lambda tx: pictures(tx, [id_]))).get(id_, "")
+
     async def read(self, view: MemoryView, session_id: str, id_: str) -> str | None:
         """A text of this session or of one the view may see; None for every other."""
         return await self._database.read(lambda tx: _text(tx, view, session_id, id_))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from bot.channel import Address, HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.sessions import entries, inbox, sources, store
+from bot.sessions import branches, entries, inbox, sources, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
 from bot.sessions.uploads import refs_of
@@ -96,7 +96,8 @@ class Found:
 # --- which there are ----------------------------------------------------------------------------
 
 
-_COLUMNS = f"id, channel, {_AT}, entry_count, first_seq, shelf"
+_SEEN = "entry_count - (SELECT count(*) FROM unseen WHERE session_id = sessions.id)"
+_COLUMNS = f"id, channel, {_AT}, {_SEEN}, first_seq, shelf"
 
 
 def listed(
@@ -168,6 +169,11 @@ def _listed(tx: Transaction, rows: Iterable[Row]) -> list[Listed]:
     ]
 
 
+def count_of(tx: Transaction, session: Session) -> int:
+    """How many entries of a conversation are in sight."""
+    return scalar(tx, f"SELECT {_SEEN} FROM sessions WHERE id = ?", session.id)
+
+
 def own(tx: Transaction, people: Sequence[str], session_id: str) -> Session | None:
     """A conversation by its id; None when it is not one of these people's, or is not there."""
     person = scalar(tx, f"SELECT person FROM sessions WHERE id = ? AND {_OWN}", session_id)
@@ -208,7 +214,7 @@ def opening_of(tx: Transaction, session: Session) -> str:
 def _opening(tx: Transaction, session_id: str, since: int) -> str:
     rows = tx.execute(
         "SELECT seq, kind, role, line FROM entries WHERE session_id = ? AND seq >= ? "
-        "ORDER BY seq LIMIT ?",
+        f"AND {store.IN_SIGHT} ORDER BY seq LIMIT ?",
         (session_id, since, OPENING),
     )
     said = ((seq, line) for seq, kind, role, line in rows if (kind, role) == ("message", "user"))
@@ -224,7 +230,7 @@ def before(tx: Transaction, session: Session, number: int | None, limit: int) ->
     """The last lines before an entry, by its number, or the newest there are."""
     end = _seq(tx, session, number)
     said, gone, older = _walk(tx, session, end, limit, newest_first=True)
-    later = "SELECT 1 FROM entries WHERE session_id = ? AND seq >= ? LIMIT 1"
+    later = f"SELECT 1 FROM entries WHERE session_id = ? AND seq >= ? AND {store.IN_SIGHT} LIMIT 1"
     newer = end is not None and bool(tx.execute(later, (session.id, end)))
     return Lines(tuple(reversed(said)), gone, older, newer)
 
@@ -254,7 +260,8 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
     The number is to be given for those after them; 0 when there are no more.
     """
     rows = tx.execute(
-        "SELECT seq, line FROM entries WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+        f"SELECT seq, line FROM entries WHERE session_id = ? AND seq > ? AND {store.IN_SIGHT} "
+        "ORDER BY seq LIMIT ?",
         (session.id, max(after_seq, session.first_seq - 1), BATCH),
     )
     stored = {entry.id: (entry, row[1]) for row in rows for entry in store.read_entries([row])}
@@ -299,6 +306,12 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
                 gone.add(entry.id)
             shown.append(entry)
     return shown, frozenset(gone)
+
+
+def text_of(tx: Transaction, entry_id: str) -> str:
+    """What a person still sees of an entry; nothing if there is no such one."""
+    shown, _ = as_shown(tx, tx.execute("SELECT seq, line FROM entries WHERE id = ?", (entry_id,)))
+    return shown[0].shown if shown else ""
 
 
 def is_line(entry: Entry, gone: Iterable[str] = ()) -> bool:
@@ -368,7 +381,7 @@ def _batches(
         is_bound = "" if edge is None else f"AND seq {bound} ? "
         rows = tx.execute(
             f"SELECT seq, line FROM entries WHERE session_id = ? AND seq >= ? {is_bound}"
-            f"ORDER BY seq {order} LIMIT ?",
+            f"AND {store.IN_SIGHT} ORDER BY seq {order} LIMIT ?",
             (session.id, session.first_seq, *(() if edge is None else (edge,)), size),
         )
         yield rows
@@ -436,7 +449,9 @@ def history_of(
     number = "SELECT seq FROM entries WHERE id = ? AND session_id = ?"
     edge = (scalar(tx, number, before, session.id) or 0) if before else None
     items = _items(tx, session, edge, limit)
-    return items if before else [*items, *_unanswered(tx, session)]
+    items = items if before else [*items, *_unanswered(tx, session)]
+    versions = branches.versions_of(tx, session.id)
+    return [replace(item, versions=versions.get(item.id, ())) for item in items]
 
 
 def _items(tx: Transaction, session: Session, edge: int | None, limit: int) -> list[HistoryItem]:

@@ -13,8 +13,7 @@ from typing import Any, cast
 
 from bot.clock import DAY_MS
 from bot.identity import Place
-from bot.sessions import approvals, compactions, erasing, inbox, store, unsaved
-from bot.sessions.entries import NewEntry
+from bot.sessions import branches, compactions, erasing, store, unsaved
 from bot.sessions.erasing import DELETED
 from bot.sessions.store import Appended, Session
 from bot.storage import Transaction, fulltext, marks, scalar, scalars
@@ -43,15 +42,7 @@ def begin(tx: Transaction, session: Session, now: int) -> list[Appended]:
     keep(tx, f"{DELETED}{session.id}", str(at), now)
     unsaved.drop(tx, session.id)
     compactions.drop_of(tx, session.id)
-    added: list[Appended] = []
-    for id_, bound, body in inbox.held_by(tx, [session.key]):
-        if bound == session.id:
-            inbound = inbox.read_back(id_, body)
-            if inbound is not None:
-                said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
-                added.append(store.append(tx, session.id, [said], now))
-            inbox.done(tx, [id_], now)
-    approvals.tidy_started(tx)
+    added = branches.put_away(tx, session, now)
     current = store.current(tx, session.key)
     if current is not None and current.id == session.id:
         place = Place(**{name: getattr(session, name) for name in _PLACE})

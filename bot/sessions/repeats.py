@@ -362,12 +362,15 @@ def past(tx: Transaction, people: Sequence[str], limit: int) -> list[Past]:
     return sorted((Past(*row) for row in rows), key=lambda each: -each.at)[:limit]
 
 
+_WHOLE = {"reminders": "about || ' ' || text"}  # what a table's rows say, where it is not `text`
+
+
 def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:
     """What was or is to be said in some keys' conversations and holds these words; case is none."""
     wanted = fulltext.folded(words)
     found: list[tuple[Planned, int]] = []
     for table in get_args(Planned):
-        whole = "about || ' ' || text" if table == "reminders" else "text"
+        whole = _WHOLE.get(table, "text")
         rows = tx.execute(
             f"SELECT id, {whole} FROM {table} WHERE key IN ({marks(keys)}) AND text <> ''"
             " ORDER BY id",

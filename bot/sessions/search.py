@@ -59,7 +59,7 @@ class TranscriptIndex:
         return await self._database.read(lambda tx: find(tx, view, query, limit))
 
     async def entries(self, ids: Sequence[str]) -> Sequence[Entry]:
-        """Entries by their ids; what is not there is left out."""
+        """Entries by their ids; what is not there, or not in sight, is left out."""
         if not ids:
             return ()
         return await self._database.read(lambda tx: by_id(tx, ids))
@@ -82,7 +82,7 @@ def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]
 
 
 def by_id(tx: Transaction, ids: Sequence[str]) -> list[Entry]:
-    """Entries by their ids; what is not there is left out."""
+    """Entries by their ids; what is not there, or not in sight, is left out."""
     found = (store.entry(tx, id_) for id_ in dict.fromkeys(ids))
     return [entry for entry in found if entry is not None]
 
@@ -113,7 +113,7 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
         rows = tx.execute(
             "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' AND seq "
             f"{'<' if before else '>'} (SELECT seq FROM entries WHERE id = ?) "
-            f"ORDER BY seq {'DESC' if before else 'ASC'} LIMIT {_NEAR}",
+            f"AND {store.IN_SIGHT} ORDER BY seq {'DESC' if before else 'ASC'} LIMIT {_NEAR}",
             (hit.session_id, hit.entry_id),
         )
         seen = [e for e in store.read_entries(rows) if e.id not in gone]

@@ -27,7 +27,7 @@ def of_reply(tx: Transaction, session: Session, entry_id: str = "") -> list[Quot
         return []
     rows = tx.execute(
         "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' AND seq >= ? "
-        f"{'AND seq <= ? ' if end else ''}ORDER BY seq DESC LIMIT ?",
+        f"AND {store.IN_SIGHT} {'AND seq <= ? ' if end else ''}ORDER BY seq DESC LIMIT ?",
         (session.id, session.first_seq, *([end] if end else []), MAX_MESSAGES),
     )
     gone = search.forgotten(tx, session.id, since=session.first_seq)

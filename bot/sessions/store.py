@@ -119,6 +119,8 @@ class Session:
 _NAMES = tuple(field.name for field in fields(Session))  # the table's columns have these names
 SESSIONS: Final = Records("sessions", Session)
 _QUALIFIED = ", ".join(f"sessions.{name}" for name in _NAMES)
+# What no branch in sight has, no reader of a conversation has; see `bot.sessions.branches`.
+IN_SIGHT: Final = "NOT EXISTS (SELECT 1 FROM unseen WHERE unseen.seq = entries.seq)"
 _CHANGING = frozenset(_NAMES[_NAMES.index("compaction") :]) - {"version", "first_seq"} | {
     "context_tokens",
     "model",
@@ -201,6 +203,13 @@ def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
     """Somebody's direct conversations, those first in which they wrote last."""
     theirs = "chat_type = 'direct' AND person = ? AND started_by <> 'import'"
     return SESSIONS.where(tx, theirs, person, limit, order="last_user_at DESC, id DESC LIMIT ?")
+
+
+def rooms_of(tx: Transaction, person: str, since: int, limit: int) -> list[Session]:
+    """The conversations of rooms in which somebody was answered since a time (ms), latest first."""
+    theirs = "SELECT session_id FROM usage_counts WHERE person = ? AND at >= ?"
+    where = f"chat_type <> 'direct' AND id IN ({theirs})"
+    return SESSIONS.where(tx, where, person, since, limit, order="last_user_at DESC LIMIT ?")
 
 
 def people(tx: Transaction) -> list[str]:
@@ -466,7 +475,7 @@ def messages(
         start = None
     rows = tx.execute(
         "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' "
-        "AND seq >= ? ORDER BY seq DESC LIMIT ?",
+        f"AND seq >= ? AND {IN_SIGHT} ORDER BY seq DESC LIMIT ?",
         (session_id, since if start is None else start, limit),
     )
     return veiled(tx, session_id, read_entries(reversed(rows)), since=since)
@@ -494,19 +503,21 @@ def veiled(
 
 
 def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
-    """The number of hidden parts of a session; it grows with each forgetting that is new."""
+    """The number of hidden parts of a session; it grows with each new forgetting or branch."""
     return scalar(
         tx,
-        "SELECT (SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
+        "SELECT (SELECT coalesce(sum(taken), 0) FROM branches WHERE session_id = ?) + "
+        "(SELECT count(*) FROM hidden JOIN entries ON entries.seq = hidden.seq "
         "WHERE session_id = ? AND entries.seq >= ?) + (SELECT count(*) FROM forgotten JOIN entries "
         "ON entries.seq = forgotten.seq WHERE session_id = ? AND entries.seq >= ?)",
-        *(session_id, since, session_id, since),
+        *(session_id, session_id, since, session_id, since),
     )
 
 
 def entry(tx: Transaction, id_: str, *, since: int = 0) -> entries.Entry | None:
-    """An entry by its id."""
-    rows = tx.execute("SELECT seq, line FROM entries WHERE id = ? AND seq >= ?", (id_, since))
+    """An entry in sight by its id."""
+    where = f"WHERE id = ? AND seq >= ? AND {IN_SIGHT}"
+    rows = tx.execute(f"SELECT seq, line FROM entries {where}", (id_, since))
     return next(iter(read_entries(rows)), None)
 
 
@@ -541,11 +552,11 @@ def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
 
 
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:
-    """The newest entries of all of a key's sessions, oldest first, with their session's id."""
+    """The newest entries in sight of all of a key's sessions, oldest first, with their session."""
     rows = tx.execute(
         "SELECT entries.session_id, seq, line FROM entries "
         "JOIN sessions ON sessions.id = entries.session_id "
-        "WHERE sessions.key = ? ORDER BY seq DESC LIMIT ?",
+        f"WHERE sessions.key = ? AND {IN_SIGHT} ORDER BY seq DESC LIMIT ?",
         (key, limit),
     )
     return [(id_, each) for id_, *row in reversed(rows) for each in read_entries([tuple(row)])]

@@ -230,7 +230,9 @@ def config_model(plugins: Mapping[str, ChannelPlugin]) -> type[Config]:
 def _model(channels_of: tuple[tuple[str, type[ChannelConfig]], ...]) -> type[Config]:
     fields: dict[str, Any] = {}
     for name, config in channels_of:
-        _require_defaults(name, config)
+        missing = [each for each, field in config.model_fields.items() if field.is_required()]
+        if missing:
+            raise ConfigError(f'the channel "{name}" has options without a default: {missing}')
         fields[name] = (config, Field(default_factory=config))
     channels = create_model("Channels", __base__=ChannelsConfig, **fields)
     channels.__doc__ = ChannelsConfig.__doc__
@@ -238,12 +240,6 @@ def _model(channels_of: tuple[tuple[str, type[ChannelConfig]], ...]) -> type[Con
     model = create_model("Configuration", __base__=Config, **whole)
     model.__doc__ = Config.__doc__
     return model
-
-
-def _require_defaults(name: str, config: type[ChannelConfig]) -> None:
-    missing = [option for option, field in config.model_fields.items() if field.is_required()]
-    if missing:
-        raise ConfigError(f'the channel "{name}" has options without a default: {missing}')
 
 
 def plain_names(plugins: Mapping[str, ChannelPlugin], model: type[Config]) -> dict[str, Key]:

@@ -67,6 +67,7 @@ _TOLD: Mapping[str, tuple[str, ...]] = {
     "titles": (),
     "forgotten": (),
     "hidden": (),
+    "unseen": (),
     "conversations": ("session_id",),
     "sessions": (
         *("model", "notices", "usage", "thinking", "saved", "compaction", "told", "held"),

@@ -273,6 +273,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE sessions ADD COLUMN deleted_at BIGINT NOT NULL DEFAULT 0",
         "CREATE INDEX sessions_shelved ON sessions(person, shelf) WHERE shelf <> ''",
     ),
+    # Versions of a turn: messages (`source`) that took one another's place, those of one `fork` in
+    # order of `number`; what comes after entry `after_seq` is a version's own. `taken` counts how
+    # often it came in sight, `compaction` is the one that counted when it was left. `unseen` are
+    # the entries out of sight, with the version they are seen with.
+    (
+        """CREATE TABLE branches(
+        session_id TEXT NOT NULL, source TEXT NOT NULL, fork TEXT NOT NULL, number BIGINT NOT NULL,
+        after_seq BIGINT NOT NULL, taken BIGINT NOT NULL, compaction TEXT,
+        PRIMARY KEY(session_id, source))""",
+        """CREATE TABLE unseen(
+        seq BIGINT PRIMARY KEY, session_id TEXT NOT NULL, source TEXT NOT NULL)""",
+        "CREATE INDEX unseen_by_version ON unseen(session_id, source)",
+    ),
     # What somebody has to talk about for a reminder to be said, instead of a time.
     ("ALTER TABLE reminders ADD COLUMN about TEXT NOT NULL DEFAULT ''",),
 )

@@ -52,6 +52,8 @@ TABLES = (
     Table("conversations", ("key",), ("session",)),
     Table("forgotten", ("seq",), ("entry",)),
     Table("hidden", ("seq", "block"), ("entry",)),
+    Table("unseen", ("seq",), ("session",)),
+    Table("branches", ("session_id", "source"), ("session",)),
     Table("prefixes", ("session_id", "view"), ("session",), kind="derived"),
     Table("prefix_texts", ("digest",), kind="derived"),
     Table("artifacts", ("id",), ("session",)),

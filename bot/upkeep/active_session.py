@@ -9,8 +9,7 @@ from typing import Literal
 
 from bot.agent.limits import LimitsResolver, ModelLimits
 from bot.agent.models import Purpose
-from bot.agent.prefix import name_of
-from bot.agent.session_cache import CachedSession, SessionCache
+from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity
 from bot.config import ContextConfig

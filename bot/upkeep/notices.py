@@ -10,7 +10,7 @@ import orjson
 
 from bot.agent.limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
-from bot.agent.prefix import name_of, tools_of
+from bot.agent.session_cache import name_of, tools_of
 from bot.channel import Button, Channel
 from bot.context import budget, tokens
 from bot.context.budget import Part, Report

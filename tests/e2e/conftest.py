@@ -19,11 +19,11 @@ from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Address, Command, Health, HistoryItem, Inbound, Media, ModelChoice, Outbound
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.pages import WayPages
-from bot.errors import StorageError
+from bot.errors import OutOfSight, StorageError
 from bot.testing import TWO_MODELS
 from tests.fakes.browsers import BrowsersInMemory
 from tests.support import PATIENCE, post, settings_of
@@ -78,6 +78,11 @@ class EchoEngine:
             raise StorageError
         if any(line.id == inbound.message_id for line in self.lines):
             return
+        ids = [line.id for line in self.lines]
+        if inbound.replaces:
+            if inbound.replaces not in ids:
+                raise OutOfSight
+            del self.lines[ids.index(inbound.replaces) :]
         self.inbounds.append(inbound)
         refs = tuple(media.ref for media in inbound.media)
         self.lines.append(
@@ -195,7 +200,7 @@ async def _ready() -> Readiness:
 
 
 @asynccontextmanager
-async def started(path: str) -> AsyncIterator[Browser]:
+async def started(path: str, *more: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path,
@@ -205,6 +210,7 @@ async def started(path: str) -> AsyncIterator[Browser]:
                 "--disable-component-update",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                *more,
             ],
         )
         yield browser

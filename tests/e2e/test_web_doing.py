@@ -55,17 +55,22 @@ async def test_a_reply_is_stopped_by_its_button_or_the_escape_key(page, service)
 async def test_what_was_asked_is_asked_again_or_changed(page, service):
     await say(page, "when is it?")
     await expect(page.locator("#log .line.bot")).to_have_count(1)
-    first = page.locator("#log .line.user").first
-    await first.get_by_role("button", name="Ask again").click()
-    await expect(page.locator("#log .line.bot")).to_have_count(2)
+    first, reply = page.locator("#log .line.user").first, page.locator("#log .line.bot").first
+    await expect(first.get_by_role("button")).to_have_text(["Copy", "Edit"])
+    await expect(reply.get_by_role("button")).to_have_text(["Copy", "Try again"])
+    await reply.get_by_role("button", name="Try again").click()
+    await until(lambda: len(said(service)) == 2)
+    await expect(page.locator("#log .line")).to_have_count(2)
     await first.get_by_role("button", name="Edit").click()
     await expect(page.locator("#message")).to_have_value("when is it?")
     await expect(page.locator("#message")).to_be_focused()
     await page.keyboard.type(" and where?")
     await page.keyboard.press("Enter")
-    await expect(page.locator("#log .line.bot")).to_have_count(3)
+    await expect(page.locator("#log .line.bot")).to_contain_text(["and where?"])
     assert said(service) == ["when is it?", "when is it?", "when is it? and where?"]
-    assert len({inbound.message_id for inbound in service.engine.inbounds}) == 3
+    one, two, three = service.engine.inbounds
+    assert (two.message_id, two.replaces) == (f"redo-{one.message_id}-1", one.message_id)
+    assert three.replaces == two.message_id
     await say(page, "/status")
     command = page.locator("#log .line.user").last
     await expect(command.locator(".body")).to_have_text("/status")
@@ -73,13 +78,14 @@ async def test_what_was_asked_is_asked_again_or_changed(page, service):
 
 
 async def test_what_was_not_answered_is_asked_again_once_by_a_button(page, context, service):
-    button, beside = page.get_by_role("button", name="Try again"), await context.new_page()
+    beside = await context.new_page()
+    button = page.locator(".choices").get_by_role("button", name="Try again")
     await beside.goto(service.url)
     await say(page, "are you *there*?")
     await expect(page.locator("#log .line.bot")).to_have_count(1)
     (asked,) = service.engine.inbounds
     await service.engine.say("No model can be reached.", "n1", failed=(asked.message_id,))
-    twin = beside.get_by_role("button", name="Try again")
+    twin = beside.locator(".choices").get_by_role("button", name="Try again")
     for each in (button, twin):
         await expect(each).to_be_visible()
     await page.reload()
@@ -117,7 +123,7 @@ async def test_a_message_is_copied_as_it_was_written(page, context, service):
     await context.grant_permissions(["clipboard-read", "clipboard-write"])
     service.engine.replies["go"] = "**bold** and `MEMORY.md:7`"
     await say(page, "go")
-    copy = page.locator("#log .line.bot .actions button")
+    copy = page.locator("#log .line.bot .actions button").first
     await copy.click()
     await expect(copy).to_have_text("Copied")
     assert await page.evaluate("navigator.clipboard.readText()") == service.engine.replies["go"]

@@ -162,6 +162,8 @@ async def test_the_form_goes_with_the_first_message_and_a_link_stays(tmp_path, c
     async with started(tmp_path) as program:
         page = await open_chat(context, f"{program.url}/")
         await expect(page.locator("#connect form")).to_be_visible()
+        # All of it is seen at once.
+        assert await page.locator("#scroll").evaluate("(it) => it.scrollHeight <= it.clientHeight")
         await says(page, "/whoami")
         await expect(lines(page, "bot")).to_have_count(1)
         await expect(page.locator("#connect")).to_be_hidden()
@@ -244,3 +246,27 @@ async def test_a_message_is_changed_without_losing_the_one_being_written(context
     await expect(lines(page, "bot").last).to_have_text("You said: and storks?")
     await expect(box).to_have_value("half a thought")
     await expect(page.locator("#editing")).to_be_hidden()
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_a_late_reply_shows_in_the_conversation_it_belongs_to(context, program, model):
+    page = await open_chat(context, program.url)
+    model.gate = asyncio.Event()
+    await says(page, "where do herons nest?")
+    await expect(page.locator("#tail .line.bot")).to_be_visible()
+    await page.get_by_role("button", name="New conversation").click()
+    await expect(page.locator("#log .rule.divider")).to_contain_text("New conversation.")
+    await expect(page.locator("#tail .line.bot")).to_have_count(0)
+    model.gate.set()
+    model.gate = None
+    herons = page.locator("#talks-list a[data-id]", has_text="herons")
+    await expect(herons).to_be_visible()
+    await expect(page.locator("#banner-text")).to_contain_text("in the conversation you left")
+    await expect(page.locator("#tail .line")).to_have_count(0)
+    await says(page, "and storks?")
+    await expect(lines(page, "bot").last).to_have_text("You said: and storks?")
+    await expect(page.locator("#log")).not_to_contain_text("herons")
+    await page.reload()
+    await expect(lines(page, "bot")).to_have_text(["You said: and storks?"])
+    await herons.click()
+    await expect(lines(page, "bot")).to_have_text(["You said: where do herons nest?"])

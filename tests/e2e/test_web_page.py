@@ -395,8 +395,9 @@ async def test_everything_is_reached_by_tab_in_order(page, service):
         )
     begin = reached.index("model")
     assert "Conversations" in reached[:begin]  # the menu of pages
-    assert reached[begin : begin + 4] == ["model", "fresh", "scroll", "What can you do?"]
-    assert reached[begin + 7 :] == ["attach", "message"]
+    assert reached[begin : begin + 3] == ["model", "temporary-open", "fresh"]
+    assert reached[begin + 3 : begin + 5] == ["scroll", "What can you do?"]
+    assert reached[begin + 8 :] == ["attach", "message"]
     await page.locator(".skip").focus()
     await expect(page.locator(".skip")).to_be_in_viewport()
     await page.keyboard.press("Enter")

@@ -447,8 +447,14 @@ async def test_of_five_thousand_conversations_the_column_has_a_part(chat, progra
     await chat.page.reload()
     links = chat.page.locator("#talks-list a[data-id]")
     await expect(links).to_have_count(40)
+    await links.first.evaluate("(link) => { link.kept = true; }")
+    groups = await headings(chat).all_inner_texts()
     await chat.page.click("#talks-more")
     await expect(links).to_have_count(80)
+    assert await links.first.evaluate("(link) => link.kept")  # what was there is not drawn again
+    assert await headings(chat).all_inner_texts() == groups
+    ids = "[...document.querySelectorAll('#talks-list p')].map(({ id }) => id)"
+    assert len(set(await chat.page.evaluate(ids))) == len(groups)
     await choose(chat, "herons", "Pin")
     await expect(headings(chat).first).to_have_text("Pinned")
     await expect(links).to_have_count(41)

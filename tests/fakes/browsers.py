@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.dashboard.browsers import Browsers, Entered, OpenSockets
 from bot.identity import MessageOrigin
 from bot.sessions.page_logins import LoginLink, PagePerson

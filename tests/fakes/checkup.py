@@ -9,7 +9,7 @@ from bot.channel import Finding
 from bot.cli.common import opened_database
 from bot.clock import Clock, system_clock
 from bot.config import Config
-from bot.doctor.setup import Setup
+from bot.doctor import Setup
 from bot.views.findings import Told, told
 
 

@@ -11,7 +11,7 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from adapters.web.channel import Web
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, Readiness
 from bot.dashboard.guard import COOKIE

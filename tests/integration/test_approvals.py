@@ -137,7 +137,7 @@ async def test_where_there_are_no_buttons_words_do(tmp_path):
 async def test_with_one_question_open_its_id_may_be_left_out(tmp_path):
     oven = Oven()
     async with running(tmp_path, model=baking(), tools=(oven,), session=OWNER) as engine:
-        assert await engine.ask("/allow") == "I have asked you nothing that is still open."
+        assert await engine.ask("/allow") == "No question of mine is open."
         await bake(engine)
         await bake(engine, 2)
         assert (await engine.ask("/deny")).startswith("Several questions are open.")
@@ -159,11 +159,11 @@ async def test_only_whoever_was_asked_can_answer(tmp_path):
         for sender in ("eve", "ada"):
             await engine.say(command(asked), sender=sender, **DEN)
             await engine.channel.wait_until(
-                lambda _: engine.sent_to("den")[-1] == "Only whoever I asked can answer that."
+                lambda _: engine.sent_to("den")[-1] == "Only the person I asked can answer that."
             )
             await engine.say("/allow", sender=sender, **DEN)
             await engine.channel.wait_until(
-                lambda _: engine.sent_to("den")[-1].startswith("I have asked you nothing")
+                lambda _: engine.sent_to("den")[-1].startswith("No question of mine")
             )
             # In a chat of their own there is no such question.
             assert await engine.ask(command(asked), sender=sender) == CLOSED

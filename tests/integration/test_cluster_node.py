@@ -14,7 +14,7 @@ from bot import fencing
 from bot.agent.models import Request
 from bot.channel import Inbound
 from bot.clock import system_clock
-from bot.cluster import tables, takeover
+from bot.cluster import census, takeover
 from bot.cluster.node import Node
 from bot.cluster.signals import Mentioned, Told
 from bot.cluster.turns import Turns
@@ -235,7 +235,7 @@ async def test_a_transaction_notifies_once_however_much_it_tells(nodes):
             tx.wake(f"key {number % 4}")
 
     with psycopg.connect(nodes.url, autocommit=True) as listener:
-        listener.execute(f"LISTEN {tables.CHANNEL}")
+        listener.execute(f"LISTEN {census.CHANNEL}")
         await node.database.write(tell)
         heard = [Told.parse(each.payload) for each in listener.notifies(timeout=0.5)]
     # A node also tells itself something, to know that it hears.
@@ -283,7 +283,7 @@ async def test_the_turn_of_a_worker_that_is_gone_is_given_back(nodes):
         message = said("hello")
         inbox.store(tx, message, inbox.storable(message)[1], "ada", 1)
         tx.wake("ada")
-        return tables.take(tx, tables.lane("ada"), "gone")
+        return census.acquire(tx, census.lane("ada"), "gone")
 
     epoch = await node.database.write(store)
     nodes.look("UPDATE procrastinate_jobs SET status = 'doing'")
@@ -361,7 +361,7 @@ async def test_all_nodes_have_the_time_of_the_server(nodes):
 
 async def test_a_fence_lets_a_write_finish_before_it_is_taken_over(nodes):
     first, second = await nodes.start(), await nodes.start()
-    epoch = await first.database.write(lambda tx: tables.take(tx, "lane/ada", first.name))
+    epoch = await first.database.write(lambda tx: census.acquire(tx, "lane/ada", first.name))
     inside, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -376,7 +376,7 @@ async def test_a_fence_lets_a_write_finish_before_it_is_taken_over(nodes):
         writing = asyncio.create_task(first.database.write(slow))
     await inside.wait()
     taking = asyncio.create_task(
-        second.database.write(lambda tx: tables.take(tx, "lane/ada", second.name))
+        second.database.write(lambda tx: census.acquire(tx, "lane/ada", second.name))
     )
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     await until(lambda: nodes.look(waits))
@@ -395,12 +395,12 @@ async def test_lanes_that_rest_are_pruned_and_no_epoch_is_given_twice(nodes):
     epochs = {}
     for name in names:
         epochs[name] = await node.database.write(
-            lambda tx, name=name: tables.take(tx, name, node.name)
+            lambda tx, name=name: census.acquire(tx, name, node.name)
         )
     await node.database.write(lambda tx: tx.wake("running"))
     nodes.look(DOING)
     nodes.look("UPDATE fences SET taken_at = now() - interval '30 h' WHERE name <> 'lane/fresh'")
-    await tables.prune_lanes(node.database)
+    await census.prune_lanes(node.database)
     left = [name for (name,) in nodes.look("SELECT name FROM fences ORDER BY name")]
     assert left == ["lane/fresh", "lane/running", f"node/{node.name}", "telegram/default"]
     # A node that was paused all the while wakes up; also once the lane was taken up again.
@@ -408,7 +408,7 @@ async def test_lanes_that_rest_are_pruned_and_no_epoch_is_given_twice(nodes):
     for _ in range(2):
         with fencing.behind(gone), pytest.raises(FenceLost):
             await node.database.write(lambda tx: tx.execute("DELETE FROM meta"))
-        await node.database.write(lambda tx: tables.take(tx, "lane/resting", node.name))
+        await node.database.write(lambda tx: census.acquire(tx, "lane/resting", node.name))
 
 
 async def test_what_is_mentioned_reaches_who_listens_and_is_stored_nowhere(nodes):

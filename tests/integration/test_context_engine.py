@@ -345,7 +345,7 @@ async def test_memory_is_saved_at_the_border_and_once_in_each_cycle(tmp_path, en
     for used in (FLUSH_FROM + 1, FULL):
         assert await reaching(engine, used) == []
     (receipt,) = await reaching(engine, FULL + 1)
-    assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
+    assert "Saved first: memory/2026-11-21.md:3." in receipt.text
     assert len(brain.asked("flush")) == 1
     row = current(tmp_path)
     assert (row["memory_flush_compaction_count"], row["compaction_count"]) == (0, 1)
@@ -592,7 +592,7 @@ async def test_a_full_conversation_goes_on_from_a_summary_and_undo_takes_it_back
     assert is_paired(request)
 
     await engine.channel.press(receipt, "Undo")
-    await engine.channel.wait_until(lambda sent: "taken back" in sent[-1].text)
+    await engine.channel.wait_until(lambda sent: "was undone" in sent[-1].text)
     await ask(engine, f"whole: {LONG}")
     request = brain.asked("chat")[-1]
     assert words_of(request)[0] == "first tool"
@@ -648,8 +648,8 @@ async def test_in_a_small_window_nobody_waits_for_a_summary(
 @pytest.mark.parametrize(
     ("locale", "why", "done"),
     [
-        ("en", "The last summary had been taken back", "older messages became a summary"),
-        ("zh", "上一次的摘要撤回了", "已写成摘要"),
+        ("en", "You had undone the last summary", "older messages became a summary"),
+        ("zh", "你撤回过上一次的摘要", "已写成摘要"),
     ],
 )
 async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
@@ -712,7 +712,7 @@ async def test_an_undo_within_a_turn_counts_for_it(engine, brain):
     asked = len(brain.asked("chat"))
     await engine.say(f"during: {LONG}")
     await until(lambda: len(brain.asked("chat")) > asked)
-    assert "taken back" in await engine.ask("/undo")
+    assert "was undone" in await engine.ask("/undo")
     brain.held.pop("chat").set()
     await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
     await settled()
@@ -740,7 +740,7 @@ async def test_an_undo_while_a_turn_is_stored_counts_for_it(tmp_path, monkeypatc
         monkeypatch.setattr(Committer, "commit", slow)
         await engine.say(f"during: {LONG}")
         await reached.wait()
-        assert "taken back" in await engine.ask("/undo")
+        assert "was undone" in await engine.ask("/undo")
         stored.set()
         await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
         await settled()
@@ -790,7 +790,7 @@ async def test_a_restart_between_saving_and_summarising_saves_nothing_twice(tmp_
         await ask(engine, "and on")
         assert (len(brain.asked("flush")), len(brain.asked("summary"))) == (0, 1)
         receipt = engine.channel.sent[-1]
-        assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
+        assert "Saved first: memory/2026-11-21.md:3." in receipt.text
 
 
 async def test_a_program_that_ends_while_it_summarises_has_lost_nothing(tmp_path):
@@ -873,15 +873,20 @@ async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
 # --- overflow ------------------------------------------------------------------------------------
 
 
-async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path, engine, brain):
+def overflows_at(brain: Brain, words: str) -> None:
+    """The window is too small the first time that somebody says this."""
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:
-        if "now" in request.messages[-1].text and failures:
+        if words in request.messages[-1].text and failures:
             return failures.pop()
         return says("All right.", 2_000)
 
     brain.chat = chat
+
+
+async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path, engine, brain):
+    overflows_at(brain, "now")
     await talk(engine, 4)
     await ask(engine, "now")
     replies = [each.text for each in engine.channel.sent if each.kind == "reply"]
@@ -959,7 +964,7 @@ def _busy() -> int:
 @pytest.mark.parametrize(
     ("locale", "begins", "kept"),
     [
-        ("en", "4 older messages could not be summarised", "latest messages and any earlier"),
+        ("en", "I couldn't summarise 4 older messages", "latest messages and any earlier"),
         ("zh", "较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
     ],
 )
@@ -1057,7 +1062,7 @@ async def test_a_second_overflow_is_told_and_the_conversation_is_still_there(eng
     request = brain.asked("chat")[-1]
     assert words_of(request)[-2:] == ["now", "better?"]
     assert "summarised by the program" in first_note(request)
-    assert "taken back" in await command(engine, "/undo")
+    assert "was undone" in await command(engine, "/undo")
     await ask(engine, "all of it")
     assert words_of(brain.asked("chat")[-1])[0] == "turn 0"
 
@@ -1074,14 +1079,7 @@ async def test_one_message_that_is_larger_than_the_window_does_not_block_what_co
 
 
 async def test_an_overflow_of_three_turns_keeps_the_last_one(engine, brain):
-    failures = [ModelContextFull()]
-
-    def chat(request: Request) -> Any:
-        if "now" in request.messages[-1].text and failures:
-            return failures.pop()
-        return says("All right.", 2_000)
-
-    brain.chat = chat
+    overflows_at(brain, "now")
     await talk(engine, 3)
     await ask(engine, "now")
     assert words_of(brain.asked("chat")[-1]) == ["turn 2", "All right.", "now"]
@@ -1232,7 +1230,7 @@ async def test_compact_tells_the_summariser_what_to_keep_in_mind(engine, brain):
     assert "I'm summarising" in await command(engine, "/compact the names of the boats")
     receipt = engine.channel.sent[-1]
     assert receipt.text.startswith("4 older messages became a summary: ")
-    assert "Saved before that: memory/2026-11-21.md:3." in receipt.text
+    assert "Saved first: memory/2026-11-21.md:3." in receipt.text
     assert "the names of the boats" in brain.asked("summary")[0].messages[0].text
     await ask(engine, "and on")
     assert words_of(brain.asked("chat")[-1])[0] == "turn 2"
@@ -1419,7 +1417,7 @@ async def test_an_undo_of_a_summary_while_the_next_is_written_drops_that_one(
     brain.held["summary"] = asyncio.Event()
     await engine.ask("/compact")
     await until(lambda: len(brain.asked("summary")) == 2)
-    assert "taken back" in await engine.ask("/undo")
+    assert "was undone" in await engine.ask("/undo")
     brain.held.pop("summary").set()
     await settled()
     assert current(tmp_path)["compaction"] is None
@@ -1544,9 +1542,9 @@ async def test_a_long_result_is_cut_kept_whole_and_forgotten_with_its_words(tmp_
         assert "芝麻" not in seen[0]
         note.unlink()
         answer = await command(engine, "/memory forget 芝麻开门四十二")
-        assert "1 long answer of tools" in answer
+        assert "1 long tool result" in answer
         answer = await command(engine, "/memory forget yes")
-        assert "1 long answer of tools removed" in answer
+        assert "1 long tool result removed" in answer
         assert query(tmp_path, "SELECT 1 FROM artifacts") == []
         assert "in none of your files" in await command(engine, "/memory forget 芝麻开门四十二")
 

@@ -481,7 +481,7 @@ async def test_what_was_asked_about_what_is_forgotten_is_nowhere_either(tmp_path
         assert "Leonor" in await engine.ask("/memory forget LEONOR")
         told = await engine.ask("/memory forget yes")
         assert "memory/leonor.md: 1 entry removed" in told  # a file that is called so stays
-        assert "1 name of conversations removed" in told
+        assert "1 conversation name removed" in told
         await engine.ask("/whosees me")
         pages = [
             await browser.get(f"/conversations{rest}")

@@ -15,7 +15,7 @@ from adapters.discord.api import Rest, new_session
 from adapters.discord.channel import Discord
 from adapters.discord.sdk import discord
 from bot.channel import Address, Health, Outbound
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.errors import ChannelError, SendTransient
 from bot.views.findings import told
 from tests.fakes.discord import FakeDiscord
@@ -56,7 +56,30 @@ async def test_a_direct_message_arrives(fake, engine, channel):
 
 async def test_the_bot_asks_for_what_it_needs_and_nothing_else(fake, engine, channel):
     intents = fake.identified[0]["intents"]
-    assert intents == (1 << 0) | (1 << 9) | (1 << 12) | (1 << 15)
+    wanted = (0, 9, 10, 12, 13, 15)  # servers, messages and reactions there and in DMs, contents
+    assert intents == sum(1 << bit for bit in wanted)
+
+
+REACTED = {"user_id": "7", "message_id": "44", "channel_id": "501", "guild_id": "500"}
+REACTED |= {"emoji": {"id": None, "name": "👍"}, "message_author_id": "100"}
+
+
+async def test_reactions_to_its_own_messages_are_told_and_others_are_not(fake, engine, channel):
+    added, removed = "MESSAGE_REACTION_ADD", "MESSAGE_REACTION_REMOVE"
+    member = {"nick": "Ada", "user": user("7")}
+    await fake.dispatch(added, REACTED | {"user_id": "100"})  # its own
+    await fake.dispatch(added, REACTED | {"message_author_id": "8"})
+    await fake.dispatch(added, REACTED | {"message_id": "x"})
+    await fake.dispatch(added, REACTED | {"member": member, "emoji": {"id": "9", "name": "heron"}})
+    await fake.dispatch(removed, {k: v for k, v in REACTED.items() if k != "message_author_id"})
+    await engine.wait_until(lambda e: len(e.reactions) == 2)
+    first, second = engine.reactions
+    assert (first.emoji, first.sender, first.sender_name, first.from_bot, first.is_removed) == (
+        *(":heron:", "7", "Ada", True, False),
+    )
+    assert (first.chat_type, first.server, first.message_id) == ("channel", "500", "44")
+    assert (second.emoji, second.from_bot, second.is_removed) == ("👍", False, True)
+    assert engine.drops["reaction"] == 3
 
 
 async def test_the_invitation_is_known_once_discord_said_who_the_bot_is(fake, engine, channel):

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from bot import clock
 from bot.channel import reveal
 from bot.cli.main import cli
 from bot.clock import system_clock
@@ -43,14 +44,16 @@ def wrong(found: list[Told]) -> list[tuple[str, str]]:
 # --- the clock ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def no_server_was_asked_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "_ahead", {})
+
+
 @asynccontextmanager
 async def dated(seconds: float) -> AsyncIterator[str]:
     """A service whose clock is some seconds before this machine's."""
-    asked: list[str] = []
 
-    async def answer(request: web.Request) -> web.Response:
-        asked.append(f"{request.method} {request.path}")
-        assert "Authorization" not in request.headers
+    async def answer(_: web.Request) -> web.Response:
         date = formatdate(system_clock() / 1000 + seconds, usegmt=True)
         return web.Response(status=404, headers={"Date": date})
 
@@ -58,7 +61,6 @@ async def dated(seconds: float) -> AsyncIterator[str]:
     app.router.add_route("*", "/{path:.*}", answer)
     async with sites.serving(app) as url:
         yield url
-    assert asked == ["HEAD /"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
 ):
     async with dated(seconds) as url:
         service = {"anthropic": {"base_url": f"{url}/v1", "api_key": "sk-canary"}}
-        _zone, found = await looked(network.check_clock, config_of(tmp_path, models=service))
+        config = config_of(tmp_path, models=service)
+        await looked(services.check_models, config)
+    _zone, found = await looked(network.check_clock, config)
     assert found.level == level
     if way:
         measured, said = re.fullmatch(
@@ -85,7 +89,9 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
 async def test_nobody_is_asked_where_nothing_is_set_up_or_reached(tmp_path):
     gone = {"anthropic": {"base_url": f"http://127.0.0.1:{free_port()}"}}
     for sections in ({}, {"models": gone}):
-        found = await looked(network.check_clock, config_of(tmp_path, **sections))
+        config = config_of(tmp_path, **sections)
+        await looked(services.check_models, config)
+        found = await looked(network.check_clock, config)
         assert [each.level for each in found] == ["ok"]  # the time zone
 
 

@@ -222,7 +222,7 @@ async def test_what_found_nobody_is_sent_once_they_can_be_reached(engine):
     await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 6)
     late, told, answer = engine.sent_to("ada")[2:4], *engine.sent_to("ada")[4:]
     assert late == ["⏰ call Bob", "⏰ buy milk"]
-    assert told == "These 2 messages were for you earlier; I could not reach you then."
+    assert told == "These 2 messages are from earlier, when I couldn't reach you."
     assert answer == "You said: I am back"
     assert "could not be delivered" not in (await engine.ask("/status")).lower()
 
@@ -279,8 +279,8 @@ async def test_a_pairing_code_typed_in_a_room_is_void_and_its_holder_is_told(tmp
         code = await code_of(engine, "ada")
         await engine.say(f"{code} is Ada's", sender="bob", chat="den", chat_type="group")
         await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > 1)
-        assert "Your next message to me brings a new one" in engine.sent_to("ada")[1]
-        assert engine.sent_to("den")[0].startswith("A code was typed here")
+        assert "Write to me again to get a new one" in engine.sent_to("ada")[1]
+        assert engine.sent_to("den")[0].startswith("Someone typed a code here")
         assert pending(engine) == set()
         again = await code_of(engine, "ada")
         assert pending(engine) == {again} != {code}
@@ -291,10 +291,10 @@ async def test_a_pairing_code_typed_in_a_chat_by_anyone_is_void(tmp_path, typist
     async with running(tmp_path, channels=CLOSED) as engine:
         code = await code_of(engine, "ada")
         said = await engine.ask(f"my code is {code.lower()}", sender=typist)
-        assert said.startswith("That code was for my operator's command line")
+        assert said.startswith("That code was for the owner's command line")
         if typist != "ada":
             await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > 1)
-            assert "Your next message to me brings a new one" in engine.sent_to("ada")[1]
+            assert "Write to me again to get a new one" in engine.sent_to("ada")[1]
         assert code not in pending(engine)
         if typist == "zoe":  # who may talk is answered besides
             await engine.channel.wait_until(lambda _: len(engine.sent_to("zoe")) > 1)
@@ -533,8 +533,8 @@ async def typed(engine: Engine, text: str) -> str:
 
 
 async def test_names_choices_and_slashes_may_be_chinese(engine):
-    assert "此外我还懂" in await typed(engine, "/帮助")
-    assert "此外我还懂" in await typed(engine, "／help")
+    assert "我还认识这些命令" in await typed(engine, "/帮助")
+    assert "我还认识这些命令" in await typed(engine, "／help")
     assert "不再提醒你" in await typed(engine, "/notices 关")
     assert "我会提醒你" in await typed(engine, "/notices 打开")
     assert "会显示费用" in await typed(engine, "/usage 开")
@@ -739,7 +739,7 @@ async def test_how_much_the_model_thinks_is_chosen_for_a_conversation_and_outlas
         assert [each.thinking for each in model.requests[-2:]] == ["high", ""]
         await engine.ask_each("/new", "and now?")
         assert model.requests[-1].thinking == "high"
-        assert "I know off, low, medium, high" in await engine.ask("/think harder")
+        assert "You can choose off, low, medium, high" in await engine.ask("/think harder")
         assert "from now on: off." in await engine.ask("/think 关")
     async with running(tmp_path) as engine:
         await engine.ask("after a restart")

@@ -193,9 +193,9 @@ async def test_messages_that_are_not_answered_yet_are_counted_and_get_no_answer(
         await engine.say(f"and once more, {CODE.upper()}")
         await engine.say("how is the weather?")
         asked = await engine.ask(f"/memory forget {CODE}")
-        assert "2 messages not answered yet; they get no answer" in asked
+        assert "2 unanswered messages, which won't be answered" in asked
         answer = await engine.ask("/memory forget yes")
-        assert "2 messages not answered yet, and they get no answer now" in answer
+        assert "2 unanswered messages dropped" in answer
         brain.held.pop("chat").set()
         await engine.channel.wait_until(lambda sent: sent[-1].text == "All right.")
         assert [each.messages[-1].text for each in brain.asked("chat")][2:] == [

@@ -21,7 +21,7 @@ from bot.cli.main import cli
 from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
 from bot.importing import exports as reading
-from bot.importing.openclaw import proposal
+from bot.importing.openclaw import moving
 from bot.sessions import forgetting, search, store
 from bot.sessions.mirror import all_transcripts as transcripts
 from bot.storage.files import DataDirLock
@@ -686,7 +686,7 @@ async def test_people_are_let_in_and_whoever_was_shut_out_since_stays_out(folder
 
 def test_settings_are_proposed_without_a_secret_and_can_be_used(folder, claw, tmp_path):
     imported(folder, "openclaw", str(claw))
-    text = (folder / proposal.NAME).read_text()
+    text = (folder / moving.PROPOSAL).read_text()
     assert "secret" not in text
     assert "TELEGRAM_BOT_TOKEN" in text
     found = tomllib.loads(text)

@@ -28,7 +28,7 @@ from tests.support import Engine, FakeClock, OpenConfig, running, until
 
 SAVING = {"enable_memory_flush": True}
 CODE = re.compile(r"/link ([A-Z2-9]{8})")
-WRONG = "That is no code I can use. Ask for a new one with /link in the other app."
+WRONG = "That code isn't valid. Send /link in the other app to get a new one."
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Two:
         return await self.ask(there, f"/link {await self.code(first)}")
 
     async def person(self, who: str) -> str:
-        found = re.search("known to me as `(.*?)`|(my owner)", await self.ask(who, "/whoami"))
+        found = re.search("know you as `(.*?)`|(the owner)", await self.ask(who, "/whoami"))
         assert found is not None
         return found[1] or found[2]
 
@@ -113,9 +113,9 @@ async def test_a_code_of_one_account_joins_another_one_and_both_are_told(tmp_pat
     async with two(tmp_path) as engine:
         assert await engine.person("other:77") == "other:77"
         answer = await engine.link("other:77", "memory:ada")
-        assert "the one in memory for the same person" in answer
+        assert "the one in memory are now linked" in answer
         await engine.channels["memory"].wait_until(lambda _: len(engine.sent("memory", "ada")) > 1)
-        assert "Another account of yours, in other" in engine.sent("memory", "ada")[-1]
+        assert "Your other account" in engine.sent("memory", "ada")[-1]
         assert await engine.person("other:77") == "memory:ada"
         assert await engine.person("memory:ada") == "memory:ada"
         assert await engine.person("other:78") == "other:78"
@@ -138,7 +138,7 @@ async def test_memory_and_what_was_said_are_shared_both_ways_and_no_longer_after
         assert "Plato" in await engine.ask("other:77", "find parrot")
         assert "boat is red" in model.requests[-1].system
         assert "boat is red" in await engine.ask("other:77", "/memory show MEMORY.md")
-        assert "Accounts that are on their own again: 1" in await engine.ask("other:77", "/unlink")
+        assert "Accounts unlinked: 1" in await engine.ask("other:77", "/unlink")
         assert await engine.person("other:77") == "other:77"
         assert "Plato" not in await engine.ask("other:77", "find parrot")
         assert "boat" not in model.requests[-1].system
@@ -239,7 +239,7 @@ async def test_only_direct_chats_take_or_give_codes(tmp_path):
         assert await engine.person("other:77") == "other:77"
 
 
-IN_ROOM = "A code was typed here, where others can read it"
+IN_ROOM = "Someone typed a code here, where others can read it"
 
 
 @pytest.mark.parametrize("spoken", ["/link {}", "it is {} I think", "`{}`", "是{}吗"])
@@ -292,10 +292,12 @@ async def test_linked_to_the_owner_is_the_owner_and_the_owners_accounts_join_nob
     async with two(tmp_path, session={"owner": ["memory:boss"]}) as engine:
         (tmp_path / "workspace" / "MEMORY.md").write_text("- The boat is red\n")
         code = await engine.code("other:eve")
-        assert "stands in my configuration" in await engine.ask("memory:boss", f"/link {code}")
-        assert await engine.person("memory:boss") == "my owner"
+        assert "The configuration says whose account this is" in await engine.ask(
+            "memory:boss", f"/link {code}"
+        )
+        assert await engine.person("memory:boss") == "the owner"
         await engine.link("other:77", "memory:boss")
-        assert await engine.person("other:77") == "my owner"
+        assert await engine.person("other:77") == "the owner"
         assert "boat is red" in await engine.ask("other:77", "/memory show MEMORY.md")
     session = {"owner": ["memory:boss"], "identity_links": {"bob": ["other:77"]}}
     async with two(tmp_path, session=session) as engine:  # the configuration has the last word
@@ -308,7 +310,7 @@ async def test_a_link_lets_nobody_in(tmp_path):
     async with two(tmp_path, channels=channels, session=session) as engine:
         code = await engine.code("memory:boss")
         await engine.say("other:eve", f"/link {code}")
-        assert "same person" in await engine.ask("other:77", f"/link {code}")
+        assert "now linked" in await engine.ask("other:77", f"/link {code}")
         assert engine.sent("other", "eve") == []
     async with two(tmp_path, session=session, channels={"other": {"dm_policy": "disabled"}}) as e:
         await e.say("other:77", "am I still the owner?")
@@ -328,7 +330,7 @@ async def test_with_several_accounts_one_says_which_is_to_go(tmp_path):
         before = len(engine.sent("other", "2"))
         assert ": 1." in await engine.ask("memory:ada", "/unlink 2")
         await engine.channels["other"].wait_until(lambda _: len(engine.sent("other", "2")) > before)
-        assert "on its own again" in engine.sent("other", "2")[-1]
+        assert "separate again" in engine.sent("other", "2")[-1]
         assert await engine.person("other:2") == "other:2"
         assert await engine.person("other:3") == "memory:ada"
         assert ": 2." in await engine.ask("other:3", "/unlink all")
@@ -544,8 +546,8 @@ async def test_other_bots_commands_are_theirs_and_own_ones_need_no_mention(tmp_p
         await says(engine, "/weather Lyon")
         await says(engine, "/help@another_bot")
         answer = await asks(engine, "/whoami", mentions_bot=False)
-        assert answer.startswith("You are `memory:ada`: ")
-        assert "This conversation is `agent:main:memory:group:den`; by that name " in answer
+        assert answer.startswith("You are `memory:ada` on this")
+        assert "this conversation `agent:main:memory:group:den`." in answer
         assert "I don't know /weather" in await asks(engine, "/weather")
         assert engine.model.requests == []
 
@@ -698,9 +700,9 @@ async def test_channels_and_rooms_have_settings_of_their_own(tmp_path):
         "groups": {"den": {"language": "en", "streaming": False}},
     }
     async with room(tmp_path, settings) as engine:
-        assert "这段对话是 `agent:main:main`" in await engine.ask("/whoami")
+        assert "这段对话在配置和日志里叫 `agent:main:main`" in await engine.ask("/whoami")
         assert (await asks(engine, "/whoami", mentions_bot=False)).startswith("You are")
-        assert "你是" in await asks(engine, "/whoami", chat="cave")
+        assert "你在这个平台上是" in await asks(engine, "/whoami", chat="cave")
         engine.channel.drafts.clear()
         await asks(engine, "one two three")
         assert engine.channel.drafts == []

@@ -24,7 +24,7 @@ LIVE = {
     if name.partition(".")[0] not in {"channels", "models"} and is_live(tuple(name.split(".")))
 }
 # What `App.adopt` makes anew, or tells.
-RENEWED = {"bot.identity.policy", "bot.channel.config", "bot.dashboard.guard"}
+RENEWED = {"bot.identity.conversation", "bot.channel.config", "bot.dashboard.guard"}
 
 
 def reader() -> str:

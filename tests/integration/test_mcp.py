@@ -614,20 +614,20 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
     async with running(tmp_path, session={"owner": ("memory:ada",)}, mcp=servers) as engine:
         await until(lambda: all(s.state == "up" for s in engine.app.tool_servers.states()))
         told = await engine.ask("/tools")
-        assert "Left out because other tools have these names: `memory_write`." in told
+        assert "Left out because another tool already has the name: `memory_write`." in told
         for kept in ("memory_read", "memory_read_it_229b72", "drawer_write", "drawer_read"):
             assert f"- `{kept}`: (from the tool server " in told
         assert "- `memory_write`: saving to memory" in told
         await engine.say("/tools", chat="den", chat_type="group", mentions_bot=True)
         await engine.channel.wait_until(lambda _: bool(engine.sent_to("den")))
-        assert "other tools have" not in engine.sent_to("den")[0]
+        assert "another tool already" not in engine.sent_to("den")[0]
     config = Config.model_validate({"tools": {"mcp": servers}})
     found = await looked(services.check_tools, config)
     warned = [(each.text, each.fix) for each in found if each.level == "warning"]
     assert warned == [
         (
             "memory: left out, as other tools have their names: memory_write",
-            "Call the server or package otherwise.",
+            "Rename the server or package.",
         )
     ]
 

@@ -315,7 +315,7 @@ async def test_every_other_name_is_refused_in_the_same_words(tmp_path, name):
     )
     async with started(tmp_path) as engine:
         missing = await engine.ask("/memory show memory/nowhere.md")
-        assert missing.startswith("That is not possible")
+        assert missing.startswith("I couldn't do that")
         assert await engine.ask(f"/memory show {name}") == missing
 
 
@@ -329,7 +329,7 @@ async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(tmp_path, m
         found = ""
         while "born" not in found:
             found = await engine.ask("/memory search Rome about me")
-        assert "**said 2026-11-21 12:00** · found by words: Rome" in found
+        assert "**said 2026-11-21 12:00** · matched by words: Rome" in found
         assert "> - To Rome by train\n" in found
         assert "(from an untrusted source) - The code of Rome" in found
         assert "<!--" not in found
@@ -367,7 +367,7 @@ async def test_a_refusal_is_in_the_persons_language(tmp_path):
     async with started(tmp_path) as engine:
         assert "/memory show PATH" in await engine.ask("/memory show")
         answer = await engine.ask("/memory show memory/nowhere.md", locale="zh")
-        assert answer == "办不到：这里没有可以读取的同名文件。"
+        assert answer == "没能做到：这里没有你可以读取的同名文件。"
 
 
 @pytest.mark.parametrize(
@@ -459,8 +459,8 @@ async def test_what_is_forgotten_the_running_conversation_does_not_show_either(t
         before = transcript_of(tmp_path)
         assert "allergic to peanuts" in shown(engine.model.requests[-1])
         question = await engine.ask("/memory forget allergic to peanuts")
-        assert "messages that I was shown it with" in question
-        assert "results of searches that I no longer see" in await engine.ask("/memory forget yes")
+        assert "messages that showed it to me" in question
+        assert "search results that I no longer see" in await engine.ask("/memory forget yes")
         assert transcript_of(tmp_path)[: len(before)] == before  # nothing that was said is lost
         assert "in none of your files" in await engine.ask("/memory forget allergic to peanuts")
         engine.model.script = lambda _: "Well."
@@ -505,7 +505,7 @@ async def test_a_reminder_that_holds_the_words_is_named_and_comes_no_more(tmp_pa
             await engine.ask(f"/remind {words}")
         assert "1 reminder or task" in await engine.ask("/memory forget oculist")
         assert "oculist" in await engine.ask("/remind list")  # it was only asked so far
-        assert "1 reminder or task cleared" in await engine.ask("/memory forget yes")
+        assert "1 reminder or task removed" in await engine.ask("/memory forget yes")
         left = await engine.ask("/remind list")
         assert "tea" in left
         assert "oculist" not in left
@@ -577,7 +577,7 @@ async def test_what_is_nowhere_is_not_asked_about(tmp_path):
 @pytest.mark.parametrize(
     ("locale", "seen", "everybody"),
     [
-        ("en", "These conversations could surface it:", "and everybody"),
+        ("en", "These conversations could surface it:", "and everyone"),
         ("zh", "这些对话可能提到它：", "以及所有人"),
     ],
 )
@@ -721,8 +721,8 @@ async def test_the_command_line_forgets_long_results_of_tools_too(tmp_path):
 
     await asyncio.to_thread(writing, config, keep)
     done = await confidant(tmp_path, "memory", "forget", "allergic to peanuts", "--yes")
-    assert "and 1 long answer of tools\n" in done.out
-    assert "1 long answer of tools removed\n" in done.out
+    assert "and 1 long tool result\n" in done.out
+    assert "1 long tool result removed\n" in done.out
     left = await asyncio.to_thread(
         reading, config, lambda tx: tx.execute("SELECT count(*) FROM artifacts")
     )

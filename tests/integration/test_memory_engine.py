@@ -700,7 +700,7 @@ async def test_nobody_else_finds_it(tmp_path):
         (
             "en",
             "remind me in 2 hours to call mum",
-            "I will remind you on Sat 2026-11-21 14:00 (UTC): call mum",
+            "I'll remind you on Sat 2026-11-21 14:00 (UTC): call mum",
             "⏰ call mum",
         ),
         ("zh", "两小时后提醒我开会", "我会在 周六 2026-11-21 14:00 (UTC) 提醒你：开会", "⏰ 开会"),

@@ -788,7 +788,7 @@ async def test_forgetting_says_that_the_index_follows_when_it_is_locked(tmp_path
         with locked(Folder(tmp_path).live):
             await engine.ask("/memory forget peanuts")
             done = await engine.ask("/memory forget yes")
-            assert "index: it cannot be written just now" in done
+            assert "index: I can't write to it right now" in done
             assert "memory/a.md: 1" in done
         async with asyncio.timeout(60):
             while "allergic" in await engine.ask("/memory search peanuts"):

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from bot.channel import HistoryItem
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import MemoryView, folder_name
@@ -769,7 +769,9 @@ async def test_a_form_from_before_brings_nothing_forgotten_back(it, owner, how):
     else:
         asked = await it.engine.ask("/memory forget peanuts")
         assert "1 earlier version" in asked
-        assert "1 earlier version of files without it" in await it.engine.ask("/memory forget yes")
+        assert "1 earlier version of files cleared of it" in await it.engine.ask(
+            "/memory forget yes"
+        )
     versions = "SELECT text FROM note_versions WHERE space = 'main'"
     assert "peanuts" not in str(query(it.engine.folder, versions))
     status, _, page = await owner.post("memory/edit", **{**form, "text": "- peanuts\n- boats\n"})
@@ -830,7 +832,7 @@ async def test_a_search_says_why_and_nothing_when_nothing_fits(owner, me, other)
     hers = await other.seen("memory/search", q="boats")
     assert (await me.get("memory/search", q="x" * 501))[0] == 400
     assert "<ol" not in await me.seen("memory/search", q="")
-    assert "found by words: boats" in page
+    assert "matched by words: boats" in page
     assert "&lt;b&gt;boats" in page
     assert 'href="/memory/file?path=memory%2F2026-11-20.md#L1"' in page
     assert "risotto" not in page
@@ -858,7 +860,7 @@ async def test_a_search_returns_what_people_said_and_not_what_the_bot_replied(
     assert "airships" not in page
     assert "airships" not in said
     assert "I collect zeppelins" in said
-    assert "found by words: zeppelins" in said
+    assert "matched by words: zeppelins" in said
     assert "(0." not in said
 
 
@@ -917,7 +919,7 @@ async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(it,
     assert (await me.post("memory/night", x=""))[1] == "/memory/night"
     assert (await owner.post("memory/night", x=""))[1] == "/memory/night"
     me.client.headers["Accept-Language"] = "zh"
-    assert "2026-07-01 夜里的整理已撤回" in await me.seen("memory/night")
+    assert "2026-07-01 的夜间整理已撤回" in await me.seen("memory/night")
     # What is asked is done, or left, by a button of its own.
     old = "- Collects stamps <!-- agent 2019-01-05 -->\n"
     me.write("MEMORY.md", old)

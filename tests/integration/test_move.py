@@ -49,7 +49,7 @@ SPACES = ("", "people/memory-ada/", "rooms/memory-den/", "shared/")
 NODE = 2.0
 
 
-WAITED = {"not sent yet", "You said: is anybody there?"}
+WAITED = {"unsent", "You said: is anybody there?"}
 
 
 def texts(engine: Engine) -> list[str]:
@@ -78,7 +78,7 @@ async def make_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         def more(tx: Transaction) -> None:
             place = Address("memory", "default", "ada")
-            outbox.add(tx, place, "not sent yet", NOON, kind="notice")
+            outbox.add(tx, place, "unsent", NOON, kind="notice")
             target = ReplyTarget("agent:main:memory:direct:ada", "memory:ada", place, "en")
             for number in range(ROWS_OF_ONE):
                 each = replace(target, key=f"{target.key}{number}", person=f"memory:{number}")

@@ -91,6 +91,25 @@ async def test_what_cannot_be_stored_is_an_error_to_talk_and_may_come_again(
     assert len(engine.received) == 1
 
 
+def like(words: str, emoji: str = "👍", **changes: object) -> dict[str, object]:
+    return payload(words, **changes) | {"type": "Like", "content": emoji}
+
+
+async def test_a_reaction_is_told_and_one_below_its_own_words_as_such(fake, engine, config):
+    async with running(engine, config) as talk:
+        sent = await post(talk, Outbound("o1", Address("nextcloud_talk", "default", ROOM), "Tea."))
+        liked = like("Tea.", id=1567)
+        undone = {"type": "Undo", "actor": liked["actor"], "object": liked}
+        for body in (liked, undone | {"target": liked["target"]}, like("Else.", "🎉", id=8)):
+            assert await fake.bring(body) == [200]
+        assert await fake.bring(like("x", "")) == [400]
+        assert await fake.bring(like("x", sender="bots/bot-1")) == [200]
+    told = [(each.message_id, each.emoji, each.is_removed) for each in engine.reactions]
+    assert told == [(sent, "👍", False), (sent, "👍", True), ("8", "🎉", False)]
+    assert {(each.sender, each.address.chat) for each in engine.reactions} == {("ada", ROOM)}
+    assert engine.drops == {"malformed": 1, "from_bot": 1}
+
+
 async def test_a_fault_of_ours_is_an_error_to_talk(fake, config, url, logs):
     class Faulty(RecordingEngine):
         async def receive(self, inbound):

@@ -111,7 +111,7 @@ async def test_a_night_is_told_in_the_morning_once_and_taken_back_as_a_whole(tmp
             "struck out\n"
             f"- {TEA}:3: “I like green tea” stays, with the first and last day it was said\n"
             f"- memory/2026-11-01.md:4: “I like green tea!” says the same as {TEA}; struck out\n\n"
-            "Nothing was deleted. /undo night reverses all of it."
+            "Nothing was deleted. /undo night reverses it all."
         )
         (button,) = engine.channel.sent[-1].buttons
         assert button.command == "/undo night"
@@ -152,7 +152,7 @@ async def test_each_is_told_of_their_own_where_they_are_and_rooms_stay_as_they_a
         await engine.channel.wait_until(lambda _: len(receipts(engine)) == 1)
         clock.advance(hours=5)
         await engine.app.maintenance.nights.look()
-        await engine.channel.wait_until(lambda _: "夜里我整理了" in engine.sent_to("bo")[-1])
+        await engine.channel.wait_until(lambda _: "夜间我整理了" in engine.sent_to("bo")[-1])
         assert held(tmp_path, room) == NOTES
         assert {name: (tmp_path / "workspace/shared" / name).read_text() for name in shared} == (
             shared
@@ -250,7 +250,7 @@ async def test_what_a_person_writes_meanwhile_stays(tmp_path, monkeypatch):
         path.write_text(path.read_text().replace("green tea", "black tea"))
         assert await engine.ask("/undo night") == (
             "Undone: 2 entries of your notes are back as before. "
-            "1 was changed or removed since, and stays as it is."
+            "1 was changed or removed since then, so I left it as it is."
         )
         back = {name: text + more for name, text in NOTES.items()}
         back[TEA] = AFTER[TEA].replace("green", "black") + more
@@ -375,7 +375,7 @@ async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tm
             await look(engine)
             assert "~~I moved to Kiel~~" in kiel.read_text()
             said = await engine.ask("/status")
-            assert ("could not help to tidy your notes" in said) is fails
+            assert ("couldn't help tidy your notes" in said) is fails
         assert not answers
 
 
@@ -521,7 +521,9 @@ async def test_what_has_faded_is_left_out_of_the_opening_and_stays_in_the_file(t
         found = await engine.ask("/memory search window seats")
         assert "Prefers window seats" in found
         assert "· faded" in found
-        assert "2 entries that conversations began with have faded" in await engine.ask("/memory")
+        assert "2 entries shown at the start of conversations have faded" in await engine.ask(
+            "/memory"
+        )
 
 
 async def test_what_an_answer_used_is_in_the_next_opening_again(tmp_path):
@@ -647,10 +649,12 @@ async def test_a_command_lists_what_has_faded_and_confirms_one_of_it(tmp_path):
         assert not any(words in told for words in STAY)
         assert "Several entries" in await engine.ask("/memory confirm o")
         for none in ("Berlin", "by hand", "Likes trains and seats", "unknown words"):
-            assert "no conclusion or imported entry" in await engine.ask(f"/memory confirm {none}")
+            assert "None of my conclusions or imported entries" in await engine.ask(
+                f"/memory confirm {none}"
+            )
         assert memory_of(tmp_path) == FACTS + more
         told = await engine.ask("/memory confirm window seats")
-        assert told == ("Noted that it is still true: MEMORY.md:5 “Prefers window seats on trains”")
+        assert told == ("Noted as still true: MEMORY.md:5 “Prefers window seats on trains”")
         assert CONFIRMED in memory_of(tmp_path)
         assert "window seats" not in await engine.ask("/memory faded")
         assert memory_of(tmp_path, EVE) == FACTS + more

@@ -84,14 +84,14 @@ async def test_what_a_reply_cost_stands_outside_of_its_code_and_is_there_after_a
 
 async def test_the_zone_of_the_browser_counts_for_who_chose_none(tmp_path):
     async with running(tmp_path, **ANYWHERE) as engine:
-        assert "it is mine" in await engine.ask("/timezone")
+        assert "I use mine" in await engine.ask("/timezone")
         said = await engine.ask("/timezone", zone="Asia/Kathmandu")
-        assert "it is your browser's: Asia/Kathmandu" in said
+        assert "I use your browser's: Asia/Kathmandu" in said
         await engine.ask("/remind every day at 8 stretch", zone="Asia/Kathmandu")
         assert query(tmp_path, "SELECT zone FROM repeats") == [("Asia/Kathmandu",)]
         await engine.ask("hello", zone="Asia/Tokyo")  # they travelled
         assert query(tmp_path, "SELECT zone FROM repeats") == [("Asia/Tokyo",)]
-        assert "it is mine" in await engine.ask("/timezone", sender="bob")
+        assert "I use mine" in await engine.ask("/timezone", sender="bob")
     async with running(tmp_path, **ANYWHERE) as engine:
         assert "your browser's: Asia/Tokyo" in await engine.ask("/timezone")
 
@@ -118,7 +118,7 @@ async def test_a_zone_that_was_chosen_comes_before_that_of_the_browser(tmp_path)
 async def test_a_zone_that_is_none_changes_nothing(tmp_path):
     async with running(tmp_path, **ANYWHERE) as engine:
         for zone in ("Mars/Olympus", "../../etc/passwd", "/etc/localtime", "UTC\0"):
-            assert "it is mine" in await engine.ask("/timezone", zone=zone)
+            assert "I use mine" in await engine.ask("/timezone", zone=zone)
     assert query(tmp_path, "SELECT * FROM told_zones") == []
 
 
@@ -484,6 +484,21 @@ async def test_what_is_no_file_is_refused(chat, tmp_path):
         ) as answer:
             assert answer.status == 403
     assert query(tmp_path, "SELECT count(*) FROM uploads") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "voice", "found"),
+    [
+        ("audio/webm;codecs=opus", "1", ("voice", "audio/webm")),
+        ("audio/webm", "", ("document", "audio/webm")),
+        ("text/html", "1", ("document", "text/html")),
+        ("image/png", "1", ("photo", "image/png")),
+    ],
+)
+async def test_only_what_is_recorded_is_what_its_person_says(chat, tmp_path, kind, voice, found):
+    async with chat.running(tmp_path), chat.client() as client:
+        assert await client.put(b"x", kind=kind, voice=voice) == 204
+    assert query(tmp_path, "SELECT kind, mime FROM uploads") == [found]
 
 
 async def test_one_person_cannot_fill_the_disk(chat, tmp_path, monkeypatch):

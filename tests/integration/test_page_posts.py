@@ -129,6 +129,7 @@ ROWS = {
     "POST /conversations/{id}/restore": Row(),
     "POST /chat/files/{id}": Row(lambda _world, _who: PART, 204),
     "DELETE /chat/files/{id}": Row(status=204),
+    "POST /api/temporary": Row(lambda _w, _who: {"json": {"lines": ["hi"]}}, 200, changes=False),
     "POST /context": Row(
         lambda _w, who: {"data": {"do": "new", "once": f"{who:0<32}".encode().hex()[:32]}}
     ),

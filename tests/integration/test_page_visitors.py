@@ -22,7 +22,7 @@ from adapters.web.channel import Web
 from bot import i18n
 from bot.app import App, Parts
 from bot.channel import Activity, Address, HistoryItem, Inbound, Outbound
-from bot.channel.visitor import SharedRoute, shared, visitor_of
+from bot.channel.http import SharedRoute, shared, visitor_of
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer, pages
 from bot.dashboard.guard import COOKIE
@@ -89,6 +89,8 @@ ROUTES = {
     "POST /conversations/{id}/restore": "visitor",
     "POST /conversations/{id}/continue": "visitor",
     "GET /": "visitor",
+    "GET /temporary": "visitor",
+    "POST /api/temporary": "visitor",
     "GET /chat/ws": "visitor",
     "GET /chat/files/{id}": "visitor",
     "POST /chat/files/{id}": "visitor",

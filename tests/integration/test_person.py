@@ -43,7 +43,7 @@ async def test_everything_of_one_and_nothing_of_another_while_the_bot_runs(
         done = await asyncio.to_thread(invoke, engine.folder, "export", "memory:ada", str(target))
         assert done.exit_code == 0, done.exception
         await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) > before)
-        assert "everything I keep of you" in engine.sent_to("ada")[before]
+        assert "everything I keep about you" in engine.sent_to("ada")[before]
         assert not [text for text in engine.sent_to("bo") if "everything I keep" in text]
     assert target.stat().st_mode & 0o777 == 0o600
     held = content(target)
@@ -53,7 +53,7 @@ async def test_everything_of_one_and_nothing_of_another_while_the_bot_runs(
     assert holding == [*4 * ["conversations"], "data", "notes", "notes", "rooms", "rooms"]
     assert held["notes/memory/旅行.md"] == f"- {ADA} by train\n"
     assert json.loads(held["data/reminders.json"])[0]["text"] == f"{ADA} the plants"
-    assert "Of memory:ada" in held["README.md"]
+    assert "About memory:ada" in held["README.md"]
     kept = {path.name: path for path in (tmp_path / "home" / "sessions").rglob("*.jsonl")}
     copied = [name for name in held if name.startswith("conversations/") and name[-1] == "l"]
     assert len(copied) == 2

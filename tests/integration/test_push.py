@@ -16,7 +16,7 @@ from adapters.web import nodes
 from adapters.web.channel import Web
 from bot.app import App, Parts
 from bot.channel import Address, Outbound
-from bot.channel.visitor import Visitor
+from bot.channel.http import Visitor
 from bot.config import DashboardConfig
 from bot.dashboard import DashboardServer
 from bot.dashboard.guard import COOKIE

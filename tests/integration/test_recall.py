@@ -356,7 +356,7 @@ async def test_what_was_recalled_is_stored_with_its_place_and_is_nobodys_words(t
 async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
     write(tmp_path, f"{ADA}/memory/family.md", PEANUTS)
     write(tmp_path, f"{EVE}/memory/family.md", "- Mia is allergic to hazelnuts\n")
-    none = "My last reply was given nothing from memory"
+    none = "My last reply used nothing from memory"
     async with running(tmp_path) as engine:
         assert none in await engine.ask("/memory sources")
         await engine.ask("Hello")
@@ -364,7 +364,7 @@ async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
         await engine.ask("What is Mia allergic to?")
         told = await engine.ask("/memory sources")
         assert told == (
-            "My last reply was given this from memory:\n"
+            "My last reply used this from memory:\n"
             "- memory/family.md:1 “- Mia is allergic to peanuts”"
         )
         assert none in await engine.ask("/memory sources", sender="eve")
@@ -374,9 +374,9 @@ async def test_a_command_tells_what_the_last_reply_had_from_memory(tmp_path):
         assert "peanuts" not in await engine.ask("/memory sources")
         await engine.ask("Thank you")
         assert none in await engine.ask("/memory sources")
-        assert "没有从记忆里" in await engine.ask("/memory sources", locale="zh")
+        assert "没有用到别的记忆" in await engine.ask("/memory sources", locale="zh")
         await engine.ask_each("/new", "Good morning")
-        assert "- the conversation before, until 2026" in await engine.ask("/memory sources")
+        assert "- the previous conversation, until 2026" in await engine.ask("/memory sources")
 
 
 async def test_a_search_of_the_models_is_a_source_and_the_web_is_none(tmp_path):

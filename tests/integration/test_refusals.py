@@ -483,8 +483,8 @@ async def test_the_owner_reads_what_the_service_said_and_others_do_not(tmp_path)
     [
         ("images", "cannot see pictures"),
         ("picture", "did not accept the picture"),
-        ("tools", "takes no tools"),
-        ("history", "refused what was said before"),
+        ("tools", "can't use tools here"),
+        ("history", "rejected the earlier messages"),
     ],
 )
 async def test_the_person_is_told_in_one_line_what_was_left_out(tmp_path, lacks, told):

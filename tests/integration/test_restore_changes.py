@@ -161,7 +161,7 @@ async def test_the_owner_is_told_once_what_came_back_and_what_did_not(tmp_path: 
         assert told.address.chat == "ada"
         assert "1 reminders" in told.text
         assert "0 links" in told.text
-        assert "approvals that were open" in told.text
+        assert "open approvals" in told.text
         assert ("copy confidant-" in told.text) == (loss in {deleted, damaged})
     async with running(tmp_path, session=OWNER) as engine:
         await engine.ask("bye")

@@ -19,19 +19,18 @@ from bot.dashboard.channels import ChannelPages
 from bot.dashboard.overview import DAYS
 from bot.dashboard.settings.options import SECTIONS
 from bot.dashboard.settings.pages import SettingsPages
-from bot.dashboard.settings.served import ServedSettings
 from bot.dashboard.settings.start import StartPages
 from bot.delivery import outbox
 from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
 from bot.housekeeping import FRESH
 from bot.identity import ConversationResolver, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
 from bot.settings import config_model
-from bot.settings.changes import ChangeableSettings
+from bot.settings.changes import ChangeableSettings, ServedSettings
 from bot.settings.fields import is_live
 from bot.storage.records import MetaStore
 from bot.storage.sqlite import SqliteDatabase

@@ -22,8 +22,8 @@ from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Channel, Trial
 from bot.cluster import census, visitor
 from bot.cluster.census import Census, Member, NodeFacts, mark_of
-from bot.dashboard.settings import served
 from bot.push.pusher import PUBLIC
+from bot.settings import changes
 from bot.storage import Database
 from bot.testing import ScriptedModel
 from tests.fakes import completions_api, discord_channel, messages_api, nextcloud, telegram_channel
@@ -486,7 +486,7 @@ async def test_a_platform_that_never_answers_is_given_up_and_nothing_is_kept(tmp
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(served, "TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr(changes, "TRIAL_SECONDS", 0.05)
     async with answering(silent) as url:
         place = {"CONFIDANT_CHANNELS__DISCORD__API_ROOT": url}
         async with started(tmp_path, **place) as program:

@@ -18,7 +18,8 @@ from bot.identity.view import folder_name
 from bot.messages import ToolUse
 from bot.sessions.unsaved import PAUSES_MS
 from bot.testing import ScriptedModel
-from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, settled, writing
+from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, writing
+from tests.integration.test_context_engine import ask, done
 from tests.support import Engine, FakeClock, running, until, write_file
 
 pytestmark = pytest.mark.usefixtures("believes_every_figure")
@@ -31,19 +32,6 @@ ONE = {"anthropic": {"lanes": 1}}
 def begun(folder: Path, model: ScriptedModel, **more: Any) -> Any:
     context = {"enable_memory_flush": True, **more.pop("context", {})}
     return running(folder, model=model, context=context, **more)
-
-
-async def ask(engine: Engine, words: str) -> str:
-    answer = await engine.ask(words)
-    await done(engine)
-    return answer
-
-
-async def done(engine: Engine) -> None:
-    for table in ("inbox", "outbox"):
-        waiting = f"SELECT 1 FROM {table} WHERE state IN ('waiting', 'command')"
-        await until(lambda waiting=waiting: not query(engine.folder, waiting))
-        await settled()
 
 
 async def look(engine: Engine) -> None:
@@ -178,7 +166,7 @@ async def test_what_was_saved_before_the_model_failed_is_kept_and_the_receipt_sa
         await ask(engine, "/new")
         (receipt,) = [each.text for each in engine.channel.sent if "Saved to" in each.text]
         assert receipt.startswith("Saved to memory (1): memory/")
-        assert "\nNot saved to memory yet: the conversation begun" in receipt
+        assert "\nThe conversation that began" in receipt
         assert "my bike is blue" in saved(tmp_path)
         brain.flush = lambda request: added(request, "The bike is blue", WANDA)
         clock.advance(minutes=2)
@@ -186,7 +174,7 @@ async def test_what_was_saved_before_the_model_failed_is_kept_and_the_receipt_sa
     assert saved(tmp_path).count("bike") == saved(tmp_path).count(WANDA) == 1
 
 
-# --- what could not be saved ----------------------------------------------------------------------
+# --- what couldn't save ----------------------------------------------------------------------
 
 
 async def test_what_could_not_be_saved_is_tried_again_and_told_until_it_is(tmp_path):
@@ -194,9 +182,9 @@ async def test_what_could_not_be_saved_is_tried_again_and_told_until_it_is(tmp_p
     async with begun(tmp_path, brain, clock=clock) as engine:
         await ask(engine, BOAT)
         await ask(engine, "/new")
-        assert "Not saved to memory yet" in await ask(engine, "/status")
+        assert "isn't saved to memory yet" in await ask(engine, "/status")
         await ask(engine, "hello")
-        assert "Not saved to memory yet" in await ask(engine, "/new")
+        assert "isn't saved to memory yet" in await ask(engine, "/new")
         tried = len(brain.asked("flush"))
         await look(engine)
         assert len(brain.asked("flush")) == tried  # not before its time
@@ -217,7 +205,7 @@ async def test_what_could_not_be_saved_is_named_and_tried_again_after_a_restart_
     brain = Brain(flush=ModelOverloaded())
     async with begun(tmp_path, brain, clock=clock) as engine:
         await ask(engine, "hello")
-        assert "Not saved to memory yet: the conversation begun" in await ask(engine, "/new")
+        assert "The conversation that began" in await ask(engine, "/new")
         brain.flush = writing(WANDA)
         clock.advance(minutes=6)
         await look(engine)
@@ -233,16 +221,16 @@ async def test_after_the_last_try_the_person_is_told_once_what_to_do(tmp_path):
         for pause in (*PAUSES_MS, 0, PAUSES_MS[-1]):
             clock.now += pause
             await look(engine)
-        told = [each.text for each in engine.channel.sent if "could not be saved" in each.text]
+        told = [each.text for each in engine.channel.sent if "couldn't save" in each.text]
         assert len(told) == 1
         assert "took too long" in told[0]
         assert len(brain.asked("flush")) == 1 + len(PAUSES_MS)
-        assert "could not be saved" in await ask(engine, "/status")
+        assert "couldn't save" in await ask(engine, "/status")
         brain.flush = writing(WANDA)
-        assert "try again" in await ask(engine, "/memory save")
+        assert "trying again" in await ask(engine, "/memory save")
         await look(engine)
         assert "Wanda" in saved(tmp_path)
-        assert "nothing left" in await ask(engine, "/memory save")
+        assert "nothing to try again" in await ask(engine, "/memory save")
 
 
 async def test_it_is_told_in_chinese_too(tmp_path):

@@ -30,8 +30,8 @@ from tests.unit.test_repeats import AT_THREE as AT_3
 KEY = "agent:main:memory:dm:ada"
 AT_THREE = "/task every day at 15:00 tell me what I planned"
 SET = (
-    "I will do this every day at 15:00, first on Sat 2026-11-21 15:00 (UTC), and tell you what "
-    "came of it: tell me what I planned"
+    "I'll do this every day at 15:00, starting Sat 2026-11-21 15:00 (UTC), and tell you "
+    "the result: tell me what I planned"
 )
 
 
@@ -152,7 +152,7 @@ async def test_a_silent_answer_says_nothing_and_is_no_failure(engine):
     await engine.ask(AT_THREE)
     await due(engine, hours=3)
     await ran(engine)
-    assert "done, with nothing to say" in await engine.ask("/reminders 1")
+    assert "done, nothing to report" in await engine.ask("/reminders 1")
     assert len(engine.sent_to("ada")) == 2
 
 
@@ -205,15 +205,15 @@ async def test_a_task_that_fails_is_listed_then_paused_told_and_resumed(tmp_path
             await due(engine, days=1)
             await ran(engine)
         await engine.channel.wait_until(lambda _: "paused it" in engine.sent_to("ada")[-1])
-        assert "I could not do this 3 times in a row" in engine.sent_to("ada")[-1]
+        assert "I couldn't do this 3 times in a row" in engine.sent_to("ada")[-1]
         await due(engine, days=3)
         await ran(engine)
         assert len(engine.model.requests) == MAX_FAILURES
         assert "(task) every day at 15:00, paused" in await engine.ask("/reminders")
         script.is_mended = True
         answer = await engine.ask("/reminders resume 1")
-        assert answer.startswith("It goes on, next on Fri 2026-11-27 15:00 (UTC)")
-        assert "is not paused" in await engine.ask("/reminders resume 1")
+        assert answer.startswith("Resumed, next on Fri 2026-11-27 15:00 (UTC)")
+        assert "isn't paused" in await engine.ask("/reminders resume 1")
         assert "no reminder number 7" in await engine.ask("/reminders continue 7")
         await due(engine, days=1)
         await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "🔁 mended")
@@ -232,7 +232,7 @@ async def test_a_run_that_a_kill_left_in_the_middle_is_not_begun_anew(tmp_path):
     async with running(tmp_path, clock=clock) as engine:
         await engine.app.engine.tasks.begin()
         listed = await engine.ask("/reminders 1")
-        assert "failed. I was stopped while I did it." in listed
+        assert "failed. I was stopped while doing it." in listed
         assert engine.model.requests == []
 
 
@@ -304,7 +304,7 @@ async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
         (run,) = await database.read(lambda tx: repeats.runs(tx, task, 9))
         assert (run.came, run.error) == (
             "failed",
-            "Whoever made it may not talk to me there any more.",
+            "The person who set it up may no longer talk to me there.",
         )
         assert engine.model.requests == []
 
@@ -318,7 +318,7 @@ async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
         ("tomorrow at 9 tell me", "A task repeats"),
         ("every 30 minutes tell me", "at least 60 minutes in between"),
         ("every second tell me", "That is too often"),
-        ("every day", "what should I remind you of"),
+        ("every day", "What should I remind you of"),
         ("whenever tell me", "When should I remind you?"),
     ],
 )
@@ -331,9 +331,9 @@ async def test_what_can_be_no_task_is_explained(rest, words):
 async def test_so_many_tasks_and_no_more():
     desk = RepeatDesk()
     for number in range(MAX_TASKS):
-        assert "I will do this" in await desk.command("task", f"every day at 9 n{number}")
+        assert "I'll do this" in await desk.command("task", f"every day at 9 n{number}")
     assert "or 10 tasks" in await desk.command("task", "every day at 9 x")
-    assert "I will remind you" in await desk.command("remind", "every day at 9 x")
+    assert "I'll remind you" in await desk.command("remind", "every day at 9 x")
 
 
 async def test_chinese_sets_one_too(engine):

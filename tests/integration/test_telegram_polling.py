@@ -15,7 +15,7 @@ from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Address, Health, Inbound
 from bot.channel.kit.supervisor import MAX_FAULTS
-from bot.commands.menu import menus
+from bot.commands.commander import menus
 from bot.errors import ChannelError
 from bot.views.findings import told
 from tests.fakes.ports import free_port
@@ -51,6 +51,22 @@ async def test_nothing_is_acknowledged_until_it_is_stored(fake, engine):
     assert [inbound.text for inbound in engine.received] == ["m0", "m1", "m2"]
     assert engine.said(Health.DEGRADED)
     assert engine.health["telegram", "default"][0] is Health.UP
+
+
+async def test_reactions_are_asked_for_and_told_in_order(fake, engine):
+    ada, thumb = {"id": 7, "first_name": "Ada"}, [{"type": "emoji", "emoji": "👍"}]
+    change = {"chat": {"id": 7, "type": "private"}, "message_id": 5, "user": ada, "date": 9}
+    async with running(engine, settings(fake)):
+        fake.push_text(7, "hello")
+        await engine.wait_until(lambda e: bool(e.received))  # Telegram knows what is wanted now
+        for before, after in (([], thumb), (thumb, [])):
+            fake.push(
+                {"message_reaction": change | {"old_reaction": before, "new_reaction": after}}
+            )
+        await engine.wait_until(lambda e: len(e.reactions) == 2)
+        await fake.wait_acknowledged()
+    told = [(each.emoji, each.sender_name, each.is_removed) for each in engine.reactions]
+    assert told == [("👍", "Ada", False), ("👍", "Ada", True)]
 
 
 async def test_a_stop_while_storage_fails_leaves_the_messages_at_telegram(fake, engine):

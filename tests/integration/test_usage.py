@@ -225,11 +225,11 @@ async def test_usage_says_whose_price_is_not_known(tmp_path):
     async with running(tmp_path, model=model, agent=agent, prices=prices) as engine:
         await engine.ask("hello")
         said = await engine.ask("/usage")
-        assert "10 out; I do not know the price of `anthropic/other`." in said
+        assert "10 out; I don't know the price of `anthropic/other`." in said
         assert "$" not in said
         await engine.ask_each("/model scripted", "hello")
         said = await engine.ask("/usage")
-        assert "20 out; $0.0021 without `anthropic/other`, whose price I do not know." in said
+        assert "20 out; $0.0021 without `anthropic/other`, whose price I don't know." in said
         assert "价格" in await engine.ask("/usage", locale="zh")
 
 
@@ -669,8 +669,8 @@ async def test_at_a_limit_commands_and_resets_ask_no_model_and_say_when_it_goes_
         assert "New conversation" in await command(engine, "/new")
         await engine.channel.wait_until(lambda sent: len(sent) == before + 2)
         told = engine.channel.sent[-1].text
-        assert told.startswith("Not saved to memory yet")
-        assert f"I try again: {tomorrow}" in told
+        assert "isn't saved to memory yet" in told
+        assert f"Next try: {tomorrow}" in told
         await ask(engine, "in a new topic", thread="t1")
         assert len(brain.requests) == asked
         clock.advance(hours=12)
@@ -692,7 +692,7 @@ async def test_a_reset_at_a_limit_says_with_the_next_message_what_is_not_saved_y
         assert await engine.app.maintenance.sweeper.sweep(clock()) == 1
         await settled()
         await ask(engine, "good morning")
-        told = [each.text for each in engine.channel.sent if "Not saved to memory" in each.text]
+        told = [each.text for each in engine.channel.sent if "isn't saved to memory" in each.text]
         assert len(told) == 1
         assert "2026-12-01 00:00 (UTC)" in told[0]
         assert len(brain.requests) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -75,6 +76,21 @@ def speech(server, **changes):
     return {"speech": {"kind": "openai", "base_url": server.url, **changes}}
 
 
+@asynccontextmanager
+async def hearing(tmp_path, *, channel=None, options=None, more=None, **service):
+    """A service that understands speech, as `service` says, and an engine that asks it."""
+    async with (
+        listening(**service) as server,
+        running(
+            tmp_path,
+            channel=channel or VoiceChannel(),
+            **speech(server, **(options or {})),
+            **(more or {}),
+        ) as engine,
+    ):
+        yield server, engine
+
+
 async def said(engine, media=VOICE, text="", **changes):
     """What the model is shown of a voice message, and what its person is told."""
     before = len(engine.sent_to("ada"))
@@ -90,10 +106,7 @@ def heard(blocks) -> str:
 
 
 async def test_a_voice_message_is_answered_by_its_words(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (_, engine):
         blocks, reply = await said(engine)
         assert blocks[-1] == Text("Bo wants to buy milk.", origin="person")
         assert any("spoken" in b.text and b.origin == "program" for b in blocks)
@@ -104,10 +117,9 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
 
 async def test_what_the_service_says_it_used_counts_apart(tmp_path):
     used = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
-    async with (
-        listening(answer={"text": "Milk.", "usage": used}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server, model="hears")) as engine,
-    ):
+    async with hearing(
+        tmp_path, answer={"text": "Milk.", "usage": used}, options={"model": "hears"}
+    ) as (server, engine):
         await said(engine)
         await said(engine, replace(VOICE, kind="audio", name="talk.mp3"))
         server.answer = {"text": "Milk.", "usage": {"type": "duration", "seconds": 3}}
@@ -127,25 +139,19 @@ async def test_what_the_service_says_it_used_counts_apart(tmp_path):
 
 
 async def test_what_listening_used_counts_in_limits(tmp_path):
-    async with (
-        listening(answer={"text": "Milk.", "usage": {"input_tokens": 990}}) as server,
-        running(
-            tmp_path,
-            channel=VoiceChannel(),
-            model=ScriptedModel(script=lambda _: replying(Usage(10))),
-            limits={"each": {"day_tokens": 1_000}},
-            **speech(server),
-        ) as engine,
-    ):
+    more = {
+        "model": ScriptedModel(script=lambda _: replying(Usage(10))),
+        "limits": {"each": {"day_tokens": 1_000}},
+    }
+    async with hearing(
+        tmp_path, answer={"text": "Milk.", "usage": {"input_tokens": 990}}, more=more
+    ) as (_, engine):
         await said(engine)
         assert "is now used up" in (await engine.channel.wait_sent(2))[-1].text
 
 
 async def test_words_that_no_database_takes_are_understood_all_the_same(tmp_path):
-    async with (
-        listening(answer=b'{"text": "buy\\u0000 \\ud800milk"}') as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer=b'{"text": "buy\\u0000 \\ud800milk"}') as (_, engine):
         blocks, reply = await said(engine)
         assert "milk" in blocks[-1].text
         assert "milk" in reply
@@ -157,7 +163,7 @@ async def test_a_key_that_cannot_be_sent_is_told_and_not_logged(tmp_path):
         with capture_logs() as logs:
             async with running(tmp_path, channel=VoiceChannel(), **section) as engine:
                 _, reply = await said(engine)
-        assert "what I listen with does not work" in reply
+        assert "speech recognition isn't working" in reply
         assert "sk-1" not in str(logs)
 
 
@@ -181,29 +187,26 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"status": 500}, "what I listen with does not work"),
-        ({"status": 429}, "what I listen with does not work"),
-        ({"status": 401}, "what I listen with refuses me"),
-        ({"status": 404}, "what I listen with refuses me"),
-        ({"status": 302}, "what I listen with refuses me"),
-        ({"status": 400}, "what I listen with did not take this recording"),
+        ({"status": 500}, "speech recognition isn't working"),
+        ({"status": 429}, "speech recognition isn't working"),
+        ({"status": 401}, "the speech service rejects my requests"),
+        ({"status": 404}, "the speech service rejects my requests"),
+        ({"status": 302}, "the speech service rejects my requests"),
+        ({"status": 400}, "the speech service did not accept this recording"),
         ({"status": 413}, "it is too long"),
-        ({"answer": b"<html>"}, "what I listen with does not work"),
-        ({"answer": [1]}, "what I listen with does not work"),
-        ({"answer": b"[" * 100_000}, "what I listen with does not work"),
-        ({"answer": {"text": 7}}, "what I listen with does not work"),
-        ({"answer": {"text": "x" * 2_000_000}}, "what I listen with does not work"),
-        ({"answer": {"text": "  "}}, "nothing was said"),
+        ({"answer": b"<html>"}, "speech recognition isn't working"),
+        ({"answer": [1]}, "speech recognition isn't working"),
+        ({"answer": b"[" * 100_000}, "speech recognition isn't working"),
+        ({"answer": {"text": 7}}, "speech recognition isn't working"),
+        ({"answer": {"text": "x" * 2_000_000}}, "speech recognition isn't working"),
+        ({"answer": {"text": "  "}}, "I couldn't make out any words"),
     ],
 )
 async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path, changes, why):
-    async with (
-        listening(**changes) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, **changes) as (_, engine):
         blocks, reply = await said(engine, text="listen")
         assert any("could not be made out" in b.text for b in blocks)
-        assert f"I did not understand your voice message ({why}" in reply
+        assert f"I couldn't understand your voice message ({why}" in reply
         assert blocks[-1] == Text("listen", origin="person")
 
 
@@ -279,11 +282,11 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"speaks": 500}, "does not work just now"),
-        ({"speaks": 401}, "refuses me"),
-        ({"speaks": 404}, "refuses me"),
-        ({"sound": b"RIFF"}, "does not make Ogg Opus"),
-        ({"sound": b"OggS" + bytes(11_000_000)}, "does not work just now"),
+        ({"speaks": 500}, "isn't working right now"),
+        ({"speaks": 401}, "rejects my requests"),
+        ({"speaks": 404}, "rejects my requests"),
+        ({"sound": b"RIFF"}, "can't make Ogg Opus"),
+        ({"sound": b"OggS" + bytes(11_000_000)}, "isn't working right now"),
     ],
 )
 async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
@@ -295,7 +298,7 @@ async def test_what_cannot_be_said_is_told_once_and_the_words_come_all_the_same(
     ):
         texts = [piece.text for piece in await _asked(engine, 1, 2)]
         assert "You said" in texts[0]
-        assert texts[1].startswith("I could not say this aloud (what I speak with")
+        assert texts[1].startswith("I couldn't say this aloud (")
         assert why in texts[1]
         texts = [piece.text for piece in await _asked(engine, 2, 3)]
         await until(lambda: len(server.said) == 2)
@@ -318,21 +321,15 @@ async def test_it_is_seen_at_the_start_that_nobody_could_speak(tmp_path):
 
 @pytest.mark.parametrize("error", [SendRefused("gone"), RuntimeError("a fault of the channel")])
 async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(recording=error), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, channel=VoiceChannel(recording=error)) as (server, engine):
         _, reply = await said(engine)
-        assert "it could not be fetched" in reply
+        assert "I couldn't fetch it" in reply
         assert server.asked == []
 
 
 async def test_a_recording_too_large_is_never_fetched(tmp_path):
     channel = VoiceChannel()
-    async with (
-        listening() as server,
-        running(tmp_path, channel=channel, **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, channel=channel) as (_, engine):
         _, reply = await said(engine, replace(VOICE, size=2_000_000_000))
         assert "too large" in reply
         assert channel.fetched == 0
@@ -340,17 +337,14 @@ async def test_a_recording_too_large_is_never_fetched(tmp_path):
 
 async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
     late = asyncio.Event()
-    async with (
-        listening(handle=late.wait) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server, timeout=0.1)) as engine,
-    ):
+    async with hearing(tmp_path, handle=late.wait, options={"timeout": 0.1}) as (_, engine):
         listened = asyncio.create_task(said(engine))
         await asyncio.wait({listened}, timeout=10)
         is_done = listened.done()
         late.set()  # nothing waits for it when this fails
         assert is_done
         _, reply = listened.result()
-        assert "does not work just now" in reply
+        assert "isn't working right now" in reply
 
 
 async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
@@ -360,10 +354,7 @@ async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
         begun.set()
         await asyncio.Event().wait()
 
-    async with (
-        listening(handle=hang) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, handle=hang) as (_, engine):
         await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
         await asyncio.wait_for(begun.wait(), PATIENCE)
         assert await engine.ask("/stop") == "Stopped."
@@ -373,10 +364,7 @@ async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
 
 
 async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(tmp_path):
-    async with (
-        listening(status=503) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, status=503) as (server, engine):
         rows = []
         for number in (1, 2, 3):
             message = replace(engine.message(""), media=(VOICE,))
@@ -390,23 +378,18 @@ async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(t
 
 
 async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
-    async with (
-        listening() as server,
-        running(
-            tmp_path,
-            channel=VoiceChannel(),
-            model=ScriptedModel(script=lambda _: replying(Usage(1_000))),
-            limits={"each": {"day_tokens": 1_000}},
-            **speech(server),
-        ) as engine,
-    ):
+    more = {
+        "model": ScriptedModel(script=lambda _: replying(Usage(1_000))),
+        "limits": {"each": {"day_tokens": 1_000}},
+    }
+    async with hearing(tmp_path, more=more) as (server, engine):
         await said(engine)
         assert len(server.asked) == 1
         await engine.channel.wait_until(lambda sent: len(sent) == 2)  # that it is used up now
         for media in (VOICE, replace(VOICE, kind="audio")):
             _, reply = await said(engine, media)
             assert "is used up, so I can't answer" in reply
-            assert "so I did not listen" in reply
+            assert "so I didn't listen" in reply
         assert len(server.asked) == 1
 
 
@@ -424,10 +407,7 @@ async def test_with_no_service_it_says_once_how_to_turn_it_on(tmp_path):
 
 
 async def test_it_is_said_in_the_persons_language(tmp_path):
-    async with (
-        listening(answer={"text": "买牛奶"}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer={"text": "买牛奶"}) as (server, engine):
         blocks, _ = await said(engine, locale="zh-CN")
         assert blocks[-1].text == "买牛奶"
         server.status = 500
@@ -436,20 +416,14 @@ async def test_it_is_said_in_the_persons_language(tmp_path):
 
 
 async def test_a_long_message_is_quoted_in_part(tmp_path):
-    async with (
-        listening(answer={"text": "word " * 500}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer={"text": "word " * 500}) as (_, engine):
         blocks, reply = await said(engine)
         assert len(blocks[-1].text) == 2_499
         assert len(reply.split("\n")[0]) < 320
 
 
 async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (_, engine):
         blocks, reply = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
         assert "> Bo wants to buy milk." in heard(blocks)
         assert not any(b.origin == "person" for b in blocks)
@@ -464,17 +438,14 @@ async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
     ],
 )
 async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (server, engine):
         blocks, reply = await said(engine, media, text="what is this?")
         assert "> Bo wants to buy milk." in heard(blocks)
         assert blocks[-1] == Text("what is this?", origin="person")
         assert "🎙" not in reply
         server.status = 500
         _, reply = await said(engine, media, text="and this?")
-        assert f"could not look at `{media.name}` (what I listen with" in reply
+        assert f"couldn't look at `{media.name}` (speech recognition" in reply
 
 
 async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restart(
@@ -508,17 +479,14 @@ async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restar
 
 
 async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (server, engine):
         message = replace(engine.message(""), media=(VOICE,))
         conversation = engine.app.core.resolver.resolve(message)
         row = QueuedMessage(1, "key", "session", message, conversation, deaths=PLAIN_DEATHS)
         reader = reader_of(engine, SpeechConfig())
         understood = await reader.understand([row])
         assert understood.rows == [row]
-        assert "not try again" in understood.told[0]
+        assert "won't try again" in understood.told[0]
         assert server.asked == []
 
 
@@ -659,7 +627,7 @@ async def test_what_cannot_be_read_is_named_and_the_message_is_answered(tmp_path
         blocks = await sent(engine, media)
         assert not any(isinstance(block, Picture) for block in blocks)
         words = " ".join(b.text for b in blocks if isinstance(b, Text))
-        assert "could not be" in words or "too large" in words
+        assert "I couldn't" in words or "too large" in words
         assert media.name in words
 
 
@@ -682,7 +650,7 @@ async def test_a_bomb_is_not_opened_and_the_person_is_told(tmp_path):
         blocks = await sent(engine, PHOTO)
         assert not any(isinstance(block, Picture) for block in blocks)
         (reply,) = engine.sent_to("ada")
-        assert "could not look at `cat.jpg` (it has too many pixels" in reply
+        assert "couldn't look at `cat.jpg` (it has too many pixels" in reply
 
 
 async def test_what_was_not_shown_is_said_in_the_persons_language(tmp_path):
@@ -827,17 +795,17 @@ async def test_a_document_too_large_is_never_fetched(tmp_path):
         await sent(engine, replace(PDF, size=2_000_000_000))
         assert channel.fetched == []
         (reply,) = engine.sent_to("ada")
-        assert "could not look at `report.pdf` (it is too large)" in reply
+        assert "couldn't look at `report.pdf` (it is too large)" in reply
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"%PDF-1.7 and no more", "could not be read"),
+        (b"%PDF-1.7 and no more", "couldn't read it"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "save it as docx"),
-        (b"MZ\x90\0\x03", "not what its name says"),
-        (pdf_of(""), "of a scan, photos of its pages work"),
-        (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "could not be read"),
+        (b"MZ\x90\0\x03", "doesn't match its name"),
+        (pdf_of(""), "send photos of its pages"),
+        (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "couldn't read it"),
     ],
 )
 async def test_what_cannot_be_read_is_said_and_the_message_is_answered(tmp_path, content, said):

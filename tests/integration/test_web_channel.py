@@ -470,8 +470,11 @@ async def test_what_is_remembered_is_bounded(chat):
 async def test_the_policy_lets_pictures_of_the_page_in_and_nothing_else(chat):
     async with aiohttp.ClientSession() as client, client.get(chat.url) as answer:
         policy = answer.headers["Content-Security-Policy"]
+        allowed = answer.headers["Permissions-Policy"]
     assert "default-src 'none'" in policy
     assert "img-src 'self' data:;" in policy
+    assert "media-src data:;" in policy
+    assert allowed == "camera=(), geolocation=(), microphone=(self)"
     assert "unsafe" not in policy
 
 

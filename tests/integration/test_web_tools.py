@@ -22,7 +22,7 @@ from bot.agent.tools.web.search import SearchFailed
 from bot.cli.main import cli
 from bot.config import WebConfig
 from bot.errors import ConfigError
-from bot.files.reading import Document
+from bot.files.opener import Document
 from bot.messages import Message, ToolResult, ToolUse
 from bot.settings import load
 from bot.settings.checks import built_in_tools
@@ -225,7 +225,8 @@ DEN: dict[str, Any] = {"chat": "den", "chat_type": "group", "mentions_bot": True
 OPEN = {"memory": {"group_policy": "open"}}
 SECRET = "quinces-in-september"
 BUILT_IN = [name for name in built_in_tools() if not name.startswith("web_")]
-IN_ROOMS = ["artifact_get", "reminders", "schedule_message"]  # which have no memory by default
+# Rooms have no memory by default.
+IN_ROOMS = ["artifact_get", "reminders", "schedule_message", "send_file", "write_elsewhere"]
 
 
 class Lamp:
@@ -429,7 +430,7 @@ async def test_tools_shows_what_is_there(tmp_path):
 async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path):
     rules = [{"action": "allow", "tools": ("x",)}, {"action": "deny", "tools": ("lamp",)}]
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, tool_rules=rules) as engine:
-        assert "- `lamp`: not here, rule 2 of `[[tools.rules]]` says so" in await engine.ask(
+        assert "- `lamp`: not here, because of rule 2 in `[[tools.rules]]`" in await engine.ask(
             "/tools"
         )
         assert "lamp" not in await engine.ask("/tools", sender="bob")
@@ -438,9 +439,9 @@ async def test_the_owner_is_told_which_rule_takes_a_tool_away(tmp_path):
 async def test_in_a_room_others_are_told_to_the_owner_by_their_number(tmp_path):
     async with running(tmp_path, tools=(Lamp(),), session=OWNER, channels=OPEN) as engine:
         owner = await ask_in_den(engine, "/tools", "ada")
-        assert "Others are not for this room: 1." in owner
+        assert "1 more can't be used in this room." in owner
         assert "lamp" not in owner
-        assert "not for this room" not in await ask_in_den(engine, "/tools", "bob")
+        assert "can't be used in this room" not in await ask_in_den(engine, "/tools", "bob")
 
 
 async def test_many_tools_are_named_in_part_and_none_at_all_is_said(tmp_path):
@@ -461,4 +462,4 @@ async def test_many_tools_are_named_in_part_and_none_at_all_is_said(tmp_path):
         assert shown.count("- `a") == 60
         assert f"- … and {100 + len(BUILT_IN) - 60} more" in shown
         assert f"- `a000`: {'x' * 99}…\n- `a001`\n" in shown
-        assert await engine.ask("/tools", sender="bob") == "I can use no tools here."
+        assert await engine.ask("/tools", sender="bob") == "I can't use any tools here."

@@ -730,7 +730,7 @@ class World:
         setting = self.setting
         code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))
         answer = await self.answer(who, f"/link {code[0]}")
-        if "same person now" not in answer:
+        if "now linked" not in answer:
             return
         if setting.is_configured(who) or setting.person(who) == setting.person(first):
             raise Leak(f"{who} was joined to {first}")
@@ -744,7 +744,7 @@ class World:
         code = re.findall("/link ([A-Z2-9]{8})", await self.answer(first, "/link"))[0]
         await self.say(member, f"/link {code}")
         answer = await self.answer(thief, f"/link {code}")
-        if "same person now" in answer:
+        if "now linked" in answer:
             raise Leak(f"{thief} was joined to {first} with a code that stood in a room")
         self.counts["codes void"] += 1
 
@@ -754,7 +754,7 @@ class World:
         answer = await self.answer(who, "/unlink")
         mine = self.setting.persons(who)
         was = [id_ for id_, _ in self.setting.joined if id_ in mine and id_ not in self._named()]
-        if "on their own again" in answer:
+        if "unlinked: " in answer:
             gone = who.id if who.id in dict(self.setting.joined) else was[0]
             left = tuple(pair for pair in self.setting.joined if pair[0] != gone)
             self.setting = replace(self.setting, joined=left)

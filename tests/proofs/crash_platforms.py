@@ -15,6 +15,7 @@ from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud
 from tests.fakes.ports import free_port
+from tests.fakes.synapse import Person, Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, Program, Said
 
@@ -205,6 +206,83 @@ class OverNextcloud:
 
     async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
         await asyncio.wait_for(self.fake.wait_for(ready), within)
+
+
+class OverMatrix:
+    """Two direct chats and two rooms, one of each encrypted, on a homeserver that is killed too."""
+
+    def __init__(self, server: Synapse, folder: Path, login: Mapping[str, str]) -> None:
+        self._server, self._folder, self._login = server, folder, login
+        self._readers: dict[str, Person] = {}  # who shows each chat
+        self._before: tuple[object, ...] | None = None  # the last sync that was stored
+        self._deaths = itertools.count(1)
+        self.chats: tuple[str, ...] = ()
+        self.rooms = frozenset[str]()
+
+    async def furnish(self, ada: Person, bob: Person) -> None:
+        """Begin the chats."""
+        bot = self._login["user_id"]
+        direct = [
+            (who, await who.room(bot, encrypted=who is ada, direct=True)) for who in (ada, bob)
+        ]
+        rooms = [(ada, await ada.room(bot, bob.id, encrypted=each)) for each in (True, False)]
+        self._readers = {room: who for who, room in (*direct, *rooms)}
+        self.chats = tuple(self._readers)
+        self.rooms = frozenset(room for _, room in rooms)
+
+    def settings(self) -> Mapping[str, str]:
+        section = "CONFIDANT_CHANNELS__MATRIX__"
+        return {
+            f"{section}HOMESERVER": self._server.url,
+            f"{section}TOKEN": self._login["access_token"],
+            f"{section}DM_POLICY": "open",
+            f"{section}ALLOW_FROM": "*",
+            f"{section}GROUP_POLICY": "open",
+        }
+
+    async def up(self) -> None:
+        async with asyncio.timeout(60):
+            while self._synced() in {None, self._before}:  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.005)
+        for room, who in self._readers.items():
+            await who.joined(room, self._login["user_id"])
+
+    def _synced(self) -> tuple[object, ...] | None:
+        wanted = "SELECT value, updated_at FROM meta WHERE key = 'channel/matrix/default/since'"
+        flags = apsw.SQLITE_OPEN_READONLY
+        try:
+            with closing(apsw.Connection(str(self._folder / "confidant.db"), flags)) as database:
+                return database.execute(wanted).fetchone()
+        except apsw.Error:
+            return None  # it is not there yet
+
+    async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
+        named = [self._login["user_id"]] if to_bot else []
+        await self._readers[chat].say(chat, text, **{"m.mentions": {"user_ids": named}})
+
+    async def gone(self) -> None:
+        if next(self._deaths) % 5 == 0:
+            self._server.kill()
+            await asyncio.to_thread(self._server.start)
+        self._before = self._synced()
+
+    def held(self, asked: Collection[str]) -> set[str]:
+        return {*asked}
+
+    def said(self) -> list[Said]:
+        bot = self._login["user_id"]
+        found = (
+            Said(each["room_id"], each["content"]["body"], each["at"])
+            for chat, who in self._readers.items()
+            for each in who.seen
+            if (each["room_id"], each["sender"], each["type"]) == (chat, bot, "m.room.message")
+        )
+        return sorted(found, key=lambda said: said.at)
+
+    async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
+        async with asyncio.timeout(within):
+            while not ready():  # noqa: ASYNC110  # two people see it
+                await asyncio.sleep(0.01)
 
 
 async def stopped(fake: FakeTelegram, chat: int, program: Program) -> None:

@@ -13,12 +13,14 @@ from collections import Counter
 import pytest
 
 from bot.gateway.lanes import MAX_DEATHS
+from tests.fakes import synapse
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
+from tests.fakes.synapse import Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Fault
 from tests.proofs.crash import ANSWERED, SEED, Program, Proof
-from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
+from tests.proofs.crash_platforms import OverDiscord, OverMatrix, OverNextcloud, OverTelegram
 from tests.proofs.rounds import lengths
 from tests.proofs.zygote import POISON
 
@@ -86,6 +88,31 @@ async def test_kills_lose_nothing_on_nextcloud_where_no_call_is_repeated(tmp_pat
         )
 
 
+@lengths("kills", 2, 30, 12)
+async def test_kills_lose_nothing_and_repeat_nothing_on_matrix_encrypted_or_not(
+    tmp_path, capsys, kills
+):
+    server = Synapse()
+    try:
+        await asyncio.to_thread(server.start)
+        platform = OverMatrix(server, tmp_path / "data", await server.register())
+        async with synapse.person(server, "ada") as ada, synapse.person(server, "bob") as bob:
+            await platform.furnish(ada, bob)
+            async with Proof(platform, tmp_path / "data") as proof:
+                await proof.greet()
+                await proof.kill_often(kills)
+                answers = await proof.finish()
+    finally:
+        server.close()
+    assert answers.keys() == proof.asked.keys()
+    copies = Counter((said.chat, said.text) for found in answers.values() for said in found)
+    assert {*copies.values()} == {1}
+    with capsys.disabled():
+        print(
+            f"\nMatrix: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, 0 repeated"
+        )
+
+
 @pytest.mark.proof
 async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_is_answered(
     tmp_path, capsys
@@ -109,7 +136,7 @@ async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_
         finally:
             program.abandon()
         told, *_ = [words for words in fake.texts(1) if "could not answer" in words]
-        assert told.startswith("I could not answer your message of ")
+        assert told.startswith("I couldn't answer your message of ")
         # A send in flight at a death may come again.
         assert [*dict.fromkeys(fake.texts(1))] == ["You said: before", told, "You said: after 1"]
         assert {*fake.texts(2), *fake.texts(3)} == {"You said: after 2", "You said: after 3"}
@@ -135,7 +162,7 @@ async def test_a_text_that_always_fails_is_parked_over_kills_and_sent_once_when_
                 await program.kill()
             await program.start()
             await fake.wait_for(lambda: "You said: after" in fake.texts(1), ANSWERED)
-            assert any("does not get through" in words for words in fake.texts(1))
+            assert any("won't go through" in words for words in fake.texts(1))
             fake.recover("sendMessage")
             await fake.wait_for(lambda: "You said: stuck" in fake.texts(1), ANSWERED)
             fake.push_text(1, "bye")

@@ -62,7 +62,7 @@ async def remind(fake: FakeTelegram, who: int, done: Confirmed) -> None:
 async def link(fake: FakeTelegram, who: int, done: Confirmed) -> None:
     code = CODE.search(await answered(fake, who, "/link", "/link "))
     assert code is not None
-    await answered(fake, who + 1, f"/link {code[1]}", "Done: I take this account")
+    await answered(fake, who + 1, f"/link {code[1]}", "Done. This account")
     done.links.add(str(who + 1))
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from bot.errors import StorageError
 from bot.importing import exports, storing
-from bot.importing.openclaw import home, moving, proposal
+from bot.importing.openclaw import home, moving
 from bot.importing.storing import Count, Owner
 from bot.portability.person import snapshot_of
 from bot.sessions.mirror import all_transcripts
@@ -232,7 +232,7 @@ def moved(folder: Path) -> dict[str, Any]:
         }
     finally:
         connection.close()
-    files = [*(folder / "workspace").rglob("*.md"), folder / proposal.NAME]
+    files = [*(folder / "workspace").rglob("*.md"), folder / moving.PROPOSAL]
     return {**rows, **{str(path.relative_to(folder)): path.read_bytes() for path in files}}
 
 

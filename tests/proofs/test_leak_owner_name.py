@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.agent import prefix
+from bot.agent import session_cache
 from bot.identity.view import MemoryView
 from tests.proofs.canaries import Leak, Setting
 from tests.proofs.tour import take_the_tour
@@ -38,6 +38,6 @@ async def test_the_owner_alone_is_called_by_name(tmp_path: Path):
 async def test_the_tour_notices_who_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: object, noticed: type[Exception]
 ):
-    monkeypatch.setattr(prefix, "is_owners_own", named)
+    monkeypatch.setattr(session_cache, "is_owners_own", named)
     with pytest.raises(noticed, match=r"system prompt|is called"):
         await take_the_tour(tmp_path, SETTING)

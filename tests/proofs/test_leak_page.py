@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from bot.channel import PAGE_OWNER
-from bot.channel.visitor import SharedRoute
+from bot.channel.http import SharedRoute
 from bot.dashboard.guard import OPEN_PATHS
 from bot.dashboard.pages import CHANNEL
 from bot.identity import MessageOrigin

@@ -177,9 +177,9 @@ def everybody_shares_one_conversation(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_prefix_for_all_views(patch: pytest.MonkeyPatch) -> None:
-    from bot.agent import prefix
+    from bot.agent import session_cache
 
-    patch.setattr(prefix, "name_of", lambda _view: "")
+    patch.setattr(session_cache, "name_of", lambda _view: "")
 
 
 def histories_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ import uvloop
 
 # Loaded once, before the fork.
 from adapters.discord import channel as discord  # noqa: F401
+from adapters.matrix import account as matrix  # noqa: F401
 from adapters.nextcloud_talk import channel as nextcloud_talk  # noqa: F401
 from adapters.telegram import channel as telegram  # noqa: F401
 from bot import app, clock, logs

@@ -150,8 +150,8 @@ async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(each_databas
     assert (question.entry, question.call, question.asker) == ("s.2", "call-1", ADA)
     assert letter.text == (
         'May I use `oven` with this?\n\n```json\n{\n  "degrees": 180\n}\n```\n\n'
-        f"Your answer counts for this one call, for 60 minutes: `/allow {question.id}` or "
-        f"`/deny {question.id}`."
+        "Your answer is for this one call and must come within 60 minutes: "
+        f"`/allow {question.id}` or `/deny {question.id}`."
     )
     assert letter.extra.buttons == (
         Button("Allow once", f"/allow {question.id}"),
@@ -265,15 +265,10 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=3))
-def test_a_call_is_shown_to_the_last_character(arguments: dict[str, Any]):
-    assert json.loads(shown_call(arguments)) == arguments
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=3))
-def test_nothing_in_a_call_ends_the_frame_around_it(arguments: dict[str, Any]):
-    assert not [
-        line for line in shown_call(arguments).split("\n") if line.lstrip()[:3] in {"```", "~~~"}
-    ]
+def test_a_call_is_shown_to_the_last_character_and_ends_no_frame(arguments: dict[str, Any]):
+    shown = shown_call(arguments)
+    assert json.loads(shown) == arguments
+    assert not [line for line in shown.split("\n") if line.lstrip()[:3] in {"```", "~~~"}]
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\u2028", "\x07", "\u2066", "\ufeff"])

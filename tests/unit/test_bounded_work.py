@@ -7,6 +7,7 @@ machine makes nothing fail here.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
@@ -15,7 +16,9 @@ import pytest
 from yarl import URL
 
 from adapters.discord import inbound as discord
+from adapters.matrix import inbound as matrix
 from adapters.nextcloud_talk import inbound as talk
+from adapters.slack import inbound as slack
 from adapters.telegram import inbound as telegram
 from adapters.web import hooks
 from bot.agent import offline, recall
@@ -25,10 +28,11 @@ from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
+from bot.channel import Inbound
+from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
-from bot.channel.visitor import Visitor
 from bot.context import prompt, wording
-from bot.dashboard import conversations
+from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
 from bot.gateway.reminders import MOST_WORDS, is_about
@@ -169,7 +173,7 @@ CUT = {
     "bot.channel.kit.markdown_html.coloured": 5_000,  # MOST_CODE
     "bot.context.sentences.is_unwanted": 4_000,  # LONGEST_MESSAGE
     "bot.context.sentences.only_asks": 4_000,
-    "bot.net.proxy.parse": 500,  # the owner's, or of the environment
+    "bot.net.connection.parse": 500,  # the owner's, or of the environment
 }
 # Those that parse Markdown: linear, but not in a moment. Seconds for each character.
 MARKDOWN = 8e-5
@@ -276,8 +280,14 @@ CALLS: dict[str, Callable[[str], object]] = {
         discord.Identity("9", "Nova"),
         ROOM,
     ),
+    "adapters.slack.inbound.plain": lambda text: slack.plain(
+        text, slack.Identity("U1", "Nova"), {}
+    ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
+    ),
+    "bot.dashboard.temporary.parse": lambda text: temporary.parse(
+        json.dumps({"lines": [text[: temporary.MOST_TEXT // 4]] * 3}).encode()
     ),
     "adapters.web.hooks.event": lambda text: hooks.event(
         Visitor(template=text), {"webhook-id": text}, text.encode(), 0
@@ -287,6 +297,19 @@ CALLS: dict[str, Callable[[str], object]] = {
         {"webhook-id": text, "webhook-timestamp": text, "webhook-signature": text},
         text.encode(),
         0,
+    ),
+    "adapters.matrix.inbound.normalise": lambda text: matrix.normalise(
+        {
+            "type": "m.room.message",
+            "content": {
+                "body": text,
+                "formatted_body": text,
+                "m.relates_to": {"m.in_reply_to": {"event_id": "$a"}},
+            },
+        },
+        matrix.Identity("@bot:hs", name="Nova"),
+        Inbound("matrix", "default", "!r", "group", "@ada:hs", "$e", "", 0),
+        before={"type": "m.room.message", "content": {"body": text}},
     ),
     "adapters.nextcloud_talk.inbound.normalise": lambda text: talk.normalise(
         payload(text), talk.Identity("default", "Nova"), 1

@@ -40,8 +40,9 @@ def whole(value: float | None) -> float:
 
 
 @given(drawings())
-def test_the_parts_of_a_bar_add_up_and_stay_within_the_plot(chart: Chart):
-    places = usage.picture(chart, "bars", "Day").places
+def test_bars_add_up_within_the_plot_and_dates_below_it_are_never_over_another(chart: Chart):
+    picture = usage.picture(chart, "bars", "Day")
+    places, ticks = picture.places, picture.ticks
     sums = [sum(whole(each.values[at]) for each in chart.series) for at in range(len(places))]
     most = usage.ceiling(max(sums, default=0))
     for total, place in zip(sums, places, strict=True):
@@ -53,15 +54,8 @@ def test_the_parts_of_a_bar_add_up_and_stay_within_the_plot(chart: Chart):
             assert top + high == pytest.approx(edge)
             edge = top
         assert edge >= TOP - 0.06
-
-
-@given(drawings())
-def test_dates_below_the_plot_are_within_the_picture_and_never_over_another(chart: Chart):
-    ticks = usage.picture(chart, "bars", "Day").ticks
-    for middle, _ in ticks:
-        assert LEFT <= middle <= WIDTH - 33
-    for (first, _), (second, _) in itertools.pairwise(ticks):
-        assert second - first >= 66
+    assert all(LEFT <= middle <= WIDTH - 33 for middle, _ in ticks)
+    assert all(second - first >= 66 for (first, _), (second, _) in itertools.pairwise(ticks))
 
 
 @given(drawings(), st.sampled_from(["bars", "lines"]))

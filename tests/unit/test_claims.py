@@ -104,16 +104,14 @@ def test_the_name_of_a_day_s_note_tells_the_day_of_what_has_none_of_its_own():
 
 
 @given(told, days, days, lives)
-def test_what_a_claim_counts_only_falls_as_time_goes_by(claim, one, other, half_lives):
+def test_what_a_claim_counts_only_falls_as_time_goes_by_but_for_the_persons_own(
+    claim, one, other, half_lives
+):
     first, later = sorted((one, other))
     before, after = (claims.strength(claim, day, half_lives) for day in (first, later))
     assert 0.0 <= after <= before <= 1.0
-
-
-@given(told, days, days, lives)
-def test_what_the_person_said_never_fades(claim, one, other, half_lives):
     own = replace(claim, is_over=False, whose="owner" if one < other else "hand")
-    assert claims.strength(own, max(one, other), half_lives) == 1.0
+    assert claims.strength(own, later, half_lives) == 1.0
 
 
 @given(told, days, lives)

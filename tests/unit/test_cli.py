@@ -144,7 +144,7 @@ def test_what_a_text_names_can_be_typed(tmp_path, way):
 GENERIC = {
     "bot/i18n/en.toml",
     "bot/i18n/zh.toml",
-    "bot/importing/openclaw/proposal.py",  # a file that is read elsewhere, later
+    "bot/importing/openclaw/moving.py",  # a file that is read elsewhere, later
     "adapters/console.py",
     "adapters/nextcloud_talk/__init__.py",
 }
@@ -387,6 +387,7 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
         ("telegram", {"telegram", "aiohttp", "httpx", "markdown_it"}),
         ("discord", {"discord", "aiohttp", "structlog"}),
         ("nextcloud_talk", {"aiohttp", "orjson"}),
+        ("matrix", {"aiohttp", "orjson", "nio"}),
     ],
 )
 def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, later):

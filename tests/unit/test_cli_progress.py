@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from bot.cli.progress import BYTES, progress
+from bot.cli.common import BYTES, progress
 
 
 class Clock:

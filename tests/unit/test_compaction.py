@@ -142,26 +142,24 @@ def test_there_is_nothing_to_summarise_in_little_or_without_a_person():
 
 
 @given(conversations(), WINDOWS, st.sampled_from([1.0, 0.5, 0.25]))
-def test_every_message_is_in_one_chunk_and_no_pair_is_parted(found, window, shrink):
+def test_every_message_is_in_one_chunk_that_fits_a_call_and_no_pair_is_parted(
+    found, window, shrink
+):
     messages, sizes = found
     chunks = summary.in_chunks(messages, sizes, window=window, shrink=shrink)
     covered = [n for chunk in chunks for n in range(chunk.start, chunk.end)]
     assert covered == list(range(len(messages)))
-    assert all(chunk.tokens == sum(sizes[chunk.start : chunk.end]) for chunk in chunks)
+    for chunk in chunks:
+        parts = sizes[chunk.start : chunk.end]
+        assert chunk.tokens == sum(parts)
+        assert chunk.oversized == any(summary.is_oversized(size, window) for size in parts)
+        pair = bool(calls(messages[chunk.start]))
+        assert (
+            chunk.tokens <= summary.OVERSIZED * window / summary.MARGIN or chunk.oversized or pair
+        )
     for before, after in pairwise(range(len(messages))):
         if calls(messages[before]) & answers(messages[after]):
             assert not any(chunk.start == after for chunk in chunks)
-
-
-@given(conversations(), WINDOWS)
-def test_no_chunk_is_too_large_for_one_call(found, window):
-    messages, sizes = found
-    for chunk in summary.in_chunks(messages, sizes, window=window):
-        parts = sizes[chunk.start : chunk.end]
-        assert chunk.oversized == any(summary.is_oversized(size, window) for size in parts)
-        pair = bool(calls(messages[chunk.start]))
-        limit = summary.OVERSIZED * window / summary.MARGIN
-        assert chunk.tokens <= limit or chunk.oversized or pair
 
 
 def test_the_ratio_falls_without_a_jump():
@@ -299,6 +297,15 @@ def answer(text: str, call_id: str = "a", kept: str = "") -> Message:
     return Message("user", (ToolResult(call_id, text, kept=kept),))
 
 
+def answered(*texts: str, kept: str = "") -> list[Message]:
+    """A tool call and its answer for each text; `kept` and its number say where all of it is."""
+    return [
+        message
+        for n, text in enumerate(texts)
+        for message in (call(str(n)), answer(text, str(n), kept and f"{kept}-{n}"))
+    ]
+
+
 def after(*messages: Message) -> list[Message]:
     """A conversation with these after its first words, and so many turns that they are old."""
     return [said(), *messages, *[said(), reply()] * DEFAULTS.keep_turns]
@@ -349,26 +356,15 @@ def test_nothing_is_shortened_below_three_tenths_of_the_window(window):
 @pytest.mark.parametrize(("length", "trimmed"), [(3_999, False), (4_000, False), (4_001, True)])
 def test_a_result_of_more_than_4_000_characters_keeps_its_head_and_tail(length, trimmed):
     whole = "h" * 1_500 + "m" * (length - 3_000) + "t" * 1_500
-    messages = after(call("a"), answer(whole), call("b"), answer("x" * FULL, "b"))
-    found = text_of(pruned(messages)[2])
-    if not trimmed:
-        assert found == whole
-    else:
-        assert found == "\n".join(
-            (
-                "h" * 1_500,
-                "...",
-                "t" * 1_500,
-                f"[Only the beginning and the end of {length} characters are shown.]",
-            )
-        )
+    found = text_of(pruned(after(*answered(whole, "x" * FULL)))[2])
+    note = f"[Only the beginning and the end of {length} characters are shown.]"
+    assert found == ("\n".join(("h" * 1_500, "...", "t" * 1_500, note)) if trimmed else whole)
 
 
 @pytest.mark.parametrize(("length", "trimmed"), [(999, False), (1_000, False), (1_001, True)])
 def test_chinese_counts_by_its_tokens(length, trimmed):
     whole = "头" * 400 + "中" * (length - 800) + "尾" * 400
-    messages = after(call("a"), answer(whole), call("b"), answer("x" * FULL, "b"))
-    found = text_of(pruned(messages)[2])
+    found = text_of(pruned(after(*answered(whole, "x" * FULL)))[2])
     if not trimmed:
         assert found == whole
     else:
@@ -386,46 +382,34 @@ def test_mixed_scripts_are_cut_by_weight():
 
 @pytest.mark.parametrize("window", MODEL_WINDOWS)
 def test_the_oldest_results_are_emptied_until_half_the_window_is_free(window):
-    ids = [f"r{number}" for number in range(30)]
-    turns = [message for each in ids for message in (call(each), answer("x" * 3_999, each))]
-    messages = after(*turns)
+    messages = after(*answered(*["x" * 3_999] * 30))
     sizes = [0] * len(messages)
-    results = range(2, 2 + 2 * len(ids), 2)
+    results = range(2, 62, 2)
     saved = tokens.estimate("x" * 3_999) - tokens.estimate(CLEARED)
     for over, cleared in ((-1, 0), (0, 1), (saved - 1, 1), (saved, 2), (saved + 1, 2)):
         sizes[0] = window // 2 + over
         found = pruned(messages, window=window, sizes=sizes)
         texts = [text_of(found[index]) for index in results]
-        assert texts == [CLEARED] * cleared + ["x" * 3_999] * (len(ids) - cleared)
+        assert texts == [CLEARED] * cleared + ["x" * 3_999] * (30 - cleared)
 
 
 @pytest.mark.parametrize(("characters", "cleared"), [(49_999, False), (50_000, True)])
 def test_results_are_emptied_only_when_there_is_much_to_gain(characters, cleared):
     lengths = [4_000] * 12 + [characters - 48_000]
-    turns = [
-        message
-        for number, length in enumerate(lengths)
-        for message in (call(str(number)), answer("x" * length, str(number)))
-    ]
-    messages = after(*turns)
+    messages = after(*answered(*("x" * length for length in lengths)))
     found = pruned(messages, sizes=[16_000] * len(messages))
     assert (found != messages) is cleared
 
 
 def test_what_can_be_gained_is_counted_after_results_were_trimmed():
-    messages = after(call("a"), answer("x" * 90_000), call("b"), answer("x" * 3_000, "b"))
+    messages = after(*answered("x" * 90_000, "x" * 3_000))
     found = pruned(messages, sizes=[16_000] * len(messages))
     assert "..." in text_of(found[2])
     assert text_of(found[4]) == "x" * 3_000
 
 
 def test_chinese_that_can_be_gained_counts_by_its_tokens():
-    turns = [
-        message
-        for number in range(13)
-        for message in (call(str(number)), answer("字" * 990, str(number)))
-    ]
-    messages = after(*turns)
+    messages = after(*answered(*["字" * 990] * 13))
     assert CLEARED in text_of(pruned(messages, sizes=[16_000] * len(messages))[2])
 
 
@@ -537,16 +521,10 @@ def test_where_all_of_a_result_is_kept_stays_readable(place):
 
 
 def test_where_all_of_an_emptied_result_is_kept_stays_readable():
-    ids = [str(number) for number in range(14)]
-    turns = [
-        message
-        for each in ids
-        for message in (call(each), answer("x" * 3_900, each, kept=f"f00d-{each}"))
-    ]
-    messages = after(*turns)
+    messages = after(*answered(*["x" * 3_900] * 14, kept="f00d"))
     found = pruned(messages, sizes=[16_000] * len(messages))
     assert [text_of(found[2 + 2 * n]) for n in range(14)] == [
-        f'{CLEARED}\n[artifact_get {{"id": "f00d-{each}"}} shows all of it.]' for each in ids
+        f'{CLEARED}\n[artifact_get {{"id": "f00d-{n}"}} shows all of it.]' for n in range(14)
     ]
 
 
@@ -604,45 +582,29 @@ WINDOW = st.sampled_from([1_000, *MODEL_WINDOWS])
 
 
 @given(talks(), CONFIGS, WINDOW)
-def test_only_the_text_of_results_is_ever_changed_and_it_gets_shorter(messages, config, window):
-    found = apply(
-        messages, prune_results(messages, sizes_of(messages), window=window, config=config)
-    )
-    assert len(found) == len(messages)
-    for before, after_ in zip(messages, found, strict=True):
-        assert before.role == after_.role
-        for old, new in zip(before.blocks, after_.blocks, strict=True):
-            if isinstance(old, ToolResult) and isinstance(new, ToolResult):
-                assert (old.tool_use_id, old.is_error) == (new.tool_use_id, new.is_error)
-                assert new == old or tokens.estimate(new.text) < tokens.estimate(old.text)
-            else:
-                assert old == new
-
-
-@given(talks(), CONFIGS, WINDOW)
-def test_pruning_again_changes_nothing(messages, config, window):
-    once = apply(
-        messages, prune_results(messages, sizes_of(messages), window=window, config=config)
-    )
-    assert prune_results(once, sizes_of(once), window=window, config=config) == {}
-    again = prune_results(messages, sizes_of(messages), window=window, config=config)
-    assert apply(messages, again) == once
-
-
-@given(talks(), CONFIGS, WINDOW)
-def test_what_is_protected_stays(messages, config, window):
+def test_only_the_text_of_old_results_is_ever_changed_once_and_it_gets_shorter(
+    messages, config, window
+):
     changed = prune_results(messages, sizes_of(messages), window=window, config=config)
+    assert prune_results(messages, sizes_of(messages), window=window, config=config) == changed
+    once = apply(messages, changed)
+    assert prune_results(once, sizes_of(once), window=window, config=config) == {}
     turns = turn_starts(messages)
     first = next((n for n, m in enumerate(messages) if m.role == "user" and m.text), None)
     names = tool_names(messages)
     for index, message in changed.items():
         assert first is not None
         assert first < index < turns[-config.keep_turns]
+        assert message.role == messages[index].role
         assert not [block for block in message.blocks if isinstance(block, Opaque)]
         for old, new in zip(messages[index].blocks, message.blocks, strict=True):
-            if old != new:
-                assert isinstance(old, ToolResult)
-                assert "get" not in config.deny or names[old.tool_use_id] != "get"
+            if old == new:
+                continue
+            assert isinstance(old, ToolResult)
+            assert isinstance(new, ToolResult)
+            assert (old.tool_use_id, old.is_error) == (new.tool_use_id, new.is_error)
+            assert tokens.estimate(new.text) < tokens.estimate(old.text)
+            assert "get" not in config.deny or names[old.tool_use_id] != "get"
 
 
 @given(talks(), CONFIGS)
@@ -662,12 +624,7 @@ def test_a_larger_window_shortens_no_more(messages, config):
 
 
 def test_nothing_is_emptied_when_trimming_made_enough_room():
-    turns = [
-        message
-        for number in range(20)
-        for message in (call(str(number)), answer("x" * 5_000, str(number)))
-    ]
-    messages = after(*turns)
+    messages = after(*answered(*["x" * 5_000] * 20))
     sizes = [8_000, *[0] * (len(messages) - 1)]
     found = pruned(messages, sizes=sizes)
     assert ["..." in text_of(found[2 + 2 * number]) for number in range(20)] == [True] * 20

@@ -30,7 +30,7 @@ from adapters.web.protocol import (
     parse_hello,
 )
 from bot.channel import Activity, Finding
-from bot.commands.menu import menu
+from bot.commands.commander import menu
 from bot.config import DashboardConfig
 from bot.dashboard import Check, Readiness
 from bot.dashboard.guard import (
@@ -65,27 +65,16 @@ def ignore(_reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.8.9.1", "localhost", "LOCALHOST", "::1", "[::1]"]
-)
-def test_loopback_names(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize(
-    "host",
+    ("host", "loopback"),
     [
-        "",
-        "0.0.0.0",
-        "::",
-        "192.168.1.2",
-        "example.org",
-        "127.0.0.1.evil.example",
-        "localhost.",
-        "X127.0.0.1",
+        *((host, True) for host in ("127.0.0.1", "127.8.9.1", "localhost", "LOCALHOST", "::1")),
+        ("[::1]", True),
+        *((host, False) for host in ("", "0.0.0.0", "::", "192.168.1.2", "example.org")),
+        *((host, False) for host in ("127.0.0.1.evil.example", "localhost.", "X127.0.0.1")),
     ],
 )
-def test_every_other_name_is_not_loopback(host: str) -> None:
-    assert not is_loopback(host)
+def test_loopback_names_and_no_others(host: str, loopback: bool) -> None:  # noqa: FBT001
+    assert is_loopback(host) is loopback
 
 
 @pytest.mark.parametrize(
@@ -255,16 +244,12 @@ def test_the_address_a_person_opens(host: str, url: str) -> None:
 TOKEN = "a-token-of-thirty-two-characters"
 
 
-def test_a_token_counts_in_every_place():
+def test_a_token_counts_in_every_place_and_so_does_its_digest():
     tokens = Tokens(TOKEN)
     assert tokens.accepts(TOKEN)
     assert not any(tokens.accepts(other) for other in changed_anywhere(TOKEN))
-
-
-def test_the_whole_digest_of_a_token_is_compared():
-    digest = Tokens(TOKEN)._digest
+    digest = tokens._digest
     for at in range(len(digest)):
-        tokens = Tokens(TOKEN)
         tokens._digest = bytes([*digest[:at], digest[at] ^ 1, *digest[at + 1 :]])
         assert not tokens.accepts(TOKEN)
 
@@ -293,21 +278,42 @@ def test_a_cookie_of_one_node_holds_on_the_others() -> None:
     assert not other.remembers(one.issue())
 
 
-def test_hello_tells_language_and_format() -> None:
-    raw = json.dumps({"type": "hello", "version": 1, "locale": "zh-CN", "format": "text"})
-    assert parse_hello(raw) == Hello("zh-CN", "text")
+@pytest.mark.parametrize(
+    ("parse", "raw", "frame"),
+    [
+        (
+            parse_hello,
+            '{"type":"hello","version":1,"locale":"zh-CN","format":"text"}',
+            Hello("zh-CN", "text"),
+        ),
+        (
+            parse_frame,
+            '{"type":"send","id":"a1","text":"hi","locale":"de"}',
+            Send("a1", "hi", "de"),
+        ),
+        (parse_frame, '{"type":"models","id":7}', AskModels()),
+        # What no database can hold is mended.
+        (
+            parse_frame,
+            '{"type":"send","id":"a","text":"a\\u0000b\\ud800c \\ud83d\\ude00"}',
+            Send("a", "ab?c 😀", ""),
+        ),
+        (
+            parse_frame,
+            json.dumps({"type": "send", "id": "a", "text": "x" * protocol.MAX_TEXT}),
+            Send("a", "x" * protocol.MAX_TEXT, ""),
+        ),
+    ],
+    ids=["hello", "send", "models", "mended", "longest"],
+)
+def test_frames_say_what_they_carry(parse: Callable[[str], object], raw: str, frame: object):
+    assert parse(raw) == frame
 
 
 def test_hello_of_another_version_is_told_apart() -> None:
     with pytest.raises(BadFrame) as caught:
         parse_hello(json.dumps({"type": "hello", "version": 99}))
     assert caught.value.key == "version"
-
-
-def test_send_carries_id_and_text() -> None:
-    assert parse_frame('{"type":"send","id":"a1","text":"hi","locale":"de"}') == Send(
-        "a1", "hi", "de"
-    )
 
 
 @pytest.mark.parametrize(
@@ -322,6 +328,9 @@ def test_send_carries_id_and_text() -> None:
         ('{"type":"send","id":7,"text":"x"}', "malformed", ""),
         ('{"type":"send","id":"' + "a" * 65 + '","text":"x"}', "malformed", ""),
         ('{"type":"send","id":"a","text":null}', "malformed", "a"),
+        ('{"type":"send","id":"a","text":"x","replaces":7}', "malformed", "a"),
+        ('{"type":"send","id":"a","text":"x","replaces":"%"}', "malformed", "a"),
+        ('{"type":"send","id":"a","text":"x","replaces":"' + "a" * 65 + '"}', "malformed", "a"),
         ('{"type":"send","id":"a","text":" \\n "}', "empty", "a"),
         ('{"type":"send","id":"a","text":"' + "字" * 21_846 + '"}', "too_long", "a"),
     ],
@@ -330,16 +339,6 @@ def test_unusable_frames_say_why(frame: str, key: str, message_id: str) -> None:
     with pytest.raises(BadFrame) as caught:
         parse_frame(frame)
     assert (caught.value.key, caught.value.id) == (key, message_id)
-
-
-def test_the_longest_message_is_taken() -> None:
-    text = "x" * protocol.MAX_TEXT
-    assert parse_frame(json.dumps({"type": "send", "id": "a", "text": text})).text == text
-
-
-def test_text_a_database_cannot_hold_is_mended() -> None:
-    frame = parse_frame('{"type":"send","id":"a","text":"a\\u0000b\\ud800c \\ud83d\\ude00"}')
-    assert frame.text == "ab?c 😀"
 
 
 @given(st.text())
@@ -370,10 +369,6 @@ def test_both_catalogs_have_every_key_and_every_placeholder() -> None:
         assert english[key].count("{") == chinese[key].count("{"), key
         assert english[key].strip()
         assert chinese[key].strip()
-
-
-def test_a_page_may_ask_for_the_models() -> None:
-    assert parse_frame('{"type":"models","id":7}') == AskModels()
 
 
 class Pipe:

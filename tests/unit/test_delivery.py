@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,7 +47,7 @@ class Post:
         self.metrics = Metrics()
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, *, is_open: bool = True, **options: Any) -> None:
         self.delivery = Delivery(
             self.database,
             {"memory": self.channel},
@@ -54,21 +55,44 @@ class Post:
             self.metrics,
             coordination=self.coordination,
             speaker=self.speaker,
+            **options,
         )
-        self.delivery.open()
+        if is_open:
+            self.delivery.open()
 
     async def restart(self) -> None:
         await self.delivery.stop(0)
         self.begin()
         await self.delivery.look()
 
-    async def post(self, *texts: str, address: Address = ADA) -> list[outbox.Letter]:
-        def work(tx: Transaction) -> list[outbox.Letter]:
-            return [outbox.add(tx, address, text, self.clock()) for text in texts]
+    async def store(
+        self, *texts: str, address: Address = ADA, **fields: Any
+    ) -> list[outbox.Letter]:
+        at = fields.pop("at", self.clock())
 
-        letters = await self.database.write(work)
+        def work(tx: Transaction) -> list[outbox.Letter]:
+            return [outbox.add(tx, address, text, at, **fields) for text in texts]
+
+        return await self.database.write(work)
+
+    async def post(self, *texts: str, **fields: Any) -> list[outbox.Letter]:
+        letters = await self.store(*texts, **fields)
         self.delivery.post(letters)
         return letters
+
+    def moves(self) -> None:
+        """From now on Ada's chat is another one."""
+        send = self.channel.send
+
+        async def moved(piece: Piece) -> str:
+            if piece.address.chat == "ada":
+                raise ChatMoved("supergroup")
+            return await send(piece)
+
+        self.channel.send = moved
+
+    def read(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"confidant_outbox_{name}", labels)
 
     async def states(self) -> list[str]:
         rows = await self.database.read(
@@ -109,8 +133,7 @@ async def test_texts_of_one_address_arrive_in_order_and_are_noted(post):
     assert post.texts() == [f"t{n}" for n in range(250)]
     await post.until(lambda states: set(states) == {"sent"})
     await post.idle()
-    count = post.metrics.registry.get_sample_value
-    assert count("confidant_outbox_seconds_count", {"channel": "memory"}) == 250
+    assert post.read("seconds_count", channel="memory") == 250
 
 
 async def test_who_has_had_their_share_of_a_room_waits_alone_and_loses_nothing(post):
@@ -204,7 +227,7 @@ async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
     await post.until(lambda states: states == ["parked", "sent", "sent"])
     two, *told = post.texts()
     assert two == "two"
-    assert " ".join(told).startswith("A message of mine was not accepted")
+    assert " ".join(told).startswith("One of my messages was not accepted")
     assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
 
 
@@ -227,31 +250,22 @@ async def test_what_finds_nobody_is_kept_within_bounds_until_they_are_back(post,
 
 async def test_news_of_the_moment_is_not_kept_for_who_cannot_be_reached(post):
     post.channel.errors = [SendUnreachable("blocked")]
-
-    def work(tx: Transaction) -> outbox.Letter:
-        return outbox.add(tx, ADA, "80 % is full", post.clock(), kind="notice")
-
-    post.delivery.post([await post.database.write(work)])
+    await post.post("80 % is full", kind="notice")
     await post.until(lambda states: states == ["sent"])
     assert post.texts() == []
 
 
 async def test_a_text_that_cannot_be_read_is_parked_told_and_holds_up_nothing(post, monkeypatch):
     monkeypatch.setattr(records, "_named", set())
-    extra = outbox.Extra(draft="7")
-
-    def work(tx: Transaction) -> None:
-        for words in ("first", "second"):
-            outbox.add(tx, ADA, words, post.clock(), extra=extra)
-        tx.execute("UPDATE outbox SET extra = '{\"draft\": [' WHERE text = 'first'")
-
-    await post.database.write(work)
+    await post.store("first", "second", extra=outbox.Extra(draft="7"))
+    torn = "UPDATE outbox SET extra = '{\"draft\": [' WHERE text = 'first'"
+    await post.database.write(lambda tx: tx.execute(torn))
     with capture_logs() as logs:
         await post.delivery.look()
         await post.until(lambda states: states == ["parked", "sent", "sent"])
     second, *told = post.texts()
     assert second == "second"
-    assert " ".join(told).startswith("A message of mine was not accepted")
+    assert " ".join(told).startswith("One of my messages was not accepted")
     (told,) = [each for each in logs if each["event"] == "storage.row_unreadable"]
     assert told["table"] == "outbox"
 
@@ -267,11 +281,7 @@ async def test_who_takes_nothing_is_told_nothing_and_that_ends_there(post):
 
 async def test_what_is_refused_is_told_in_the_language_it_was_written_in(post):
     post.channel.errors = [SendRefused("no such markup")]
-
-    def work(tx: Transaction) -> outbox.Letter:
-        return outbox.add(tx, ADA, "壹", post.clock(), language="zh")
-
-    post.delivery.post([await post.database.write(work)])
+    await post.post("壹", language="zh")
     await post.wait_sent(1)
     assert "没有被接受" in post.texts()[0]
 
@@ -308,13 +318,12 @@ async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes
     await post.post("bad", "two", "three")
     await post.until(lambda states: states == ["parked", "sent", "sent"])
     *told, two, three = post.texts()
-    assert " ".join(told).startswith("A message of mine, 0 minutes old, does not get through")
+    assert " ".join(told).startswith("One of my messages, 0 minutes old, won't go through")
     assert [two, three] == ["two", "three"]
     assert platform.tries.count("bad") == module.PARK_TRIES
     await post.idle()
-    read = post.metrics.registry.get_sample_value
-    assert read("confidant_outbox_unsent") == 1
-    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
+    assert post.read("unsent") == 1
+    assert post.read("parked_total", channel="memory", result="again") == 1
 
 
 async def test_how_often_a_text_failed_is_known_after_a_restart(post, platform):
@@ -351,7 +360,7 @@ async def test_what_was_parked_is_tried_again_once_each_time_and_holds_up_nothin
     await post.until(lambda states: states == ["sent", "sent"])
     assert post.texts()[-1] == "bad"
     await post.idle()
-    assert post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0
+    assert post.read("unsent") == 0
 
 
 async def test_what_was_parked_goes_on_with_its_next_piece(post):
@@ -371,14 +380,7 @@ async def test_what_was_parked_follows_a_chat_that_moved(post, platform):
     await post.post("bad")
     await post.until(lambda states: states == ["parked"])
     platform.is_well = True
-    send = post.channel.send
-
-    async def moved(outbound):
-        if outbound.address.chat == "ada":
-            raise ChatMoved("supergroup")
-        return await send(outbound)
-
-    post.channel.send = moved
+    post.moves()
     await post.delivery.again()
     await until(lambda: platform.tries.count("bad") == module.PARK_TRIES)
     async with asyncio.timeout(PATIENCE):
@@ -412,14 +414,7 @@ async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
 
 
 async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post):
-    send = post.channel.send
-
-    async def moved(outbound):
-        if outbound.address.chat == "ada":
-            raise ChatMoved("supergroup")
-        return await send(outbound)
-
-    post.channel.send = moved
+    post.moves()
     await post.post("one", "two")
     await post.wait_sent(2)
     await post.post("three")  # still meant for the old one
@@ -437,8 +432,7 @@ async def test_a_clock_that_jumps_parks_nothing(post):
 
 async def test_at_a_start_texts_of_channels_that_are_off_wait(post):
     await post.delivery.stop(0)
-    gone = Address("gone", "default", "ada")
-    await post.database.write(lambda tx: outbox.add(tx, gone, "later", post.clock()))
+    await post.store("later", address=Address("gone", "default", "ada"))
     await post.restart()
     await post.post("now")
     await post.until(lambda states: states == ["waiting", "sent"])
@@ -457,13 +451,8 @@ PICTURE = Attachment("fill.png", "image/png", b"\x89PNG\x00\xff")
 @pytest.mark.parametrize("able", [True, False])
 async def test_buttons_and_files_come_with_the_last_piece_where_they_are_taken(post, able):
     post.channel.capabilities = Capabilities(max_length=64, buttons=able, attachments=able)
-    extra = outbox.Extra((BUTTON,), (PICTURE,))
     words = " ".join(f"word{n:03}" for n in range(20))
-
-    def work(tx: Transaction) -> list[outbox.Letter]:
-        return [outbox.add(tx, ADA, words, post.clock(), extra=extra)]
-
-    await post.database.write(work)
+    await post.store(words, extra=outbox.Extra((BUTTON,), (PICTURE,)))
     await post.restart()  # so that they are read from the table again
     await post.until(lambda states: states == ["sent"])
     *before, last = post.channel.sent
@@ -478,21 +467,14 @@ async def test_buttons_and_files_come_with_the_last_piece_where_they_are_taken(p
 async def test_a_reply_names_its_draft_in_its_first_piece_and_what_it_answers_in_all(post: Post):
     for again in (False, True):
         post.channel.sent.clear()
-
-        def work(tx: Transaction) -> outbox.Letter:
-            extra = outbox.Extra(draft="7")
-            words = "word " * 30
-            return outbox.add(tx, ADA, words, post.clock(), reply_to="m5", extra=extra)
-
-        letter = await post.database.write(work)
+        letters = await post.store("word " * 30, reply_to="m5", extra=outbox.Extra(draft="7"))
         if again:
             queue = outbox.Queue(ADA)
-            assert await post.database.read(lambda tx, q=queue: outbox.waiting(tx, q, 1)) == [
-                letter
-            ]
+            found = await post.database.read(lambda tx, q=queue: outbox.waiting(tx, q, 1))
+            assert found == letters
             await post.restart()
         else:
-            post.delivery.post([letter])
+            post.delivery.post(letters)
         sent = await post.wait_sent(3)
         assert [piece.draft for piece in sent] == ["7", "", ""]
         assert [piece.reply_to for piece in sent] == ["m5", "", ""]
@@ -588,13 +570,7 @@ async def test_as_long_as_the_platform_asks_for_is_waited_and_counts_as_no_try(p
 
 async def test_each_piece_is_a_whole_message_of_its_own(post):
     words = " ".join(f"word{n:03}" for n in range(20))
-
-    def work(tx: Transaction) -> outbox.Letter:
-        return outbox.add(
-            tx, ADA, words, 1_234, kind="notice", reply_to="m5", entry="s1.4", asker="ada"
-        )
-
-    post.delivery.post([await post.database.write(work)])
+    await post.post(words, at=1_234, kind="notice", reply_to="m5", entry="s1.4", asker="ada")
     await post.until(lambda states: states == ["sent"])
     texts = post.texts()
     assert " ".join(texts).split() == words.split()
@@ -617,25 +593,16 @@ async def test_a_piece_is_as_long_as_the_platform_counts(post, unit, length):
 
 @pytest.mark.parametrize(("ahead", "seconds"), [(4_500, 4.5), (-9_000, 0)])
 async def test_how_long_texts_wait_is_measured_and_never_below_nothing(post, ahead, seconds):
-    def work(tx: Transaction) -> outbox.Letter:
-        return outbox.add(tx, ADA, "hi", post.clock() - ahead)
-
-    post.delivery.post([await post.database.write(work)])
+    await post.post("hi", at=post.clock() - ahead)
     await post.until(lambda states: states == ["sent"])
-    read = post.metrics.registry.get_sample_value
-    assert read("confidant_outbox_seconds_sum", {"channel": "memory"}) == seconds
+    assert post.read("seconds_sum", channel="memory") == seconds
     rows = await post.database.read(lambda tx: tx.execute("SELECT done_at FROM outbox"))
     assert rows[0][0] == post.clock()
 
 
 async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
     post.channel.errors = [SendRefused("no such markup")]
-
-    def work(tx: Transaction) -> outbox.Letter:
-        return outbox.add(tx, ADA, "one", post.clock(), reply_to="m5", entry="s1.4", asker="bob")
-
-    letter = await post.database.write(work)
-    post.delivery.post([letter])
+    (letter,) = await post.post("one", reply_to="m5", entry="s1.4", asker="bob")
     await post.until(lambda states: states == ["parked", "sent"])
     assert await error_of(post, letter) == ("parked", "no such markup", 0)
     told = post.channel.sent
@@ -650,24 +617,18 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
         ("notice", "bob", post.clock(), post.clock()),
     ]
     await post.idle()
-    read = post.metrics.registry.get_sample_value
-    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "refused"}) == 1
-    assert read("confidant_outbox_unsent") == 0
+    assert post.read("parked_total", channel="memory", result="refused") == 1
+    assert post.read("unsent") == 0
 
 
 async def test_what_does_not_get_through_is_told_with_its_age(post):
     Poisoned(post, "bad")
-
-    def work(tx: Transaction) -> outbox.Letter:
-        at = post.clock() - 5 * module.MINUTE_MS - 1
-        return outbox.add(tx, ADA, "bad", at, reply_to="m5", language="en")
-
-    letter = await post.database.write(work)
-    post.delivery.post([letter])
+    at = post.clock() - 5 * module.MINUTE_MS - 1
+    (letter,) = await post.post("bad", at=at, reply_to="m5", language="en")
     await post.until(lambda states: states == ["parked"])
     assert await error_of(post, letter) == ("parked", "SendTransient", 1)
     told = post.channel.sent
-    assert " ".join(piece.text for piece in told).startswith("A message of mine, 5 minutes old")
+    assert " ".join(piece.text for piece in told).startswith("One of my messages, 5 minutes old")
     assert {(piece.kind, piece.whole.reply_to, piece.at, piece.address) for piece in told} == {
         ("notice", "m5", post.clock(), ADA)
     }
@@ -755,9 +716,8 @@ async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):
     await post.until(lambda states: states == ["parked"])
     assert await error_of(post, letter) == ("parked", "this channel is not running", 1)
     await post.idle()
-    read = post.metrics.registry.get_sample_value
-    assert read("confidant_outbox_parked_total", {"channel": "gone", "result": "again"}) == 1
-    assert read("confidant_outbox_unsent") == 1
+    assert post.read("parked_total", channel="gone", result="again") == 1
+    assert post.read("unsent") == 1
     await post.delivery.again()  # still gone: it is left alone
     await post.post("here")
     await post.until(lambda states: states == ["parked", "sent"])
@@ -781,8 +741,7 @@ async def test_a_text_is_counted_once_however_often_it_is_tried_again(post, plat
             (letter.id, module.PARK_TRIES + number)
         ]
     await post.idle()
-    read = post.metrics.registry.get_sample_value
-    assert read("confidant_outbox_parked_total", {"channel": "memory", "result": "again"}) == 1
+    assert post.read("parked_total", channel="memory", result="again") == 1
 
 
 async def test_tries_that_cannot_be_noted_go_on(post, monkeypatch, logs):
@@ -810,35 +769,22 @@ async def test_what_cannot_be_counted_holds_up_nothing(post, monkeypatch):
     await post.until(lambda states: states == ["parked", "sent"])
     await post.delivery.again()
     await post.idle()
-    assert post.metrics.registry.get_sample_value("confidant_outbox_unsent") == 0
+    assert post.read("unsent") == 0
 
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_be_noted(
     post, fails
 ):
-    send, moves = post.channel.send, []
+    moves = []
 
     async def on_moved(address: Address, chat: str) -> None:
         moves.append((address, chat))
         if fails:
             raise StorageFull
 
-    async def moved(outbound):
-        if outbound.address.chat == "ada":
-            raise ChatMoved("supergroup")
-        return await send(outbound)
-
-    post.delivery = Delivery(
-        post.database,
-        {"memory": post.channel},
-        post.clock,
-        post.metrics,
-        coordination=Alone(post.database),
-        on_moved=on_moved,
-    )
-    post.delivery.open()
-    post.channel.send = moved
+    post.begin(on_moved=on_moved)
+    post.moves()
     await post.post("one", "two")
     await post.until(lambda states: states == ["sent", "sent"])
     assert post.texts() == ["one", "two"]
@@ -846,13 +792,7 @@ async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_b
 
 
 async def test_nothing_is_sent_before_every_channel_has_started(post):
-    post.delivery = Delivery(
-        post.database,
-        {"memory": post.channel},
-        post.clock,
-        post.metrics,
-        coordination=Alone(post.database),
-    )
+    post.begin(is_open=False)
     await post.post("early")
     for _ in range(20):
         await post.states()

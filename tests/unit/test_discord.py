@@ -41,7 +41,7 @@ from bot.channel import (
 )
 from bot.channel.kit.supervisor import Backoff
 from bot.channel.kit.text import units
-from bot.commands.menu import menu
+from bot.commands.commander import menu
 from bot.errors import SendLater, SendRefused, SendTransient, SendUnreachable
 from tests.fakes.discord_parts import BOT_ID, guild, message, snowflake, user
 from tests.proofs.rounds import rounds

@@ -23,8 +23,7 @@ from pypdf import PdfReader, PdfWriter
 from bot.files import documents, html, office, program
 from bot.files import pictures as decoding
 from bot.files.documents import collected, text_of
-from bot.files.opener import MARK, Limits, Mark, Opener, mark_of
-from bot.files.reading import FileReader
+from bot.files.opener import MARK, FileReader, Limits, Mark, Opener, mark_of
 from bot.files.sandbox import Unreadable
 from bot.shares import Budget, Share
 from bot.storage.records import MetaStore

@@ -14,8 +14,8 @@ import adapters
 import bot
 from bot import commands
 from bot.commands.base import COMMANDS
+from bot.commands.commander import MODULES, handlers, menu
 from bot.commands.memory import NightCommands
-from bot.commands.menu import MODULES, handlers, menu
 from bot.i18n import FINDINGS, LANGUAGES, catalog, language_of, text
 from bot.identity import Parsed
 from bot.identity.access import parse
@@ -43,6 +43,8 @@ def keys_in_use() -> Iterator[tuple[str, str]]:
         for node in nodes(path):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "text":
                 found = node.args[1:2]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "call.text":
+                found = node.args[:1]
             elif isinstance(node, ast.Assign) and [
                 t.id for t in node.targets if isinstance(t, ast.Name)
             ] == ["key"]:

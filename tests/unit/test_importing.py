@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from bot.config import Config
 from bot.errors import ImportRefused
 from bot.identity import Books, Policy, PolicySnapshot
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.importing import exports as reading
 from bot.importing import values
 from bot.importing.assistants import chatgpt_talk, claude_memory, claude_project, claude_talk
 from bot.importing.exports import DAMAGED, elements
-from bot.importing.openclaw import home, jobs, people, proposal, transcripts
+from bot.importing.openclaw import home, jobs, moving, people, transcripts
 from bot.importing.storing import Owner
 from bot.importing.values import MAX_TEXT, Left, Remembered, Skipped, Talk
 from bot.memory import markdown
@@ -588,7 +588,7 @@ def test_any_text_is_a_rule_or_none(text):
 
 
 def test_settings_with_nothing_like_them_here_are_listed_without_what_they_say():
-    text = proposal.proposed(
+    text = moving.proposed(
         {
             "session": {"dmScope": "main", "typingMode": "secret"},
             "tools": {"exec": {"token": "secret"}},
@@ -856,7 +856,7 @@ SETTINGS = st.dictionaries(NAMES, JSON_VALUES, max_size=6)
 
 @given(SETTINGS)
 def test_whatever_stands_in_its_settings_the_proposal_is_toml(settings):
-    tomllib.loads(proposal.proposed(settings))
+    tomllib.loads(moving.proposed(settings))
 
 
 @given(st.lists(JSON_VALUES, max_size=6))

@@ -196,39 +196,21 @@ NEWS = st.builds(
 
 
 @given(NEWS, st.none() | TEXTS, st.integers(0, 2**53))
-def test_an_entry_comes_back_from_its_line_as_it_was(new, parent, at):
+def test_an_entry_is_one_line_of_json_that_is_read_and_written_again_as_it_was(new, parent, at):
     line = line_of(new, "s.1", parent, at)
-    assert parse(line) == Entry(
-        "s.1", parent, new.kind, new.role, at, new.text, new.content, new.source
-    )
-    assert parse(line.encode()) == parse(line)
-
-
-@given(NEWS)
-def test_a_line_is_one_line_of_json_for_everybody(new):
-    line = line_of(new, "s.1", None, 1)
     assert len(line.encode().splitlines()) == 1
     assert json.loads(line)["message"]["text"] == new.text
-
-
-@given(NEWS)
-def test_a_line_written_again_is_the_same_bytes(new):
-    line = line_of(new, "s.1", "s.0", 5)
     back = parse(line)
+    assert back == Entry("s.1", parent, new.kind, new.role, at, new.text, new.content, new.source)
+    assert parse(line.encode()) == back
     again = NewEntry(back.kind, back.role, back.text, back.content, back.source)
     assert line_of(again, back.id, back.parent_id, back.at) == line
 
 
-@given(st.binary(max_size=60))
+@given(st.binary(max_size=60) | JSON.map(orjson.dumps))
 def test_what_is_no_entry_is_refused_with_a_value_error(data):
     with pytest.raises(ValueError, match=r".*"):
         parse(data)
-
-
-@given(JSON)
-def test_json_that_is_no_entry_is_refused_with_a_value_error(value):
-    with pytest.raises(ValueError, match=r".*"):
-        parse(orjson.dumps(value))
 
 
 @given(NEWS, st.data())
@@ -276,49 +258,25 @@ def is_part(chunk: chunking.Chunk, lines: list[str]) -> bool:
 
 @given(NOTE, SIZES)
 @example("a\n\n\n\n" * 300, (40, 20))
-def test_every_line_that_is_not_blank_is_in_a_chunk(text, sizes):
-    found = split(text, size=sizes[0], overlap=sizes[1])
+def test_chunks_are_the_lines_of_a_note_or_pieces_of_one_within_their_limit(text, sizes):
+    lines, (size, overlap) = lines_of(text), sizes
+    found = split(text, size=size, overlap=overlap)
     covered = {line for chunk in found for line in range(chunk.start_line, chunk.end_line + 1)}
-    for number, line in enumerate(lines_of(text), 1):
-        assert number in covered or not line.strip()
-
-
-@given(NOTE, SIZES)
-def test_a_chunk_is_the_lines_it_names_or_a_piece_of_one(text, sizes):
-    lines = lines_of(text)
-    for chunk in split(text, size=sizes[0], overlap=sizes[1]):
+    assert all(number in covered or not line.strip() for number, line in enumerate(lines, 1))
+    parts: dict[int, str] = {}
+    for chunk in found:
         assert 1 <= chunk.start_line <= chunk.end_line <= len(lines)
         assert chunk.text.strip()
+        assert tokens.estimate(chunk.text) <= size
         if is_part(chunk, lines):
             assert chunk.start_line == chunk.end_line
             assert chunk.text in lines[chunk.start_line - 1]
-
-
-@given(NOTE, SIZES)
-def test_no_chunk_is_longer_than_its_limit(text, sizes):
-    for chunk in split(text, size=sizes[0], overlap=sizes[1]):
-        assert tokens.estimate(chunk.text) <= sizes[0]
-
-
-@given(NOTE, SIZES)
-def test_the_parts_of_a_long_line_make_it_up_once(text, sizes):
-    lines = lines_of(text)
-    parts: dict[int, str] = {}
-    for chunk in split(text, size=sizes[0], overlap=sizes[1]):
-        if is_part(chunk, lines):
             parts[chunk.start_line] = parts.get(chunk.start_line, "") + chunk.text
     for number, joined in parts.items():
         line = lines[number - 1]
         # A part that is blank is left out; nothing else is, and nothing stands twice.
         assert "".join(joined.split()) == "".join(line.split())
         assert len(joined) <= len(line)
-
-
-@given(NOTE, SIZES)
-def test_neighbours_share_whole_lines_of_no_more_than_the_overlap(text, sizes):
-    lines = lines_of(text)
-    size, overlap = sizes
-    found = split(text, size=size, overlap=overlap)
     for before, after in pairwise(found):
         assert after.start_line >= before.start_line
         assert after.end_line >= before.end_line
@@ -384,24 +342,23 @@ def test_a_chunk_remembers_the_headings_above_it():
         assert chunk.headings == tuple(above)
 
 
-def test_the_parts_of_a_long_line_know_their_heading():
-    found = split("# Poem\n" + "la " * 3_000)
-    assert {chunk.headings for chunk in found[1:]} == {("Poem",)}
-
-
-def test_a_heading_in_a_code_block_is_none():
-    text = "# Real\n```sh\n# comment\n```\n" + "words and more words\n" * 200
-    assert split(text)[-1].headings == ("Real",)
-
-
-@pytest.mark.parametrize("line", ["#tag", "####### seven", "no # heading", "#", "## ", "\\# x"])
-def test_what_looks_like_a_heading_and_is_none(line):
-    assert chunking.heading_of(line) is None
+@pytest.mark.parametrize(
+    ("text", "heading"),
+    [
+        ("# Poem\n" + "la " * 3_000, "Poem"),  # the parts of a long line
+        ("# Real\n```sh\n# comment\n```\n" + "words and more words\n" * 200, "Real"),
+    ],
+)
+def test_later_chunks_know_their_heading(text, heading):
+    assert {chunk.headings for chunk in split(text)[1:]} == {(heading,)}
 
 
 @pytest.mark.parametrize(
     ("line", "heading"),
-    [("# Tea", (1, "Tea")), ("###### 茶 ###", (6, "茶")), ("##   C#  ", (2, "C"))],
+    [
+        *(("# Tea", (1, "Tea")), ("###### 茶 ###", (6, "茶")), ("##   C#  ", (2, "C"))),
+        *((line, None) for line in ("#tag", "####### seven", "no # heading", "#", "## ", "\\# x")),
+    ],
 )
 def test_headings_are_read_as_markdown_means_them(line, heading):
     assert chunking.heading_of(line) == heading

@@ -210,19 +210,18 @@ def texts(found: list[Passage], chosen: dict[int, frozenset[int]]) -> list[str]:
 
 
 @given(passages(), st.integers(1, 4), SHARES)
-def test_no_more_is_shown_than_so_many_snippets_hold(found, limit, trade_off):
+def test_something_is_shown_each_line_once_and_no_more_than_so_many_snippets_hold(
+    found, limit, trade_off
+):
     chosen = listing.choose(found, limit, trade_off)
+    assert listing.choose(found, limit, trade_off) == chosen
+    there = [unit for each in found[: limit * listing.POOL] for unit in each.units]
+    assert bool(chosen) == any(unit.text.strip() for unit in there)
     shown = [listing.joined_runs(found[at].units, units) for at, units in chosen.items()]
     assert sum(map(len, shown)) <= limit * MAX_SNIPPET
     assert all(0 < len(each) <= MAX_SNIPPET for each in shown)
     assert len(chosen) <= limit * listing.SHOWN
     assert list(chosen) == sorted(chosen)
-
-
-@given(passages(), st.integers(1, 4), SHARES)
-def test_the_same_is_chosen_again_and_no_line_of_a_note_twice(found, limit, trade_off):
-    chosen = listing.choose(found, limit, trade_off)
-    assert listing.choose(found, limit, trade_off) == chosen
     lines = [
         (found[at].place[2] + found[at].units[unit].line, found[at].units[unit].text)
         for at, units in chosen.items()
@@ -230,13 +229,6 @@ def test_the_same_is_chosen_again_and_no_line_of_a_note_twice(found, limit, trad
     ]
     assert len(lines) == len(set(lines))
     assert all(text.strip() for _, text in lines)
-
-
-@given(passages(), st.integers(1, 4), SHARES)
-def test_something_is_shown_where_there_is_anything(found, limit, trade_off):
-    there = [unit for each in found[: limit * listing.POOL] for unit in each.units]
-    chosen = listing.choose(found, limit, trade_off)
-    assert bool(chosen) == any(unit.text.strip() for unit in there)
 
 
 def test_nothing_is_chosen_from_nothing():

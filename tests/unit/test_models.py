@@ -307,25 +307,16 @@ def after(happened: list[tuple[float, str, float]]) -> tuple[Breaker, float]:
 
 
 @given(events, waits)
-def test_what_fails_is_spared_at_least_as_long_as_it_asks_for(happened, wait):
+def test_what_fails_is_spared_as_long_as_it_asks_for_then_asked_again_by_one_request(
+    happened, wait
+):
     breaker, now = after(happened)
+    assert not breaker.is_open(now + max(LONGEST_PAUSE, LONGEST_WAIT, PROBE) + 1)
+    assert breaker.asked(now).is_open(now) == bool(breaker.failures)
+    assert Breaker().asked(now) == Breaker()
     failed = breaker.failed(now, wait)
     assert failed.is_open(now)
     assert not now or failed.is_open(now + min(wait, LONGEST_WAIT) * 0.999)
-
-
-@given(events)
-def test_it_is_always_asked_again(happened):
-    breaker, now = after(happened)
-    assert not breaker.is_open(now + max(LONGEST_PAUSE, LONGEST_WAIT, PROBE) + 1)
-
-
-@given(events)
-def test_while_nobody_knows_only_one_request_finds_out(happened):
-    breaker, now = after(happened)
-    asked = breaker.asked(now)
-    assert asked.is_open(now) == bool(breaker.failures)
-    assert Breaker().asked(now) == Breaker()
 
 
 def test_many_that_fail_together_count_as_one_failure():
@@ -381,7 +372,9 @@ def messages_of(messages: Iterable[Message], put: Callable[..., None] = merge) -
 
 
 @given(histories)
-def test_any_history_becomes_what_the_api_takes(history: tuple[Message, ...]):
+def test_any_history_becomes_what_the_api_takes_without_losing_a_word_and_the_same_each_time(
+    history: tuple[Message, ...],
+):
     sent = messages_of(history)
     if sent:
         assert sent[0]["role"] == "user"
@@ -397,22 +390,21 @@ def test_any_history_becomes_what_the_api_takes(history: tuple[Message, ...]):
                 assert block["text"].strip()
             if block["type"] == "tool_result":
                 assert block["content"].strip()
-
-
-@given(histories)
-def test_no_word_and_no_block_is_lost_on_the_way(history: tuple[Message, ...]):
-    sent = [block for message in messages_of(history) for block in message["content"]]
+    blocks = [block for message in sent for block in message["content"]]
     for kind, cls in (("tool_use", ToolUse), ("thinking", Opaque), ("tool_result", ToolResult)):
         had = [block for message in history for block in message.blocks if isinstance(block, cls)]
-        assert len([block for block in sent if block["type"] == kind]) == len(had)
+        assert len([block for block in blocks if block["type"] == kind]) == len(had)
     said = [
         block.text
         for message in history
         for block in message.blocks
         if isinstance(block, Text) and block.text.strip()
     ]
-    kept = [block["text"] for block in sent if block["type"] == "text"]
+    kept = [block["text"] for block in blocks if block["type"] == "text"]
     assert sorted(kept) == sorted([*said, *([OPENING] if OPENING in kept else [])])
+    if sent:
+        request = Request("m", "s", history)
+        assert body_of(request, 9, ABLE) == body_of(request, 9, ABLE)
 
 
 @given(histories, texts, st.sampled_from([(), (ToolSpec("a", "b", {"type": "object"}),)]))
@@ -432,13 +424,6 @@ def test_there_are_never_more_breakpoints_than_allowed(history, system, tools):
     assert sum("cache_control" in part for part in prefix) == bool(prefix)
     if prefix:
         assert "cache_control" in prefix[-1]
-
-
-@given(histories)
-def test_the_same_history_makes_the_same_bytes_and_stays_untouched(history: tuple[Message, ...]):
-    if messages_of(history):
-        request = Request("m", "s", history)
-        assert body_of(request, 9, ABLE) == body_of(request, 9, ABLE)
 
 
 @given(histories, st.lists(st.integers(0, 8), max_size=4))

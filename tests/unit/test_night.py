@@ -271,7 +271,9 @@ def all_edits(notes: Mapping[str, str]) -> list[Edit]:
 
 
 @given(spaces)
-def test_no_line_is_lost_and_what_is_struck_says_since_when(notes: dict[str, str]) -> None:
+def test_no_line_is_lost_what_is_struck_says_since_when_and_in_the_end_nothing_is_left_to_do(
+    notes: dict[str, str],
+) -> None:
     made = all_edits(notes)
     after = {**notes, **edits.apply(notes, made)}
     moved = {edit.copy for edit in made if edit.kind == "moved"}
@@ -290,12 +292,6 @@ def test_no_line_is_lost_and_what_is_struck_says_since_when(notes: dict[str, str
     assert strange == [
         line for text in after.values() for line in text.split("\n") if "untrusted" in line
     ]
-
-
-@given(spaces)
-def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(notes) -> None:
-    made = all_edits(notes)
-    after = {**notes, **edits.apply(notes, made)}
     assert edits.apply(after, made) == {}
     for _ in range(12):
         if not planned(after, most=50):
@@ -305,7 +301,7 @@ def test_done_twice_it_is_done_once_and_in_the_end_there_is_nothing_to_do(notes)
 
 
 @given(spaces, st.data())
-def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(notes, data) -> None:
+def test_stopped_anywhere_it_comes_to_the_same_and_taken_back_to_what_was(notes, data) -> None:
     made = all_edits(notes)
     changed = edits.apply(notes, made)
     some = data.draw(st.sets(st.sampled_from(sorted(changed)))) if changed else set()
@@ -313,12 +309,6 @@ def test_stopped_anywhere_and_begun_again_it_comes_to_the_same(notes, data) -> N
         some.add(LASTING)  # it is always written first
     stopped = {**notes, **{path: changed[path] for path in some}}
     assert {**stopped, **edits.apply(stopped, made)} == {**notes, **changed}
-
-
-@given(spaces, st.data())
-def test_taken_back_all_is_as_it_was_to_the_last_byte(notes, data) -> None:
-    made = all_edits(notes)
-    changed = edits.apply(notes, made)
     after = {**notes, **changed}
     back, left = edits.take_back(after, made)
     assert there({**after, **back}) == there(notes)

@@ -199,7 +199,7 @@ async def test_where_it_may_not_or_cannot_it_says_so(tmp_path: Path):
     ("wish", "tool", "head"),
     [
         ("remember tea", "memory_write", "I couldn't store that."),
-        ("remind me in 2 hours to go", "schedule_message", "I could not set a reminder."),
+        ("remind me in 2 hours to go", "schedule_message", "I couldn't set a reminder."),
     ],
 )
 async def test_it_confirms_nothing_the_tool_did_not(wish, tool, head, result):
@@ -209,9 +209,9 @@ async def test_it_confirms_nothing_the_tool_did_not(wish, tool, head, result):
 @pytest.mark.parametrize(
     ("language", "rule", "told"),
     [
-        ("en", "", "I will remind you on Sat 2026-11-21 09:00 (Europe/Berlin): go"),
+        ("en", "", "I'll remind you on Sat 2026-11-21 09:00 (Europe/Berlin): go"),
         ("zh", "", "我会在 周六 2026-11-21 09:00 (Europe/Berlin) 提醒你：go"),
-        ("en", "FREQ=DAILY", "I will remind you every day at 09:00, first on Sat 2026-11-21 09:00"),
+        ("en", "FREQ=DAILY", "I'll remind you every day at 09:00, starting Sat 2026-11-21 09:00"),
     ],
 )
 async def test_a_reminder_is_confirmed_on_the_persons_clocks(language: str, rule: str, told: str):
@@ -257,7 +257,7 @@ async def test_of_reminders_it_says_what_the_tool_answers(said: str, asked: dict
     assert (use.name, use.input) == ("reminders", asked)
     assert await after(request, "Cancelled: call Bob") == "Cancelled: call Bob"
     refused = await after(request, Refused("the disk is full"))
-    assert refused == "I could not do that with your reminders. the disk is full"
+    assert refused == "I couldn't do that with your reminders. the disk is full"
 
 
 # --- finding -------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ async def test_every_search_there_is_is_used_and_one_that_fails_is_not_nothing_f
     ]
     away = Refused("the index is away")
     assert "you said: “Tea.”" in await after(request, away, Quoted((said("Tea.", "user"),)))
-    assert await after(request, away, away) == "I could not search. the index is away"
+    assert await after(request, away, away) == "I couldn't search. the index is away"
     answer = await after(request, Quoted(()), Quoted(()))
     assert answer.startswith("I looked for “tea” and found nothing.")
 

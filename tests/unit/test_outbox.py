@@ -331,14 +331,14 @@ async def test_what_cannot_be_said_is_told_once_until_it_can(post: Post, reason:
     await say(post, "one", "two")
     await post.post("text")
     sent = await post.wait_sent(2)
-    assert ["could not say this aloud" in piece.text for piece in sent] == [False, True]
+    assert ["couldn't say this aloud" in piece.text for piece in sent] == [False, True]
     assert sent[1].kind == "notice"
     post.speaker.fails = ""
     await say(post, "three")
     await post.wait_sent(3)
     post.speaker.fails = reason
     await say(post, "four")
-    assert "could not say" in (await post.wait_sent(4))[-1].text
+    assert "couldn't say" in (await post.wait_sent(4))[-1].text
     await post.idle()
     assert outcomes(post) == {reason: 3, "sent": 1}
 
@@ -347,7 +347,7 @@ async def test_a_platform_that_does_not_take_it_is_told_once(post: Post):
     post.channel.errors = [SendRefused("VOICE_MESSAGES_FORBIDDEN")]
     await say(post, "one")
     (told,) = await post.wait_sent(1)
-    assert "not taken here" in told.text
+    assert "aren't accepted here" in told.text
     await post.idle()
     assert await post.states() == ["sent", "sent"]
 
@@ -356,7 +356,7 @@ async def test_what_does_not_get_through_for_minutes_is_left_to_its_words(post: 
     post.channel.errors = [SendTransient("busy")] * module.PARK_TRIES
     await say(post, "one")
     (told,) = await post.wait_sent(1)
-    assert "do not get through just now" in told.text
+    assert "aren't getting through right now" in told.text
     await post.idle()
     assert await post.states() == ["sent", "sent"]
 

@@ -1,6 +1,7 @@
 """The container files and the package: valid, closed, and as `make` sets them up."""
 
 import ast
+import asyncio
 import os
 import re
 import shlex
@@ -9,20 +10,26 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from configparser import ConfigParser
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 from bot import settings
+from bot.cli import serve
 from bot.errors import ConfigError
+from bot.invocation import TYPED_AS, called
 from bot.settings.sources import from_dotenv
-from scripts import wheels
+from scripts import release, wheels
 from scripts.no_skips import complaints
+from tests.fakes.ports import free_port
+from tests.fakes.sites import serving
 from tests.proofs.rounds import sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +48,17 @@ def services() -> Any:
 NODES = ["node-1", "node-2", "node-3"]
 
 
-def test_without_the_profile_there_is_but_one_service():
-    every = services()
-    assert list(every) == ["confidant", *NODES, "postgres", "proxy"]
-    assert "profiles" not in every["confidant"]
-    assert all(every[name]["profiles"] == ["cluster"] for name in list(every)[1:])
+def test_each_profile_has_the_services_it_needs_and_none_has_the_bot_alone():
+    profiles = {name: each.get("profiles", []) for name, each in services().items()}
+    assert profiles == {
+        "confidant": [],
+        **{name: ["cluster"] for name in NODES},
+        "postgres": ["postgres", "cluster"],
+        "proxy": ["cluster"],
+    }
+    # The bot waits for the database where there is one.
+    wanted = {"condition": "service_healthy", "required": False}
+    assert services()["confidant"]["depends_on"] == {"postgres": wanted}
 
 
 def test_each_node_is_the_same_and_set_up_by_options_that_exist(service, tmp_path):
@@ -64,11 +77,12 @@ def test_each_node_is_the_same_and_set_up_by_options_that_exist(service, tmp_pat
     assert url is not None
     # The password stands in no file of ours, and the file needs none where nobody wants nodes.
     assert url.get_secret_value() == "postgresql://confidant@postgres:5432/confidant"
-    assert environ["PGPASSWORD"] == "${POSTGRES_PASSWORD:-}"
-    assert nodes[0]["build"]["args"] == {"REQUIREMENTS": "requirements-cluster.lock"}
-    for kept in ("read_only", "cap_drop", "security_opt", "stop_grace_period", "init"):
-        assert nodes[0][kept] == service[kept]
-    assert nodes[0]["image"] != service["image"]
+    assert environ["PGPASSWORD"] == service["environment"]["PGPASSWORD"] == "${POSTGRES_PASSWORD:-}"
+    differs = {"profiles", "environment", "depends_on"}
+    there = service.keys() - {"ports", "volumes"} - differs
+    assert {name: nodes[0][name] for name in nodes[0].keys() - differs} == {
+        name: service[name] for name in there
+    }
 
 
 def test_the_proxy_is_the_only_way_in_and_knows_every_node(service):
@@ -144,8 +158,7 @@ def test_the_page_and_the_webhooks_are_published_on_this_machine_only(service):
 def test_what_is_published_is_listened_on_where_it_can_be_reached(service, tmp_path, of_image):
     environ = {str(name): str(value) for name, value in service["environment"].items()}
     if of_image:
-        words = shlex.split(dict(dockerfile()[1])["ENV"])
-        environ = dict(word.split("=", 1) for word in words if word.startswith("CONFIDANT_"))
+        environ = image_environment()
     environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
     loaded = settings.load(None, environ, tmp_path)
     channels = loaded.config.channels
@@ -165,47 +178,86 @@ def test_the_service_refuses_to_start_without_a_token_and_starts_with_one(servic
         settings.load(None, environ, tmp_path)
     environ["CONFIDANT_DASHBOARD__TOKEN"] = "0123456789abcdef0123456789abcdef"
     config = settings.load(None, environ, tmp_path).config
-    assert config.storage.folder == Path("/data")
+    assert config.storage.folder == Path("/data/confidant")
     assert config.dashboard.port == 8420
 
 
-def test_both_healthchecks_ask_healthz_in_python(service):
-    stages = dockerfile()
-    (check,) = [rest for name, rest in stages[-1] if name == "HEALTHCHECK"]
-    for command in (
-        ast.literal_eval(check.partition("CMD ")[2]),
-        service["healthcheck"]["test"][1:],
-    ):
-        assert command[:2] == ["python", "-c"]
-        assert "/healthz" in command[2]
-        compile(command[2], "healthcheck", "exec")
+async def test_the_healthcheck_tells_a_bot_that_answers_from_one_that_does_not(service):
+    assert "healthcheck" not in service  # the image's own counts
+    (check,) = [rest for name, rest in dockerfile()[-1] if name == "HEALTHCHECK"]
+    _, code, program = ast.literal_eval(check.partition("CMD ")[2])
+
+    async def healthy(port: int | str) -> bool:
+        environ = {**os.environ, "CONFIDANT_DASHBOARD__PORT": str(port)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, code, program, env=environ, stderr=asyncio.subprocess.DEVNULL
+        )
+        return await process.wait() == 0
+
+    states = [200, 503]
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=states.pop(0))
+
+    app = web.Application()
+    app.router.add_get("/healthz", answer)
+    async with serving(app) as url:
+        assert [await healthy(url.rpartition(":")[2].strip("/")) for _ in range(2)] == [True, False]
+    assert not await healthy(free_port())
+    assert states == []
 
 
-def test_the_image_runs_as_nobody_in_particular_and_keeps_its_data_in_a_volume():
+def image_environment() -> dict[str, str]:
+    return dict(word.split("=", 1) for word in shlex.split(dict(dockerfile()[1])["ENV"]))
+
+
+def test_the_image_runs_as_anybody_and_keeps_its_data_in_a_volume(service):
     build, final = dockerfile()
     instructions = dict(final)
     assert build[0][1].startswith("python:3.12-slim")
     assert instructions["FROM"] == "python:3.12-slim"
     assert instructions["USER"] == "10001:10001"
-    assert instructions["VOLUME"] == "/data"
+    assert service["user"] == "${PUID:-10001}:${PGID:-10001}"
+    # Whoever runs it can make a folder of their own in the volume.
+    assert instructions["RUN"] == "install -d -o 10001 -g 10001 -m 1777 /data"
+    assert instructions["VOLUME"] == instructions["WORKDIR"] == "/data"
     assert instructions["ENTRYPOINT"] == '["confidant"]'
-    environ = dict(part.split("=", 1) for part in shlex.split(instructions["ENV"]))
-    assert environ["CONFIDANT_STORAGE__DIR"] == "/data"
-    assert environ["CONFIDANT_DASHBOARD__HOST"] == "0.0.0.0"
     assert not [rest for name, rest in final if name in {"ADD", "ARG"} or "pip" in rest]
+
+
+@pytest.mark.proof
+def test_what_the_image_says_runs_as_a_user_without_a_name_a_home_or_a_capability(tmp_path):
+    """In a user namespace, where this user has the number of nobody."""
+    anybody = ("unshare", "--user", "--map-user=4242", "--map-group=4242", "--")
+    if subprocess.run([*anybody, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this system lets nobody make a user namespace")
+    data, home = tmp_path / "data", tmp_path / "home"
+    for folder, mode in ((data, 0o1777), (home, 0o555)):
+        folder.mkdir()
+        folder.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(data, 10001, 10001)  # as in a new volume
+    environ = {
+        name: value.replace("/data", str(data)).replace("0.0.0.0", "127.0.0.1")
+        for name, value in image_environment().items()
+        if name not in {"PATH", "CONFIDANT_LOG__FORMAT"}  # a log names the page elsewhere
+    }
+    assert environ["HOME"] == str(data)
+    program = [*anybody, sys.executable, "-m", "bot.cli"]
+    here = {"HOME": str(home), "CONFIDANT_DASHBOARD__PORT": "0", "PYTHONPATH": str(ROOT)}
+    release.try_out(program, home, environ | here)
+    assert (data / "confidant" / "confidant.db").stat().st_mode & 0o077 == 0
+    assert [*home.iterdir()] == []
 
 
 def test_the_image_is_built_from_hashes_and_from_files_that_exist():
     build, _ = dockerfile()
     runs = " ".join(rest for name, rest in build if name == "RUN")
-    assert "--require-hashes -r ${REQUIREMENTS}" in runs
-    assert [rest for name, rest in build if name == "ARG"] == ["REQUIREMENTS=requirements.lock"]
+    assert "--require-hashes -r requirements-cluster.lock" in runs
     ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
-    for name, rest in build:
-        if name == "COPY":
-            for source in rest.split()[:-1]:
-                assert (ROOT / source).exists(), source
-                assert f"!{source}" in ignored, source
+    sources = {source for name, rest in build if name == "COPY" for source in rest.split()[:-1]}
+    assert {line[1:] for line in ignored if line.startswith("!")} == sources
+    assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
 def test_the_build_sees_neither_secrets_nor_data():
@@ -216,6 +268,32 @@ def test_the_build_sees_neither_secrets_nor_data():
     ]
     assert lines[0] == "*"
     assert not [line for line in lines if line.startswith("!") and "env" in line]
+
+
+def test_the_unit_of_systemd_starts_what_its_document_installs_and_writes_in_its_home_alone():
+    unit = ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str
+    unit.read_string((ROOT / "deploy" / "confidant.service").read_text("utf-8"))
+    service = unit["Service"]
+    page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+    program, folder = service["ExecStart"].removesuffix(" run"), service["WorkingDirectory"]
+    assert program == "/opt/confidant/bin/confidant"
+    assert folder == f"/var/lib/{service['StateDirectory']}"
+    assert "sudo python3 -m venv /opt/confidant\n" in page
+    assert (
+        f"useradd --system --home-dir {folder} --shell /usr/sbin/nologin {service['User']}" in page
+    )
+    name, _, typed = service["Environment"].strip('"').partition("=")
+    assert name == TYPED_AS
+    assert called([program], "", "", {name: typed}) == typed
+    assert f"`{typed} doctor`" in page
+    assert typed == f"sudo -Hu {service['User']} env -C {folder} {program}"
+    assert int(service["TimeoutStopSec"]) > serve.STOP_SECONDS
+    assert service["ProtectSystem"] == "strict"
+    assert "ReadWritePaths" not in service
+    assert service["CapabilityBoundingSet"] == ""
+    for yes in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "RestrictSUIDSGID"):
+        assert service.getboolean(yes)
 
 
 def test_the_example_of_an_env_file_changes_nothing_and_names_real_options(tmp_path):
@@ -359,9 +437,19 @@ def test_the_newest_python_that_every_package_is_built_for_is_taken(clone, there
     assert f"Making .venv with Python {taken} …" in done.stdout
 
 
+def test_a_python_of_one_version_is_looked_for_on_the_path_and_in_pyenv_or_there_is_none(clone):
+    of_pyenv = clone / "pyenv" / "versions" / "3.13.9" / "bin" / "python"
+    of_pyenv.parent.mkdir(parents=True)
+    write_python(of_pyenv, "3.13", too_old=0)
+    environ = {"PATH": machine(clone, ("python3", "3.12")), "PYENV_ROOT": str(clone / "pyenv")}
+    for wanted, found in {"3.12": "python3\n", "3.13": f"{of_pyenv}\n", "3.14": ""}.items():
+        script = ["sh", "scripts/python.sh", wanted]
+        assert subprocess.check_output(script, cwd=clone, env=environ, text=True) == found
+
+
 def test_the_pythons_of_the_makefile_are_those_that_every_wheel_exists_for():
     text = (ROOT / "scripts" / "python.sh").read_text("utf-8")
-    (whole,) = re.findall(r"for version in ([\d. ]+); do", text)
+    (whole,) = re.findall(r"for version in \$\{1:-([\d. ]+)\}; do", text)
     assert whole.split() == [*reversed(wheels.PYTHONS)]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["requires-python"] == f">={wheels.PYTHONS[0]}"

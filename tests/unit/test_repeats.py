@@ -188,7 +188,7 @@ async def test_times_that_went_by_are_said_once_and_told(desk):
     await desk.at(days=4)
     (told,) = desk.texts()
     assert told.startswith(
-        "⏰ tea\n\n(Sorry: this was due 4 times since Sat 2026-11-21 15:00 (UTC)"
+        "⏰ tea\n\n(Sorry, this was due 4 times since Sat 2026-11-21 15:00 (UTC)"
     )
     (left,) = desk.left()
     assert left.due_at == desk.clock() + 3 * HOUR
@@ -293,7 +293,7 @@ async def test_of_each_only_the_last_runs_are_kept(desk):
 async def test_it_is_set_listed_shown_and_cancelled(desk):
     answer = await desk.command("remind", "every weekday at 8 take the bins out")
     assert answer == (
-        "I will remind you every weekday at 08:00, first on Mon 2026-11-23 08:00 (UTC): "
+        "I'll remind you every weekday at 08:00, starting Mon 2026-11-23 08:00 (UTC): "
         "take the bins out"
     )
     await desk.command("remind", "in 1 hour call Bob")
@@ -302,7 +302,7 @@ async def test_it_is_set_listed_shown_and_cancelled(desk):
     assert listed[3] == (
         "2. every weekday at 08:00, next on Mon 2026-11-23 08:00 (UTC): take the bins out"
     )
-    assert "It has not come yet." in await desk.command("reminders", "2")
+    assert "It hasn't run yet." in await desk.command("reminders", "2")
     await desk.at(days=2, hours=-4)
     (letter, again) = desk.letters()
     outbox.sent(desk.tx, letter.id, desk.clock())
@@ -323,10 +323,10 @@ async def test_what_is_paused_is_not_said_until_it_is_resumed(desk):
     once = desk.add("cake", 20 * DAY)
     assert once is not None
     for rest, words in (
-        ("pause 1", "Paused: tea. “/reminders resume 2” lets it go on."),
+        ("pause 1", "Paused: tea. “/reminders resume 2” resumes it."),
         ("pause 2", "Number 2 can't be paused"),
         ("pause 1", "Number 1 can't be paused"),
-        ("resume 1", "Number 1 is not paused"),
+        ("resume 1", "Number 1 isn't paused"),
     ):
         assert (await desk.command("reminders", rest)).startswith(words)
     await desk.at(days=2)
@@ -334,7 +334,7 @@ async def test_what_is_paused_is_not_said_until_it_is_resumed(desk):
     assert repeats.paused(desk.tx) == []  # nothing failed, so the owner is told of nothing
     assert "下次 周一 2026-11-23 15:00" in await desk.command("reminders", "恢复 2", "zh")
     assert "已暂停：tea" in await desk.command("reminders", "暂停1", "zh")
-    assert "It goes on, next on Mon" in await desk.command("remind", "resume 2")
+    assert "Resumed, next on Mon" in await desk.command("remind", "resume 2")
     await desk.at(hours=3)
     assert desk.texts() == ["⏰ tea"]
 
@@ -342,7 +342,9 @@ async def test_what_is_paused_is_not_said_until_it_is_resumed(desk):
 async def test_a_late_run_says_for_how_many_it_stands(desk):
     desk.repeat()
     await desk.at(days=3)
-    assert "on its way, late, for 2 more times as well" in await desk.command("reminders", "1")
+    assert "on its way, late, and once for 2 more missed times" in await desk.command(
+        "reminders", "1"
+    )
 
 
 async def test_chinese_is_understood_and_answered(desk):
@@ -356,7 +358,7 @@ async def test_chinese_is_understood_and_answered(desk):
 @pytest.mark.parametrize(
     ("rest", "words"),
     [
-        ("every second shout", "That is too often: there must be at least 10 minutes in between."),
+        ("every second shout", "That is too often. There must be at least 10 minutes in between."),
         ("every minute shout", "That is too often"),
         ("every few days shout", "I don't understand how often."),
         ("every day at 25:00 shout", "There is no such day or time."),
@@ -370,11 +372,11 @@ async def test_what_cannot_be_kept_is_explained(desk, rest, words):
 
 
 async def test_without_words_or_with_too_many_nothing_is_kept(desk):
-    assert "what should I remind you of on Sun" in await desk.command("remind", "every day")
+    assert "What should I remind you of on Sun" in await desk.command("remind", "every day")
     assert "too long" in await desk.command("remind", f"every day {'x' * 1001}")
     for number in range(MAX_REPEATS):
         desk.repeat(f"n{number}")
-    assert "30 reminders that repeat" in await desk.command("remind", "every day x")
+    assert "30 repeating reminders" in await desk.command("remind", "every day x")
     assert len(desk.left()) == MAX_REPEATS
 
 
@@ -485,7 +487,7 @@ async def test_the_list_is_shown_however_it_is_asked_for(tmp_path, words: str):
 async def test_without_a_model_plain_words_repeat_too(tmp_path):
     async with running(tmp_path, agent={"model": "offline", "timezone": "UTC"}) as engine:
         answer = await engine.ask("remind me every monday at 9 to jog")
-        assert "every week on Mon at 09:00, first on Mon 2026-11-23 09:00 (UTC): jog" in answer
+        assert "every week on Mon at 09:00, starting Mon 2026-11-23 09:00 (UTC): jog" in answer
         assert "every week on Mon at 09:00" in await engine.ask("/reminders")
 
 

@@ -544,15 +544,15 @@ async def test_a_zone_this_machine_does_not_know_is_as_if_none_was_chosen(each_d
 async def test_a_zone_is_shown_chosen_and_forgotten(tmp_path: Path):
     async with running(tmp_path) as engine:
         assert "mine: UTC, where it is 12:00" in await engine.ask("/timezone")
-        said = "From now on it is 21:00 for you: Asia/Tokyo."
+        said = "It is 21:00 for you now: Asia/Tokyo."
         assert said in await engine.ask("/timezone tokyo")
         assert "It is 21:00 for you: Asia/Tokyo." in await engine.ask("/timezone")
         answer = await engine.ask("/remind tomorrow at 9 tea")
-        assert answer == "I will remind you on Sun 2026-11-22 09:00 (Asia/Tokyo): tea"
+        assert answer == "I'll remind you on Sun 2026-11-22 09:00 (Asia/Tokyo): tea"
         assert "mine: UTC, where it is 12:00" in await engine.ask("/timezone auto")
         assert "(UTC)" in await engine.ask("/remind tomorrow at 9 coffee")
         assert "Did you mean “/timezone Asia/Tokyo”?" in await engine.ask("/timezone Asia/Tokio")
-        assert "Say a large city" in await engine.ask("/timezone qqqqqq")
+        assert "Name a large city" in await engine.ask("/timezone qqqqqq")
         assert "你那里是 20:00：Asia/Shanghai" in await engine.ask("/时区 北京", locale="zh-CN")
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from adapters.discord import DiscordConfig
 from bot.agent.turn import confirmation, without_confirmations
-from bot.channel import ChannelConfig, Heard, Inbound, Media, ReplyTo
+from bot.channel import Address, ChannelConfig, Heard, Inbound, Media, Reaction, ReplyTo
 from bot.gateway.admission import MAX_CHARS, MAX_HEARD, MAX_ROOMS, MAX_TEXT, Overheard, read_books
 from bot.identity import Books
 from bot.identity.access import MAX_SEARCHED, Parsed, addressed, is_abort, named, parse
@@ -172,6 +172,33 @@ def test_a_name_of_a_million_letters_is_cut():
     overheard = Overheard()
     overheard.hear("den", said("hi", sender_name="x" * 1_000_000))
     assert len(overheard.take("den")[0].sender_name) <= 100
+
+
+def reaction(emoji: str, message_id: str = "1", **changes: object) -> Reaction:
+    place = Address("telegram", "default", "den")
+    return replace(Reaction(place, "group", "42", message_id, emoji), **changes)
+
+
+def test_a_reaction_that_was_taken_away_was_never_there_and_twice_is_once():
+    overheard = Overheard()
+    for each in (
+        *(reaction("👍"), reaction("👍"), reaction("❤"), reaction("👍", sender="43")),
+        *(reaction("❤", is_removed=True), reaction("🎉", is_removed=True)),
+    ):
+        overheard.react("den", each, "Tea is ready.")
+    found = overheard.take("den")
+    assert [(each.reaction, each.text) for each in found] == [("👍", "Tea is ready.")] * 2
+    assert overheard.take("den") == ()
+
+
+def test_thousands_of_huge_reactions_are_bounded():
+    overheard = Overheard()
+    for number in range(9_000):
+        huge = reaction("x" * 9_000, str(number), sender_name="y" * 9_000)
+        overheard.react("den", huge, "z" * 9_000)
+    found = overheard.take("den")
+    assert len(found) == MAX_HEARD
+    assert max(len(each.sender_name + each.reaction + each.text) for each in found) <= 300
 
 
 @given(st.lists(st.text(max_size=9), max_size=40), st.lists(st.text(max_size=9), max_size=40))

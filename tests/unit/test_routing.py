@@ -103,15 +103,9 @@ def facets(scope: str, inbound: MessageOrigin) -> tuple[str, ...]:
 @given(st.sampled_from(SCOPES), inbounds(), inbounds())
 def test_a_key_is_shared_exactly_when_the_scope_says_so(scope, one, other):
     config = SessionConfig(dm_scope=scope)
-    same = session_key(config, one) == session_key(config, other)
-    assert same == (facets(scope, one) == facets(scope, other))
-
-
-@given(st.sampled_from(SCOPES), inbounds())
-def test_keys_are_lower_case_and_stay_the_same(scope, inbound):
-    config = SessionConfig(dm_scope=scope)
-    key = session_key(config, inbound)
-    assert key == key.lower() == session_key(config, inbound)
+    key = session_key(config, one)
+    assert (key == session_key(config, other)) == (facets(scope, one) == facets(scope, other))
+    assert key == key.lower() == session_key(config, one)
     assert key.startswith("agent:main:")
 
 
@@ -167,28 +161,29 @@ def test_only_whoever_the_configuration_names_is_the_owner(channel, owner, other
     assert not is_owner(SessionConfig(), channel, other)
 
 
-def test_the_page_and_the_terminal_of_this_machine_are_the_owners():
-    assert is_owner(SessionConfig(), "web", "owner")
-    assert is_owner(SessionConfig(), "console", "owner")
+OWNS = {"owner": ("telegram:42",)}
+BY_LINK = {"owner": ("ada",), "identity_links": {"ada": ("telegram:7",)}}
 
 
-def test_whom_the_owner_let_into_the_page_is_not_the_owner():
-    assert not is_owner(SessionConfig(), "web", "ada")
+@pytest.mark.parametrize(
+    ("options", "seat", "owns"),
+    [
+        ({}, ("web", "owner"), True),  # the page of this machine
+        ({}, ("console", "owner"), True),
+        ({}, ("web", "ada"), False),  # whom the owner let into the page
+        # A link to a place of the owner's makes an owner.
+        (OWNS | {"identity_links": {"a": ("web:owner", "telegram:7")}}, ("telegram", "7"), True),
+        (OWNS | {"identity_links": {"a": ("telegram:42", "telegram:7")}}, ("telegram", "7"), True),
+        (OWNS | {"identity_links": {"a": ("telegram:42", "telegram:7")}}, ("telegram", "8"), False),
+        (BY_LINK, ("telegram", "7"), True),  # an owner can be named by their link
+        (BY_LINK, ("telegram", "ada"), False),
+        (BY_LINK, ("ada", ""), False),
+        ({"identity_links": {"main": ("telegram:7",)}}, ("telegram", "7"), False),
+    ],
+)
+def test_who_is_the_owner(options, seat, owns):
+    assert is_owner(SessionConfig(**options), *seat) is owns
     assert person_of(SessionConfig(), "web", "ada") == "web:ada"
-
-
-@pytest.mark.parametrize("places", [("web:owner", "telegram:7"), ("telegram:42", "telegram:7")])
-def test_a_link_to_an_owners_place_makes_an_owner(places):
-    config = SessionConfig(owner=("telegram:42",), identity_links={"ada": places})
-    assert is_owner(config, "telegram", "7")
-    assert not is_owner(config, "telegram", "8")
-
-
-def test_an_owner_can_be_named_by_their_link():
-    config = SessionConfig(owner=("ada",), identity_links={"ada": ("telegram:7",)})
-    assert is_owner(config, "telegram", "7")
-    assert not is_owner(config, "telegram", "ada")
-    assert not is_owner(config, "ada", "")
 
 
 def test_ids_that_differ_in_case_only_are_different_people():
@@ -196,11 +191,6 @@ def test_ids_that_differ_in_case_only_are_different_people():
     config = SessionConfig(owner=("nextcloud_talk:Ada",), identity_links=links)
     assert routing.person_of(config, ("nextcloud_talk", "ada")).link == "ada"
     assert routing.person_of(config, ("nextcloud_talk", "Ada")).link == ""
-    assert not is_owner(config, "telegram", "7")
-
-
-def test_a_person_whose_link_is_called_main_is_not_the_owner():
-    config = SessionConfig(identity_links={"main": ("telegram:7",)})
     assert not is_owner(config, "telegram", "7")
 
 
@@ -389,29 +379,22 @@ IDENTITIES = st.text(max_size=60) | st.sampled_from(
 
 
 @given(SUBJECTS)
-def test_without_rules_nothing_may_be_seen(subject):
+def test_without_rules_nothing_may_be_seen_and_by_default_direct_chats_alone(subject):
     config = ScopeConfig(rules=())
     assert not allows(config, subject)
     view = view_for(config, subject, people=("ada",), is_owner=True)
     assert (view.space, view.keys, view.private) == ("", (), False)
-
-
-@given(SUBJECTS)
-def test_by_default_direct_chats_are_let_in_and_nothing_else(subject):
     assert allows(ScopeConfig(), subject) == (subject.chat_type == "direct")
 
 
 @given(CONFIGS, SUBJECTS, st.booleans())
-def test_private_files_load_in_direct_chats_only_whatever_the_rules_say(config, subject, owner):
+def test_whatever_the_rules_say_private_files_load_in_direct_chats_and_only_own_talk_is_searched(
+    config, subject, owner
+):
     view = view_for(config, subject, people=("ada",), is_owner=owner)
     assert not view.private or subject.chat_type == "direct"
     assert view.space != MAIN_SPACE or (owner and subject.chat_type == "direct")
     assert view.space.startswith("people/") <= (subject.chat_type == "direct")
-
-
-@given(CONFIGS, SUBJECTS, st.booleans())
-def test_a_session_searches_its_own_conversations_and_no_others(config, subject, owner):
-    view = view_for(config, subject, people=("ada",), is_owner=owner)
     assert view.keys == ((subject.key,) if allows(config, subject) else ())
 
 
@@ -463,19 +446,13 @@ def test_two_ids_never_share_a_folder(one, other):
 
 
 @given(IDENTITIES)
-def test_a_folder_name_is_one_safe_part_of_a_path(identity):
+def test_a_folder_name_is_one_safe_part_of_a_path_that_no_other_id_can_spell(identity):
     name = folder_name(identity)
     assert re.fullmatch(r"[a-z0-9_][a-z0-9_.-]*", name)
     assert ".." not in name.split("/")
     assert not name.endswith(".")
     assert len(name) <= 48 + 1 + 32
-
-
-@given(IDENTITIES)
-def test_no_id_can_spell_the_folder_of_another(identity):
-    assume(folder_name(identity) != identity)
-    spelled = folder_name(identity)
-    assert folder_name(spelled) != spelled
+    assert name == identity or folder_name(name) != name
 
 
 def test_what_is_too_long_for_a_folder_is_cut_and_told_apart_by_its_digest():

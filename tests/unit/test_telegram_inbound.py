@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from adapters.telegram.content import addressed
 from adapters.telegram.inbound import (
     GENERAL_TOPIC,
+    MAX_REACTIONS,
     Identity,
     Ignored,
     Membership,
     Moved,
     Press,
+    Reactions,
     album_of,
     normalise,
     press_of,
@@ -247,14 +249,7 @@ def test_polls_and_checklists_tell_how_they_stand():
 def test_a_topic_tells_its_name():
     start = BASE | {"message_id": 3, "forum_topic_created": {"name": "Holidays"}}
     found = message(text="x", message_thread_id=3, is_topic_message=True, reply_to_message=start)
-    assert (found.title, found.reply_to) == ("Holidays", None)
-
-
-def test_only_a_topic_message_has_a_thread():
-    assert message(text="x", message_thread_id=3).thread == ""
-    start = BASE | {"message_id": 3, "forum_topic_created": {"name": "T"}}
-    topic = message(text="x", message_thread_id=3, is_topic_message=True, reply_to_message=start)
-    assert (topic.thread, topic.reply_to) == ("3", None)
+    assert (found.title, found.thread, found.reply_to) == ("Holidays", "3", None)
 
 
 @pytest.mark.parametrize(
@@ -441,6 +436,7 @@ def test_a_post_in_a_channel_is_said_by_the_channel():
         ({"chat": GROUP, "message_thread_id": 8}, ""),
         ({"chat": GROUP}, ""),
         ({"chat": {"id": 7, "type": "private", "is_forum": True}}, ""),
+        ({"chat": {"id": 7, "type": "private"}, "message_thread_id": 3}, ""),
     ],
 )
 def test_only_topics_are_threads(fields, thread):
@@ -634,10 +630,51 @@ def test_a_live_location_is_told_once():
     assert moved == Ignored("live_location", "-1001")
 
 
-@pytest.mark.parametrize("kind", ["message_reaction", "message_reaction_count"])
-def test_reactions_are_left_out(kind):
-    update = {"update_id": 1, kind: {"chat": GROUP, "message_id": 5, "user": MEMBER}}
-    assert normalise(update, "default", ME) == Ignored("reaction")
+THUMB, HEART = {"type": "emoji", "emoji": "👍"}, {"type": "emoji", "emoji": "❤"}
+CUSTOM = {"type": "custom_emoji", "custom_emoji_id": "5"}
+
+
+def reacted(kind="message_reaction", **fields):
+    who = {"chat": GROUP, "message_id": 5, "user": MEMBER, "date": 9}
+    return normalise({"update_id": 1, kind: who | fields}, "default", ME)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ([], [THUMB], [("👍", False)]),
+        ([THUMB], [], [("👍", True)]),
+        ([THUMB], [HEART], [("👍", True), ("❤", False)]),
+        ([THUMB], [THUMB, CUSTOM], [("a custom emoji", False)]),
+    ],
+)
+def test_reactions_are_what_changed(before, after, changes):
+    found = reacted(old_reaction=before, new_reaction=after)
+    assert isinstance(found, Reactions)
+    assert [(each.emoji, each.is_removed) for each in found.changes] == changes
+    first = found.changes[0]
+    assert (first.address.chat, first.message_id, first.sender) == ("-1001", "5", str(MEMBER["id"]))
+    assert (first.chat_type, first.at) == ("group", 9000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "reaction"),
+        ({"old_reaction": [THUMB], "new_reaction": [THUMB]}, "reaction"),
+        ({"kind": "message_reaction_count"}, "reaction"),
+        ({"new_reaction": [THUMB], "user": None}, "malformed"),
+        ({"new_reaction": [THUMB], "message_id": "5"}, "malformed"),
+        ({"new_reaction": [THUMB], "user": MEMBER | {"is_bot": True}}, "from_bot"),
+    ],
+)
+def test_a_reaction_that_is_nobodys_or_nothing_new_is_left_out(fields, reason):
+    assert reacted(**fields).reason == reason
+
+
+def test_thousands_of_reactions_in_one_update_are_bounded():
+    many = [{"type": "emoji", "emoji": str(number)} for number in range(9_000)]
+    assert len(reacted(new_reaction=many).changes) == MAX_REACTIONS
 
 
 def test_a_group_that_moved_says_from_where_to_where():

@@ -117,6 +117,7 @@ def test_a_block_comes_back_from_its_json_as_it_was(block):
 
 @given(MESSAGES)
 def test_a_message_comes_back_from_its_entry_as_it_was(message):
+    assert storable(message) is message
     line = entries.line_of(new_entry(message), "s.1", None, 1)
     assert message_of(entries.parse(line)) == message
 
@@ -192,7 +193,7 @@ def test_a_block_nobody_knows_stays_as_it_is(data):
 
 
 @given(st.lists(MESSAGES, max_size=8))
-def test_every_call_is_answered_at_once_and_every_answer_was_asked_for(messages):
+def test_every_call_is_answered_at_once_every_answer_was_asked_for_and_no_words_are_lost(messages):
     found = repaired(messages)
     for index, message in enumerate(found):
         assert message.blocks
@@ -207,19 +208,9 @@ def test_every_call_is_answered_at_once_and_every_answer_was_asked_for(messages)
         # Services want the answers before anything else in their message.
         kinds = [isinstance(b, ToolResult) for b in message.blocks]
         assert kinds == sorted(kinds, reverse=True)
-
-
-@given(st.lists(MESSAGES, max_size=8))
-def test_repairing_loses_no_words_and_repairs_once(messages):
-    found = repaired(messages)
     assert repaired(found) == found
     words = [b for m in messages for b in m.blocks if not isinstance(b, ToolResult)]
     assert [b for m in found for b in m.blocks if not isinstance(b, ToolResult)] == words
-
-
-@given(MESSAGES)
-def test_what_can_be_stored_is_left_alone(message):
-    assert storable(message) is message
 
 
 @pytest.mark.parametrize(

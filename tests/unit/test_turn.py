@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent import session_cache
+from bot.agent import running, session_cache
 from bot.agent.models import Reply, Request, Usage
-from bot.agent.running import RunningTurns
+from bot.agent.running import HEARD_MS, RunningTurns, TurnStops
 from bot.agent.session_cache import CachedSession, SessionCache
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest, spoken
-from bot.commands import commander
-from bot.commands.commander import HEARD_MS, TurnStops
 from bot.context.history import History, Line
 from bot.coordination import Event
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
@@ -194,7 +192,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def sides(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> list[Side]:
-    monkeypatch.setattr(commander, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(running, "ANSWER_SECONDS", 0.01)
     return [Side(node, clock) for node in joined(3)]
 
 
@@ -224,17 +222,6 @@ async def test_a_stop_reaches_every_node_and_waits_only_where_nothing_runs_here(
         assert await sides[0].stops.stop("key") == {"reply"}
         assert (here.stops, there.stops) == (1, 1)
         assert await sides[2].stops.stop("key") in ({"reply"}, {"task"})
-
-
-async def test_a_node_of_the_version_before_still_says_that_it_stopped_something(
-    sides: list[Side], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commander, "ANSWER_SECONDS", 60)
-    stopping = asyncio.create_task(sides[0].stops.stop("key"))
-    await until(lambda: bool(sides[0].node.told))
-    name = sides[0].node.told[0].body.split()[1]
-    await sides[0].node.hear(Event("stop", "key", f"yes {name} 1795262400000"))
-    assert await stopping == {"reply"}
 
 
 async def test_what_is_heard_late_stops_no_later_turn(sides: list[Side], clock: FakeClock) -> None:

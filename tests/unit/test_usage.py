@@ -20,7 +20,7 @@ from bot.clock import DAY_MS, moment
 from bot.config import ANTHROPIC, OFFLINE, CapsConfig, Config
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import Conversation, ConversationResolver, MessageOrigin, Policy
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.messages import Message, Text
 from bot.money import counts, limits
 from bot.money.counts import (
@@ -237,29 +237,23 @@ async def test_what_a_service_never_tells_is_estimated_but_for_the_offline_model
         assert meter.used == {model: charged}
 
 
-def test_what_fails_before_the_first_word_costs_nothing():
+@pytest.mark.parametrize(
+    ("heard", "error", "written", "usage"),
+    [
+        (None, ModelOverloaded(), 0, Usage()),  # it failed before its first word
+        (None, asyncio.CancelledError(), 0, Usage(1_000)),  # it was asked all the same
+        (ASKED, ModelTimeout(), 12, Usage(5, 12, 900, 40)),
+        (None, ModelTimeout(), 12, Usage(1_000, 12)),  # the service says nothing before the end
+    ],
+)
+def test_what_breaks_off_counts_what_the_service_said_when_it_began_and_what_was_written(
+    heard, error, written, usage
+):
     meter = asking()
-    meter.broke_off(ModelOverloaded(), sent=1_000, written=0)
-    assert meter.usage == Usage()
-
-
-def test_what_breaks_off_counts_what_the_service_said_when_it_began_and_what_was_written():
-    meter = asking()
-    meter.hear(ASKED)
-    meter.broke_off(ModelTimeout(), sent=1_000, written=12)
-    assert meter.usage == Usage(5, 12, 900, 40)
-
-
-def test_a_service_that_says_nothing_before_the_end_is_estimated():
-    meter = asking()
-    meter.broke_off(ModelTimeout(), sent=1_000, written=12)
-    assert meter.usage == Usage(1_000, 12)
-
-
-def test_what_is_stopped_before_its_first_word_was_asked_all_the_same():
-    meter = asking()
-    meter.broke_off(asyncio.CancelledError(), sent=1_000, written=0)
-    assert meter.usage == Usage(1_000)
+    if heard is not None:
+        meter.hear(heard)
+    meter.broke_off(error, sent=1_000, written=written)
+    assert meter.usage == usage
 
 
 def test_what_was_said_of_one_call_says_nothing_of_the_next():

@@ -140,7 +140,7 @@ def test_a_status_says_why_a_way_of_finding_is_off_and_nothing_of_others_notes()
         "Search by meaning",
         "Files last checked 5 seconds ago",
         "Nightly self-test, in other words",
-        "3 entries that conversations began with have faded; /memory faded lists them",
+        "3 entries shown at the start of conversations have faded; /memory faded lists them",
     ]
     assert "(memory.embedder is off" in told[1]
     assert "(no wheel)" in told[2]
@@ -157,9 +157,7 @@ def test_what_forgetting_removes_is_counted_the_same_before_and_after():
     after = memory.went(Forgotten(Cleared(), gone, 2, frozenset(), ()), 0)
     assert {name: after[name] for name in before} == before
     assert after["prompts"] == 1
-    assert "1 reminder or task cleared; none of them comes any more" in memory.counted(
-        "en", "did", after
-    )
+    assert "1 reminder or task removed" in memory.counted("en", "did", after)
     assert not any("taken back" in line for line in memory.counted("en", "did", after))
 
 

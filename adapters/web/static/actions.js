@@ -1,6 +1,8 @@
-// What can be done with a message: copied, changed, asked again; and where its sources stand.
+// What can be done with a message: copied, changed, answered anew; and where its sources stand.
 
+import { pressedOn } from "./extras.js";
 import { root } from "./root.js";
+import { isTemporary } from "./storage.js";
 import { t } from "./strings.js";
 
 const SOURCE = /([^\s`"'“”‘’()[\]<>,;:#]+\.md)(?::|#L)(\d+)(?:-\d+)?/gu;
@@ -21,8 +23,16 @@ export async function copyText(text, button) {
   }
 }
 
-/** The buttons of a message; `tell` gets "edit" or "again" with what it is about. */
-export function actions(item, tell) {
+/** True for what is answered in its turn; commands are at once. */
+export function isAsked({ id, role, text }) {
+  return role === "user" && !text.startsWith("/") && !pressedOn(id);
+}
+
+/**
+ * The buttons of a message; `tell` gets "edit", "again" or "switch" with what it is about. `asked`
+ * is what a reply answers, if anything.
+ */
+export function actions(item, asked, tell) {
   const group = document.createElement("span");
   group.className = "actions";
   const copy = button("copy", () => {
@@ -31,12 +41,35 @@ export function actions(item, tell) {
     setTimeout(() => (copy.textContent = t("copy")), 1500);
   });
   if (item.text) group.append(copy);
-  const asks = item.role === "user" && !item.id.startsWith("press-") && !item.text.startsWith("/");
-  if (asks) {
-    if (item.text) group.append(button("edit", () => tell("edit", item)));
-    group.append(button("again", () => tell("again", item)));
+  if (isTemporary) return group; // of which the server keeps no turns
+  if (isAsked(item) && item.text) group.append(button("edit", () => tell("edit", item)));
+  if (asked && item.text && !item.failed) {
+    group.append(button("try_again", () => tell("again", asked)));
   }
   return group;
+}
+
+/** Leads to the other versions of a message, such as ‹ 1/2 ›; nothing where there is but one. */
+export function versions({ id, versions: all = [] }, tell) {
+  const at = all.indexOf(id);
+  if (at < 0 || all.length < 2) return [];
+  const group = document.createElement("span");
+  group.className = "versions";
+  group.setAttribute("role", "group");
+  group.setAttribute("aria-label", t("versions", { at: at + 1, count: all.length }));
+  const count = document.createElement("span");
+  count.textContent = `${at + 1}/${all.length}`;
+  const lead = (sign, key, to) => {
+    const made = button(key, () => tell("switch", to));
+    made.textContent = sign;
+    made.dataset.way = key;
+    made.setAttribute("aria-label", t(key));
+    made.disabled = !to;
+    return made;
+  };
+  const back = lead("‹", "versions.before", all[at - 1]);
+  group.append(back, count, lead("›", "versions.after", all[at + 1]));
+  return [group];
 }
 
 /** Lets places in memory, such as "MEMORY.md:7", lead there. */

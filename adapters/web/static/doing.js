@@ -9,7 +9,7 @@ export class Doing extends EventTarget {
   #thought = document.getElementById("thought");
   #told = document.getElementById("doing-told");
   #steps = new Map(); // by id
-  #draft = ""; // what they lead to
+  draft = ""; // what they lead to
   #isThinking = false;
 
   /** True while something goes on. */
@@ -19,8 +19,8 @@ export class Doing extends EventTarget {
 
   /** Takes up what the model thinks, or another step of it. */
   take({ id, what, state, text, found, draft = "" }) {
-    if (draft !== this.#draft) this.clear();
-    this.#draft = draft;
+    if (draft !== this.draft) this.clear();
+    this.draft = draft;
     if (what === "thinking") {
       this.#think(state === "begun", text);
     } else {
@@ -32,7 +32,7 @@ export class Doing extends EventTarget {
 
   /** Its reply is there, or will never be: nothing of it goes on. */
   end(draft) {
-    if (draft === this.#draft) this.clear();
+    if (draft === this.draft) this.clear();
   }
 
   clear() {

@@ -3,12 +3,17 @@
 import { root } from "./root.js";
 import { t } from "./strings.js";
 
+const REDO = "redo-";
 const PRESS = "press-"; // a press is a message with the id of what it was pressed on
 
 export const pressId = (id) => PRESS + id;
 
 /** The message that asks once more what one of the bot's says was not answered. */
 export const againId = (id) => `again-${id}`;
+
+/** The message that has another one answered once more, as its next version. */
+export const redoId = ({ id, versions = [id] }) => `${REDO}${versions[0]}-${versions.length}`;
+export const isRedone = (id) => id.startsWith(REDO);
 
 /** The message a press was made on, or empty when a message is no press. */
 export const pressedOn = (id) => (id.startsWith(PRESS) ? id.slice(PRESS.length) : "");
@@ -139,6 +144,12 @@ function file({ name, size, picture, data }) {
     image.alt = t("picture", { name });
     image.src = data;
     figure.append(image);
+  }
+  if (data.startsWith("data:audio/")) {
+    const player = document.createElement("audio");
+    player.controls = true;
+    player.src = data;
+    figure.append(player);
   }
   figure.append(caption);
   return figure;

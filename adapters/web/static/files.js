@@ -2,7 +2,7 @@
 
 import { bytes } from "./extras.js";
 import { root } from "./root.js";
-import { session, unsent } from "./storage.js";
+import { isTemporary, session, unsent } from "./storage.js";
 import { t } from "./strings.js";
 
 const PART = 1_000_000; // bytes of one request
@@ -31,6 +31,12 @@ export class Attachments extends EventTarget {
       this.add(this.#input.files);
       this.#input.value = "";
     });
+    if (isTemporary) {
+      // The server would keep them; and a browser that opens one leaves the chat.
+      const refuse = (event) => event.dataTransfer.types.includes("Files") && event.preventDefault();
+      for (const type of ["dragover", "drop"]) addEventListener(type, refuse);
+      return;
+    }
     box.addEventListener("paste", (event) => {
       const files = event.clipboardData?.files;
       const text = event.clipboardData?.getData("text/plain") ?? "";
@@ -75,17 +81,20 @@ export class Attachments extends EventTarget {
     this.#whose = whose;
     for (const item of this.#items.values()) this.#keep(item);
     const kept = (await unsent.all()).sort((one, other) => one.number - other.number);
-    for (const { id, at, tab, whose: owner, file, text } of kept) {
+    for (const { id, at, tab, whose: owner, file, text, voice } of kept) {
       if (this.#items.has(id) || (tab !== this.#tab && at > Date.now() - KEPT)) continue;
       unsent.remove(id);
       if (tab !== this.#tab || owner !== whose) continue;
       fetch(addressOf(id), { method: "DELETE" }).catch(() => null); // it goes there once more
-      this.add([file], { text });
+      this.add([file], { text, voice });
     }
   }
 
-  /** Takes files along, as far as a message holds them; `text` is that of one that was pasted. */
-  add(files, { text = "" } = {}) {
+  /**
+   * Takes files along, as far as a message holds them; `text` is that of one that was pasted, and
+   * a `voice` message is what its person says, not something they pass on.
+   */
+  add(files, { text = "", voice = false } = {}) {
     for (const file of files) {
       const problem =
         this.count >= MOST ? t("files.many", { count: MOST })
@@ -96,7 +105,7 @@ export class Attachments extends EventTarget {
         this.#tell("problem", problem);
       } else {
         const id = newId();
-        const item = { id, name: file.name, size: file.size, picture: isPicture(file), file, text };
+        const item = { id, name: file.name, size: file.size, picture: isPicture(file), file, text, voice };
         item.state = "going";
         this.#items.set(id, item);
         this.#keep(item);
@@ -123,6 +132,7 @@ export class Attachments extends EventTarget {
       for (let part = 0; part * PART < file.size; part += 1) {
         if (!this.#items.has(id)) return;
         const said = new URLSearchParams({ part, size: file.size, name: file.name });
+        if (item.voice) said.set("voice", "1");
         await post(`${addressOf(id)}?${said}`, file.slice(part * PART, (part + 1) * PART, file.type));
         item.node.querySelector("progress").value = Math.min((part + 1) * PART, file.size);
       }
@@ -135,6 +145,7 @@ export class Attachments extends EventTarget {
       this.#tell("problem", t(error.message === "413" ? "files.full" : "files.failed", item));
     }
     this.#changed();
+    if (item.voice && item.state === "there") this.#tell("spoken");
   }
 
   #show(item) {
@@ -179,10 +190,10 @@ export class Attachments extends EventTarget {
     document.getElementById("message").focus();
   }
 
-  #keep({ id, file, text }) {
+  #keep({ id, file, text, voice }) {
     if (!this.#whose) return;
     const number = [...this.#items.keys()].indexOf(id);
-    unsent.put({ id, number, at: Date.now(), tab: this.#tab, whose: this.#whose, file, text });
+    unsent.put({ id, number, at: Date.now(), tab: this.#tab, whose: this.#whose, file, text, voice });
   }
 
   #remove({ id, node }) {

@@ -1,6 +1,6 @@
 // The conversation as it is seen: lines, days, drafts, and where the view stands.
 
-import { actions, copyText, linkSources, offer } from "./actions.js";
+import { actions, copyText, isAsked, linkSources, offer, versions } from "./actions.js";
 import { Doing, folded } from "./doing.js";
 import { choices, files, folds, pressedOn, pressId, settle, sources, unsettle } from "./extras.js";
 import { sent } from "./files.js";
@@ -165,7 +165,8 @@ export class Log extends EventTarget {
     const controls = (within) => [...within.querySelectorAll("button, a, summary")];
     const focused = controls(line).indexOf(document.activeElement);
     if (!item.text) this.#extras.delete(item.id);
-    const drawn = item.role === "divider" ? this.#divide(item) : this.#draw(item);
+    const drawn =
+      item.role === "divider" ? this.#divide(item) : this.#draw(item, line.previousElementSibling);
     line.replaceWith(drawn);
     if (focused >= 0) (controls(drawn)[focused] ?? document.getElementById("message")).focus();
     const pressed = this.#said.get(pressId(item.id));
@@ -238,6 +239,11 @@ export class Log extends EventTarget {
     const wasFocused = this.#doing.isFocused;
     this.#doing.end(draft);
     if (wasFocused) this.#byId.get(id)?.querySelector("summary")?.focus();
+  }
+
+  /** The drafts of the replies that are under way. */
+  get writing() {
+    return [...this.#drafts.keys(), this.#doing.draft].filter(Boolean);
   }
 
   clearDrafts() {
@@ -382,8 +388,22 @@ export class Log extends EventTarget {
     line.remove();
   }
 
-  /** The line of what was said. */
-  #draw(item) {
+  /** Where the keyboard goes on once another version of a message is shown. */
+  focusVersion(id, way) {
+    const group = this.#byId.get(id)?.querySelector(".versions");
+    const wanted = group?.querySelector(`[data-way="${way}"]:enabled`);
+    (wanted ?? group?.querySelector(":enabled"))?.focus();
+  }
+
+  /** What a person asked before a line, the last of which it answers; nothing for a command. */
+  #askedBefore(line) {
+    while (line && !line.matches(".line.user")) line = line.previousElementSibling;
+    const said = [...this.#said.values()].find(({ id }) => line && this.#byId.get(id) === line);
+    return said && isAsked(said) && (said.text || said.files?.length) ? said : null;
+  }
+
+  /** The line of what was said, to stand behind another one. */
+  #draw(item, before = this.#lines.lastElementChild) {
     const line = article(item.role);
     const body = line.querySelector(".body");
     if (item.role === "bot") {
@@ -397,15 +417,14 @@ export class Log extends EventTarget {
     } else {
       body.textContent = item.text;
       body.after(...folds(body));
-      if (item.files?.length) {
-        body.hidden = !item.text;
-        body.after(sent(item.files));
-      }
+      if (item.files?.length) body.after(sent(item.files));
     }
-    const hasFiles = item.role === "user" && item.files?.length > 0;
-    if (!item.text && !hasFiles) body.textContent = t("forgotten");
+    const brings = item.role === "user" ? item.files : item.attachments;
+    body.hidden = !item.text && brings?.length > 0;
+    if (!item.text && !body.hidden) body.textContent = t("forgotten");
     const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
-    line.querySelector(".meta").append(actions(item, tell));
+    const asked = item.role === "bot" && this.#askedBefore(before);
+    line.querySelector(".meta").append(...versions(item, tell), actions(item, asked, tell));
     const time = line.querySelector("time");
     const at = new Date(item.at);
     time.dateTime = at.toISOString();
@@ -501,11 +520,6 @@ export class Log extends EventTarget {
 /** True when the one stands behind the other. */
 function follows(one, other) {
   return Boolean(other.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING);
-}
-
-/** True for what is answered in its turn; commands are at once. */
-function isAsked({ id, role, text }) {
-  return role === "user" && !text.startsWith("/") && !pressedOn(id);
 }
 
 function article(role, extra = "") {

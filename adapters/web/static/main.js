@@ -4,14 +4,14 @@ import { Attachments } from "./files.js";
 import { Composer } from "./composer.js";
 import { ConnectModel } from "./connect.js";
 import { Connection } from "./connection.js";
-import { againId, pressId } from "./extras.js";
+import { againId, isRedone, pressId, redoId } from "./extras.js";
 import { Log } from "./log.js";
 import { follow } from "./look.js";
 import { ModelMenu } from "./models.js";
 import { Older } from "./older.js";
 import { Outbox } from "./outbox.js";
 import { tellSeen } from "./push.js";
-import { session } from "./storage.js";
+import { isTemporary, session } from "./storage.js";
 import { language, locale, t, translate } from "./strings.js";
 import { Talks } from "./talks.js";
 import { showWays } from "./ways.js";
@@ -28,7 +28,8 @@ const attachments = new Attachments(document.getElementById("message"));
 const composer = new Composer(attachments);
 const models = new ModelMenu();
 const connecting = new ConnectModel();
-const connection = new Connection(locale || language);
+const { Temporary } = isTemporary ? await import("./temporary.js") : {};
+const connection = isTemporary ? new Temporary() : new Connection(locale || language);
 const outbox = new Outbox(connection, locale || language);
 const talks = new Talks();
 const older = new Older(log, (before) => askForOlder(before));
@@ -36,6 +37,8 @@ let reading = null; // the earlier conversation that is shown; `isContinued` onc
 let isWriting = false; // whether a reply is under way …
 let takenBack = null; // a message that waits, and that its person wants back
 let isStopping = false; // … and was told to end
+let wanted = null; // the version that was asked for, and by which button
+const left = new Set(); // drafts of replies in conversations that were left
 const unread = new Set(); // ids of messages that came while the page was hidden
 let botName = "Confidant"; // until the server has said what it is called
 let known = false; // whether a history was seen since the page was loaded
@@ -59,17 +62,16 @@ const frames = {
       askForModels();
       return;
     }
-    endReading();
-    log.reset(items);
-    older.begin(before);
-    talks.refresh();
-    for (const item of outbox.items) {
-      if (log.has(item.id)) outbox.remove(item.id);
-      else showMine(item);
-    }
-    log.updateEmpty();
+    showAll(items, before);
     outbox.restart();
     askForModels();
+  },
+
+  switched({ items, before }) {
+    if (isElsewhere()) return;
+    showAll(items, before);
+    if (wanted) log.focusVersion(...wanted);
+    wanted = null;
   },
 
   forgotten({ items, before }) {
@@ -97,10 +99,17 @@ const frames = {
     }
     if (item.aside) outbox.remove(item.aside);
     if (item.begins) {
+      for (const id of log.writing) left.add(id);
       again(); // another conversation goes on: this is what it shows
       return;
     }
     log.replace(item.replaces);
+    if (item.answers?.length && !item.answers.some((id) => log.has(id) || outbox.has(id))) {
+      log.typing(false); // its conversation was left before it came
+      log.finish(item);
+      showBanner(t("late"));
+      return;
+    }
     if (item.role === "bot") {
       log.typing(false);
       askForModels(); // it may be the answer to /model, or say that another one stands in
@@ -120,7 +129,7 @@ const frames = {
   },
 
   draft({ id, html }) {
-    if (!isElsewhere()) log.draft(id, html);
+    if (!isElsewhere() && !left.has(id)) log.draft(id, html);
   },
 
   typing() {
@@ -136,7 +145,7 @@ const frames = {
   },
 
   activity(what) {
-    if (!isElsewhere()) log.activity(what);
+    if (!isElsewhere() && !left.has(what.draft)) log.activity(what);
   },
 
   models(found) {
@@ -149,6 +158,7 @@ const frames = {
 
   error({ key, id }) {
     const sentence = t(`error.${key}`);
+    wanted = null;
     if (key === "older") older.release();
     if (key === "version" && !session.get(RELOADED) && canKeep()) {
       location.reload();
@@ -161,11 +171,24 @@ const frames = {
       if (!log.has(id)) showBanner(sentence);
       log.mark(id, "refused", sentence);
       const refused = outbox.items.find((item) => item.id === id);
-      if (refused && !composer.text) composer.set(refused.text);
+      if (refused && !composer.text && !isRedone(id)) composer.set(refused.text);
       outbox.remove(id);
     }
   },
 };
+
+/** Shows the conversation that goes on, and what waits to be said in it. */
+function showAll(items, before) {
+  endReading();
+  log.reset(items);
+  older.begin(before);
+  talks.refresh();
+  for (const item of outbox.items) {
+    if (log.has(item.id)) outbox.remove(item.id);
+    else showMine(item);
+  }
+  log.updateEmpty();
+}
 
 tellSeen(connection); // before a frame may end the connection
 connection.addEventListener("frame", ({ detail }) => frames[detail.type]?.(detail));
@@ -179,13 +202,24 @@ composer.addEventListener("send", ({ detail: { text, edited } }) => {
     else composer.set(text);
     return;
   }
-  say(text, edited ? there(edited) : attachments.take());
+  if (edited && !text.startsWith("/")) say(text, there(edited), { replaces: edited.id });
+  else say(text, edited ? there(edited) : attachments.take());
 });
 
 log.addEventListener("edit", ({ detail }) => composer.edit(detail));
 
-// What was said stays: the same words go out once more, as a message of their own.
-log.addEventListener("again", ({ detail }) => say(detail.text, there(detail)));
+// Pressed twice, or on two pages, it is the same message as well.
+log.addEventListener("again", ({ detail }) => {
+  const id = redoId(detail);
+  if (log.has(id)) return;
+  say(detail.text, there(detail), { id, replaces: detail.id });
+  composer.focus();
+});
+
+log.addEventListener("switch", ({ detail: id }) => {
+  const way = document.activeElement?.dataset.way;
+  if (connection.send({ type: "switch", id })) wanted = [id, way];
+});
 
 /** The files of a message that are still there. */
 function there({ files = [] }) {
@@ -207,7 +241,7 @@ log.addEventListener("more", () => {
 log.addEventListener("retry", ({ detail: { on, text, files } }) => {
   const id = againId(on);
   if (log.has(id)) return;
-  say(text, files, id);
+  say(text, files, { id });
   composer.focus();
 });
 
@@ -242,6 +276,9 @@ log.addEventListener("press", ({ detail: { on, command } }) => {
 
 attachments.addEventListener("text", ({ detail }) => composer.insert(detail));
 attachments.addEventListener("problem", ({ detail }) => showBanner(detail));
+
+// A voice message goes out as soon as it is there, with what stands in the box.
+attachments.addEventListener("spoken", () => document.getElementById("composer").requestSubmit());
 
 models.addEventListener("choose", ({ detail: name }) => {
   tell(`/model ${name}`);
@@ -366,16 +403,17 @@ function goOn() {
 }
 
 /** Says something for the person, whatever stands in the box. */
-function say(text, files = [], id = undefined, isQuiet = false) {
+function say(text, files = [], { id, isQuiet, replaces } = {}) {
+  const inPlace = !isElsewhere() || reading.isEarlier; // else it can only be asked here
   goOn();
   if (connection.open) hideBanner();
-  showMine(outbox.add(text, { id, files, isQuiet }));
+  showMine(outbox.add(text, { id, files, isQuiet, replaces: inPlace ? replaces : "" }));
   outbox.pump();
 }
 
 /** Gives a command for the person, of which only the answer shows. */
 function tell(command) {
-  say(command, [], undefined, true);
+  say(command, [], { isQuiet: true });
 }
 
 /** Notes that the page was loaded again, or a server of another version would have it do so for ever. */
@@ -465,6 +503,7 @@ document.addEventListener("visibilitychange", () => {
   showTitle();
 });
 
+if (isTemporary) document.getElementById("message").placeholder = t("message");
 callIt(botName);
 connection.retry();
 showWays().then((found) => {
@@ -473,8 +512,21 @@ showWays().then((found) => {
   attachments.restore(found.visitor);
   callIt(found.bot);
   log.greet(found.called);
+  if (found.hears && !isTemporary) offerVoice();
   models.settings = found.ways.some(({ path }) => path === "/settings");
 });
+
+async function offerVoice() {
+  const { Recorder } = await import("./voice.js");
+  const recorder = new Recorder();
+  recorder.addEventListener("problem", ({ detail }) => showBanner(detail));
+  recorder.addEventListener("recorded", ({ detail }) => {
+    attachments.add([detail], { voice: true });
+    composer.focus();
+  });
+}
+
+import("./aloud.js").then(({ readAloud }) => readAloud());
 
 function callIt(name) {
   botName = name;

@@ -9,6 +9,7 @@ export class ModelMenu extends EventTarget {
   #menu = document.getElementById("models");
   #list = document.getElementById("models-list");
   #more = document.getElementById("models-more");
+  #temporary = document.getElementById("temporary-open");
   #chosen = "";
   #answers = "";
   #may = null; // until that is known
@@ -41,6 +42,8 @@ export class ModelMenu extends EventTarget {
     const isOffline = this.#answers === "offline";
     document.getElementById("no-model").hidden = !this.#may || !isOffline;
     document.getElementById("no-model-told").hidden = this.#may !== false || !isOffline;
+    this.#temporary.hidden = isOffline; // it needs a model
+    this.#temporary.title = t("temporary.open");
     this.dispatchEvent(new CustomEvent("offer", { detail: Boolean(this.#may) && isOffline }));
   }
 

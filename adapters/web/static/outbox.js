@@ -30,8 +30,8 @@ export class Outbox {
     return this.#items.has(id);
   }
 
-  add(text, { id = newId(), files = [], isQuiet = false } = {}) {
-    const item = { id, text, files, isQuiet, at: Date.now() };
+  add(text, { id = newId(), files = [], isQuiet = false, replaces = "" } = {}) {
+    const item = { id, text, files, isQuiet, replaces, at: Date.now() };
     this.#items.set(item.id, item);
     local.set(PREFIX + item.id, JSON.stringify(item));
     return item;
@@ -51,8 +51,8 @@ export class Outbox {
     if (!this.#ready || this.#sending !== null) return;
     const item = this.items[0];
     if (!item) return;
-    const { id, text, files = [] } = item;
-    const frame = { type: "send", id, text, files: files.map((file) => file.id) };
+    const { id, text, files = [], replaces = "" } = item;
+    const frame = { type: "send", id, text, replaces, files: files.map((file) => file.id) };
     if (!this.#connection.send({ ...frame, locale: this.#locale })) return;
     this.#sending = id;
     this.#after(ANSWER_TIME, () => this.#connection.drop());

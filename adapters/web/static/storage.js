@@ -2,6 +2,9 @@
 
 const FILES = "unsent";
 
+/** Whether this page is a temporary chat: it keeps nothing, and what others keep is not its own. */
+export const isTemporary = document.documentElement.classList.contains("temporary");
+
 /** The areas, "local" (this browser) and "session" (this tab), each with get, set and keys. */
 function area(name) {
   const tried = (action, otherwise) => {
@@ -12,9 +15,10 @@ function area(name) {
     }
   };
   return {
-    get: (key) => tried((store) => store.getItem(key), ""),
-    set: (key, value) => tried((store) => (value ? store.setItem(key, value) : store.removeItem(key))),
-    keys: () => tried((store) => Object.keys(store), []),
+    get: (key) => (isTemporary && name === "session" ? "" : tried((store) => store.getItem(key), "")),
+    set: (key, value) =>
+      isTemporary || tried((store) => (value ? store.setItem(key, value) : store.removeItem(key))),
+    keys: () => (isTemporary ? [] : tried((store) => Object.keys(store), [])),
   };
 }
 
@@ -31,6 +35,7 @@ let database;
 
 /** Asks the browser's database; nothing where that is forbidden or full. */
 async function ask(mode, action) {
+  if (isTemporary) return undefined;
   try {
     database ??= open();
     const asked = action((await database).transaction(FILES, mode).objectStore(FILES));

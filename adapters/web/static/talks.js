@@ -2,6 +2,7 @@
 
 import { isStep, move } from "./menu.js";
 import { root } from "./root.js";
+import { isTemporary } from "./storage.js";
 import { dates, t } from "./strings.js";
 
 const TYPED = 250; // ms after the last key before a search begins
@@ -31,6 +32,7 @@ export class Talks extends EventTarget {
   #older = "";
   #pinned = [];
   #items = [];
+  #last = null; // the group at the end of the list, and its entries
   #shown = ""; // the id of the conversation that is shown, where it is not the current one
   #asked = 0; // the number of the newest question: what others ask meanwhile is out of date
   #timer = 0;
@@ -104,6 +106,7 @@ export class Talks extends EventTarget {
   }
 
   async #load(after) {
+    if (isTemporary) return;
     const number = ++this.#asked;
     const words = this.#words.value.trim();
     const asked = words ? { q: words } : { after };
@@ -120,7 +123,7 @@ export class Talks extends EventTarget {
     this.#more.hidden = !found.older;
     if (words && !found.items.length) this.#tell(t("talks.nothing"));
     else if (!this.#takeBack) this.#tell("");
-    if (!this.#naming) this.#draw(words);
+    if (!this.#naming) this.#draw(words, goesOn ? found.items : null);
     const isEmpty = !this.#items.length && !this.#pinned.length && !words;
     this.#part.hidden = isEmpty && !this.#takeBack;
   }
@@ -135,23 +138,28 @@ export class Talks extends EventTarget {
     if (takeBack) this.#undoTimer = setTimeout(() => this.#tell(""), UNDO);
   }
 
-  #draw(words) {
+  /** Draws the list anew, or behind it what was loaded `more`. */
+  #draw(words, more = null) {
     const { id: focused, of } = document.activeElement?.dataset ?? {};
     const parts = [];
-    let name = null;
-    for (const item of [...this.#pinned, ...this.#items]) {
-      const isFirst = this.#pinned.includes(item);
+    if (!more) this.#last = null;
+    for (const [number, item] of (more ?? [...this.#pinned, ...this.#items]).entries()) {
+      const isFirst = !more && number < this.#pinned.length;
       const group = words ? t("talks.found") : isFirst ? t("talks.pinned") : groupOf(item.at);
-      if (group !== name) {
-        name = group;
+      if (group !== this.#last?.group) {
         const heading = document.createElement("p");
-        heading.id = `talks-${parts.length}`;
+        heading.id = `talks-${(more ? this.#list.childElementCount : 0) + parts.length}`;
         heading.textContent = group;
         const listed = document.createElement("ul");
         listed.setAttribute("aria-labelledby", heading.id);
         parts.push(heading, listed);
+        this.#last = { group, listed };
       }
-      parts.at(-1).append(this.#entry(item));
+      this.#last.listed.append(this.#entry(item));
+    }
+    if (more) {
+      this.#list.append(...parts);
+      return;
     }
     this.#list.replaceChildren(...parts);
     if (focused) this.#list.querySelector(`a[data-id="${focused}"]`)?.focus();

@@ -163,7 +163,8 @@ class MemorySearch:
         said = await self._transcripts.entries([hit.path for hit in hits if not is_file(hit)])
         canned = {entry.id for entry in said if is_canned(entry.content)}
         questions = await asyncio.to_thread(_questions, said)
-        return [hit for hit in hits if hit.path not in canned], said, questions
+        quotable = {entry.id for entry in said} - canned
+        return [hit for hit in hits if is_file(hit) or hit.path in quotable], said, questions
 
 
 def _questions(said: Sequence[Entry]) -> frozenset[str]:

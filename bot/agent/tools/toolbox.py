@@ -266,7 +266,7 @@ class Toolbox:
             self._count(use.name, "not_given")
             return _refused(use, NOT_GIVEN)
         if found.asks and ask != "did":
-            return self._asked(use, ask, may_answer=context.target is not None)
+            return await self._asked(tool, use, context, ask)
         if ask != "did" and not tool.spec.repeatable and context.start is not None:
             try:
                 await context.start(use)
@@ -312,15 +312,22 @@ class Toolbox:
         self._count(use.name, "refused" if is_error else "done")
         return ToolResult(use.id, words, is_error=is_error, value=value, kept=kept)
 
-    def _asked(self, use: ToolUse, ask: Asking, *, may_answer: bool) -> ToolResult:
+    async def _asked(
+        self, tool: Tool, use: ToolUse, context: ToolContext, ask: Asking
+    ) -> ToolResult:
         """The answer to a call that waits for the person's word, or may not even be asked about."""
-        why = ""
-        if not may_answer:
+        why, check = "", getattr(tool, "check", None)
+        if context.target is None:
             why = tools.NOBODY_THERE
         elif ask == "must not":
             why = tools.ONE_AT_A_TIME
         elif len(tools.shown_call(use.input)) > tools.MAX_SHOWN:
             why = tools.TOO_LONG
+        elif check is not None:
+            try:
+                await check(use.input, context)
+            except (ToolError, StorageError) as error:
+                why = str(error)
         if why:
             self._count(use.name, "refused")
             return _refused(use, why)

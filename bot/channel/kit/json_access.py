@@ -90,6 +90,13 @@ def text(parent: Json, key: str) -> str:
     return storable(value) if isinstance(value, str) else ""
 
 
+def texts(parent: Json, key: str) -> list[str]:
+    """The strings of the list below a key."""
+    value: object = parent.get(key)
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [storable(item) for item in items if isinstance(item, str)]
+
+
 def storable(words: str) -> str:
     """The words without what databases refuse: null characters and lone surrogates."""
     if not words.isascii():

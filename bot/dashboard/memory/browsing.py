@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 from cachetools import LRUCache
 
+from bot.channel.http import shared, visitor_of
 from bot.channel.kit.markdown_html import render
-from bot.channel.visitor import shared, visitor_of
 from bot.clock import Clock, moment, to_the_minute
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, in_menu

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import structlog
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.clock import Clock, moment
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import (

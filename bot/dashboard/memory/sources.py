@@ -7,7 +7,7 @@ from datetime import date, tzinfo
 
 from aiohttp import web
 
-from bot.channel.visitor import shared
+from bot.channel.http import shared
 from bot.clock import moment
 from bot.context import wording
 from bot.dashboard import pages

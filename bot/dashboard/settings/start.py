@@ -21,7 +21,6 @@ from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard import pages
 from bot.dashboard.settings import options
-from bot.dashboard.settings.served import ServedSettings
 from bot.errors import (
     ConfigError,
     ModelAuth,
@@ -36,7 +35,7 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.i18n import text
-from bot.settings.changes import Overruled
+from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
 from bot.views.findings import told
@@ -44,7 +43,7 @@ from bot.views.findings import told
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
 TELEGRAM: Final = "telegram"
-OTHERS: Final = frozenset({"discord", "nextcloud_talk"})  # that take more than a token
+OTHERS: Final = frozenset({"discord", "matrix", "nextcloud_talk", "slack"})  # not just a token
 ADDRESS: Final = "address"  # the choice beside the two services that are known by name
 SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
 WHO: Final[Mapping[str, Key]] = {

@@ -23,7 +23,7 @@ import structlog
 from bot.clock import Clock, moment
 from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
-from bot.identity.policy import local_zone
+from bot.identity.conversation import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
 from bot.memory.embed import Embedder, identity
 from bot.memory.index import note_files

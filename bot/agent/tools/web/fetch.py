@@ -23,7 +23,7 @@ from yarl import URL
 from bot import i18n
 from bot.agent.tools import Parameters, ToolContext, TurnMemory, Words
 from bot.errors import PoolFull, ToolError
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader
 from bot.files.sandbox import Unreadable
 from bot.memory import markdown
 from bot.messages import Quote, Quoted, Text, ToolResult, ToolUse, Whose

@@ -31,12 +31,11 @@ from bot.channel import reveal
 from bot.channel.kit.json_access import mapping, text
 from bot.config import WebConfig
 from bot.errors import ConfigError, PoolFull, ToolError
-from bot.files.reading import FileReader
+from bot.files.opener import FileReader
 from bot.invocation import installing
 from bot.messages import Quote, Quoted
 from bot.net.addresses import Guard
-from bot.net.connection import session, why
-from bot.net.proxy import choose
+from bot.net.connection import choose, session, why
 from bot.shares import SEARCHES, Pool
 
 MAX_QUERY = 400  # characters; Brave takes no more
