@@ -17,7 +17,7 @@ from psycopg import errors as pg
 from bot import __version__, errors
 from bot.invocation import confidant
 from bot.storage import months, scalar, scalars, schema
-from bot.storage.postgres_link import GRANTS, Connection, PostgresTransaction
+from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 from bot.storage.records import keep, text_of
 
 # Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;
