@@ -105,8 +105,11 @@ class Scheduled:
     moment: str
     rule: str = ""
     begins: str = ""
+    about: str = ""  # what the person has to talk about for it to be said, instead of a time
 
     def __str__(self) -> str:
+        if self.about:
+            return f"is said when they next talk about {self.about}; /reminders lists and cancels"
         if self.rule:
             return (
                 f"comes again and again ({self.rule}), first on {self.moment}; "

@@ -115,17 +115,17 @@ def source_of(what: str, entry: EntryPoint) -> str:
     return f'the {what} "{entry.name}" ({package}, {entry.value})'
 
 
-def loaded(source: str, entry: EntryPoint) -> object:
+def loaded(told: str, entry: EntryPoint) -> object:
     """Loads the target of an entry point.
 
     Raises:
-        ConfigError: its package, called `source`, cannot be imported.
+        ConfigError: its package, called `told`, cannot be imported.
     """
     try:
         return entry.load()
     except Exception as error:  # whatever a package does when it is imported
         reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
+        raise ConfigError(f"{told} cannot be loaded: {reason}") from error
 
 
 def load_all(

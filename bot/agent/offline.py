@@ -36,7 +36,7 @@ from bot.messages import (
 )
 from bot.sessions import due_time, recurrence
 from bot.sessions.agenda import Change
-from bot.sessions.due_time import Every, Problem, When
+from bot.sessions.due_time import Every, Next, Problem, When
 from bot.sessions.recurrence import Series, described
 from bot.sessions.reminders import MAX_TEXT
 from bot.storage import fulltext
@@ -170,11 +170,16 @@ _OF_KNOWING = re.compile(
 _PUNCTUATION = re.compile(r"[^\w\s'’-]+")
 
 
+_REMIND_ME = re.compile(r"\bremind me\b|提醒我", re.IGNORECASE)
+
+
 def understand(text: str) -> Intent:
     """Classifies a message."""
     wanted = wishes.read(text)
-    if wanted.reminder is not None:
-        return Intent("remind", (_POLITE_END.sub("", wanted.reminder),))
+    asks = wanted.reminder is not None or _REMIND_ME.search(text) is not None
+    reminder = text if asks and due_time.next_time(text) is not None else wanted.reminder
+    if reminder is not None:
+        return Intent("remind", (_POLITE_END.sub("", reminder),))
     if wanted.wishes:
         return Intent("remember", tuple(wish.words for wish in wanted.wishes if wish.words))
     small = folded(text).strip()
@@ -361,10 +366,7 @@ def _wish(request: Request, place: int) -> Wish:
         case "remind":
             found = _when(request, intent)
             if not isinstance(found, Problem) and found.rest and len(found.rest) <= MAX_TEXT:
-                at = found.at if isinstance(found, When) else found.first
-                rule = {"rule": str(found.series.rule)} if isinstance(found, Every) else {}
-                asked = {"text": found.rest, "at": at.isoformat(timespec="seconds"), **rule}
-                calls.append((REMIND, asked))
+                calls.append((REMIND, {"text": found.rest, **_time_of(found)}))
         case "list" | "cancel" | "pause" | "resume":
             (about,) = intent.words or ("",)
             named = {"number": int(about[1:])} if about.startswith("#") else {"about": about}
@@ -393,7 +395,16 @@ def _said_before(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(itertools.islice(filter(None, stated), 1))
 
 
-def _when(request: Request, intent: Intent) -> When | Every | Problem:
+def _time_of(found: When | Every | Next) -> Mapping[str, str]:
+    """When a reminder is to be said, as its tool wants it."""
+    if isinstance(found, Next):
+        return {"about": found.about}
+    at = found.at if isinstance(found, When) else found.first
+    rule = {"rule": str(found.series.rule)} if isinstance(found, Every) else {}
+    return {"at": at.isoformat(timespec="seconds"), **rule}
+
+
+def _when(request: Request, intent: Intent) -> When | Every | Next | Problem:
     return due_time.parse(intent.words[0], request.now) if request.now else Problem.NONE
 
 
@@ -468,20 +479,27 @@ def _done(request: Request, use: ToolUse, result: ToolResult) -> str:
             return _text(request, "stored_already", path=path, line=line)
         case Stored():
             return _text(request, "stored", text=words)
-        case Scheduled(due_at, _, rule, begins):
-            zone = request.now.tzinfo if request.now else UTC
-            moment = due_time.shown(request.language, datetime.fromtimestamp(due_at / 1000, zone))
-            if rule:
-                series = Series(recurrence.parse(rule), datetime.fromisoformat(begins))
-                often = described(request.language, series)
-                return _text(request, "repeat.set_text", often=often, when=moment, text=words)
-            return _text(request, "reminder.set", when=moment, text=words)
+        case Scheduled() as later:
+            return _later(request, later, words)
         case Refused(hidden=True) if use.name == WRITE:
             return _text(request, "no_store")
         case _:
             is_done = use.name == REMINDERS and not result.is_error
             undone = _text(request, UNDONE[use.name], reason=_reason(result))
             return result.text if is_done else undone
+
+
+def _later(request: Request, later: Scheduled, words: str) -> str:
+    """The sentence about something that is to be said later."""
+    if later.about:
+        return _text(request, "reminder.set_about", about=later.about, text=words)
+    zone = request.now.tzinfo if request.now else UTC
+    moment = due_time.shown(request.language, datetime.fromtimestamp(later.due_at / 1000, zone))
+    if not later.rule:
+        return _text(request, "reminder.set", when=moment, text=words)
+    series = Series(recurrence.parse(later.rule), datetime.fromisoformat(later.begins))
+    often = described(request.language, series)
+    return _text(request, "repeat.set_text", often=often, when=moment, text=words)
 
 
 def _reason(result: ToolResult) -> str:
@@ -507,7 +525,7 @@ def _not_reminding(request: Request, intent: Intent) -> str:
     found = _when(request, intent)
     if isinstance(found, Problem):
         why = _text(request, f"reminder.problem_{found.value}")
-    elif found.rest:
+    elif found.rest or isinstance(found, Next):
         return _text(request, "reminder.long", most=MAX_TEXT)
     else:
         at = found.at if isinstance(found, When) else found.first

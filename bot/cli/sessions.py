@@ -28,7 +28,7 @@ from bot.sessions import browsing, entries, repeats, store
 from bot.sessions import reminders as once
 from bot.sessions.entries import Entry
 from bot.sessions.recurrence import described
-from bot.sessions.reminders import Reminder
+from bot.sessions.reminders import NEVER, Reminder
 from bot.sessions.repeats import Repeat, Run
 from bot.sessions.store import Session
 from bot.storage import Transaction, files, scalar
@@ -255,7 +255,8 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         kind = f"{row.kind}, {row.often}" if row.often else row.kind
         last = f"{row.last}: {row.why}" if row.why else row.last
-        cells = (local_time(row.due_at), kind, row.person, row.place, row.state, last, row.text)
+        when = local_time(row.due_at) if row.due_at < NEVER else "by its topic"
+        cells = (when, kind, row.person, row.place, row.state, last, row.text)
         table.add_row(*map(harmless, cells))
     return table
 

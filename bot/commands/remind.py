@@ -15,9 +15,9 @@ from bot.commands.link import may_manage
 from bot.delivery.outbox import Extra
 from bot.sessions import due_time, reminders, repeats, zones
 from bot.sessions.agenda import Agenda, Change
-from bot.sessions.due_time import Every, Problem, When, shown
+from bot.sessions.due_time import Every, Next, Problem, When, shown
 from bot.sessions.recurrence import MIN_TASK_MINUTES, described
-from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
+from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, NEVER, ReplyTarget
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
@@ -53,10 +53,12 @@ class RemindCommands:
         """Work on what is kept, as `/reminders` does: "/remind list"; or keep one more."""
         if any(words.fullmatch(call.rest) for words in (_LIST, _CHANGE)):
             return await self.reminders(call)
-        return await self._kept(call, kind)
-
-    async def _kept(self, call: Call, kind: Kind) -> Apply:
         found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
+        if isinstance(found, Next):
+            return self._kept_about(call, kind, found)
+        return await self._kept(call, kind, found)
+
+    async def _kept(self, call: Call, kind: Kind, found: When | Every | Problem) -> Apply:
         if isinstance(found, Problem):
             return saying(_explained(call, found))
         first = found.at if isinstance(found, When) else found.first
@@ -98,6 +100,25 @@ class RemindCommands:
             if added is None:
                 return Answer(call.text("reminder.full", most=MAX_WAITING))
             return Answer(call.text("reminder.set", when=at, text=added.text))
+
+        return apply
+
+    def _kept_about(self, call: Call, kind: Kind, found: Next) -> Apply:
+        """Keep one for when somebody talks about something."""
+        if kind == "task":
+            return saying(call.text("task.once"))
+        if len(found.rest) > MAX_TEXT:
+            return saying(call.text("reminder.long", most=MAX_TEXT))
+        here = call.conversation
+        where = (call.place.key, call.person, call.inbound.address)
+        target = ReplyTarget(*where, call.language, here.origin)
+
+        def apply(unit: UnitOfWork, session: Session) -> Answer:
+            given = (unit.tx, target, found.rest, NEVER, call.now)
+            if (added := reminders.add(*given, about=found.about)) is None:
+                return Answer(call.text("reminder.full", most=MAX_WAITING))
+            said = {"about": added.about, "text": added.text}
+            return Answer(call.text("reminder.set_about", **said))
 
         return apply
 

@@ -199,6 +199,7 @@ async def build_agent(
         committer=committer,
         scheduler=core.scheduler,
         clock=clock,
+        embedder=memory.embedder,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
     sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
@@ -435,6 +436,7 @@ def _turns(
         commits=commits,
         toolbox=agent.toolbox,
         channels=core.channels,
+        reminders=agent.reminders,
         live=maintenance.live,
         uses=agent.memory.uses,
         attempts=attempts,

@@ -185,7 +185,7 @@ def _waiting(agenda: Agenda, id_: str) -> Reminder | Repeat | None:
 
 
 def _may_edit(each: Reminder | Repeat) -> bool:
-    return isinstance(each, Reminder) or each.origin.chat_type == "direct"
+    return not each.about if isinstance(each, Reminder) else each.origin.chat_type == "direct"
 
 
 def _row(agenda: Agenda, each: Reminder | Repeat) -> Row:

@@ -24,7 +24,7 @@ from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
 from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.media import NOTHING_HEARD, Understood
-from bot.gateway.reminders import say
+from bot.gateway.reminders import say, say_now
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
@@ -39,6 +39,7 @@ from bot.sessions import approvals, artifacts, forgetting, inbox, sources, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
+from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
 from bot.speech.transcriber import speakable
@@ -219,8 +220,11 @@ class TurnRecorder:
         shown_as: str,
         *,
         deliver: Deliver | None = None,
+        topics: Sequence[Reminder] = (),
     ) -> None:
         """Store a turn and what it says; `shown_as` is the id its reply was shown under.
+
+        Reminders that waited for its `topics` are said beside it.
 
         Of a turn that nobody waits for, `deliver` sees to what is said, and where. When it is not
         stored, such as by a node whose lane another one has, what it used is counted all the same.
@@ -300,7 +304,7 @@ class TurnRecorder:
                     entry=ids[max(n for n, m in enumerate(spoken) if result.asked in m.blocks)],
                     language=language,
                 )
-            self._tell_others(unit, prepared, near)
+            self._tell_others(unit, prepared, near, topics if said.letter else ())
             if notice is not None:
                 store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
@@ -364,9 +368,14 @@ class TurnRecorder:
         return all(resolver.is_served(row.conversation) for row in rows)
 
     def _tell_others(
-        self, unit: UnitOfWork, prepared: PreparedRequest, near: Sequence[Standing]
+        self,
+        unit: UnitOfWork,
+        prepared: PreparedRequest,
+        near: Sequence[Standing],
+        topics: Sequence[Reminder],
     ) -> None:
-        """Tell whom limits concern, and write what was asked for to other places."""
+        """Tell whom limits concern, say what waited for a topic, write to other places."""
+        say_now(unit, topics)
         for each in near:
             self._tell_limit(unit, prepared.active.conversation, each)
         context, resolver = prepared.request.context, self._upkeep.sessions.resolver

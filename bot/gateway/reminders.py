@@ -5,14 +5,20 @@ One that comes again and again is moved to its next time in the transaction that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from zoneinfo import ZoneInfo
 
 import structlog
 
+from bot.agent.recall import is_near
 from bot.clock import Clock, moment
+from bot.context import wording
+from bot.errors import EmbedderError, StorageError
 from bot.i18n import text
-from bot.identity import ConversationResolver
+from bot.identity import Conversation, ConversationResolver
+from bot.memory.embed import Embedder, NoEmbedder
+from bot.memory.search import Hit
 from bot.scheduler import Scheduler
 from bot.sessions import reminders, repeats, store
 from bot.sessions.due_time import shown
@@ -31,6 +37,24 @@ MOST_MISSED = 100  # times that are counted
 log = structlog.get_logger(__name__)
 
 
+MOST_WORDS = 500  # characters of a message that are compared with what reminders wait for
+EMBED_SECONDS = 2.0  # that this may hold up a turn; then words alone decide
+_ASKING = str.maketrans("?\uff1f\u061f", "   ")  # a question is no nearer to a topic
+
+
+def is_about(words: str, about: str, meaning: float) -> bool:
+    """True if a message is about something: it has all of its words, or means something like it.
+
+    `meaning` is the cosine of both, 0 when unknown; it counts as when memory is recalled.
+    """
+    terms = wording.terms(about)
+    share = wording.shared(terms, words) / len(terms) if terms else 0.0
+    if share == 1.0 or not meaning:
+        return share == 1.0
+    hit = Hit("", "", 1, 1, 0.0, about, "memory", words=share, meaning=meaning)
+    return is_near([hit], words.translate(_ASKING))
+
+
 class Reminders:
     """The job that sends what is due."""
 
@@ -42,7 +66,10 @@ class Reminders:
         committer: Committer,
         scheduler: Scheduler,
         clock: Clock,
+        embedder: Embedder | None = None,
     ) -> None:
+        """`embedder` tells what a message is about; without one its words do."""
+        self._embedder = embedder or NoEmbedder()
         self._resolver = resolver
         self._database = database
         self._committer = committer
@@ -50,6 +77,31 @@ class Reminders:
         self._clock = clock
         self._woken_at: int | None = None  # when the scheduler wakes this the next time
         self._looked_at = 0  # when it last looked, by the clock
+
+    async def about(self, conversation: Conversation, said: Sequence[str]) -> list[Reminder]:
+        """Those that wait for what a person talks about in these messages; never raises."""
+        words = "\n".join(each[:MOST_WORDS] for each in said)[:MOST_WORDS]
+        key, person = conversation.key, conversation.person
+        try:
+            waiting = await self._database.read(
+                lambda tx: reminders.about_something(tx, key, person)
+            )
+        except StorageError as error:
+            log.warning("reminder.not_looked_up", error=type(error).__name__)
+            return []
+        if not waiting or not words.strip():
+            return []
+        meanings = [0.0] * len(waiting)
+        try:
+            async with asyncio.timeout(EMBED_SECONDS):
+                rows = await self._embedder.embed([words, *(each.about for each in waiting)])
+            meanings = [float(row @ rows[0]) for row in rows[1:]]
+        except (EmbedderError, TimeoutError):
+            log.info("reminder.by_words_alone")
+        pairs = zip(waiting, meanings, strict=True)
+        return await asyncio.to_thread(
+            lambda: [each for each, meaning in pairs if is_about(words, each.about, meaning)]
+        )
 
     def start(self) -> None:
         """Look now, every minute, and whenever the next one is due."""
@@ -188,6 +240,14 @@ class Reminders:
             when = shown(target.language, moment(reminder.due_at, zone))
             words = text(target.language, "reminder.late", text=reminder.text, when=when)
         say(unit, target, words)
+
+
+def say_now(unit: UnitOfWork, found: Sequence[Reminder]) -> None:
+    """Say those whose topic came up, each once: not what was cancelled or said meanwhile."""
+    for each in found:
+        if reminders.mark(unit.tx, each, "sent", unit.now):
+            say(unit, each.target, text(each.target.language, "reminder.due", text=each.text))
+            log.info("reminder.sent", reminder=each.id, made_by=each.made_by, about=True)
 
 
 def say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:

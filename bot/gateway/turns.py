@@ -22,6 +22,7 @@ from bot.gateway.commits import Approvals, TurnRecorder, answer_of, display_text
 from bot.gateway.keeping import Keeper
 from bot.gateway.lanes import Attempts, TurnWithdrawn
 from bot.gateway.media import Understood, VoiceReader
+from bot.gateway.reminders import Reminders
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.health import Tries
 from bot.memory.note_store import Watch
@@ -59,6 +60,7 @@ class TurnRunner:
         commits: TurnRecorder,
         toolbox: Toolbox,
         channels: Mapping[str, Channel],
+        reminders: Reminders,
         live: LiveSigns,
         attempts: Attempts,
         approvals: Approvals,
@@ -75,6 +77,7 @@ class TurnRunner:
         self._toolbox = toolbox
         self._keeper = Keeper(toolbox)
         self._channels = channels
+        self._reminders = reminders
         self._live = live
         self._attempts = attempts
         self._approvals = approvals
@@ -101,6 +104,8 @@ class TurnRunner:
                 async with self._attempts.preparing(rows):
                     understood = await self._heard(rows, stop)
                     prepared = await self._prepared(understood.rows, watch, stop)
+                said = [row.inbound.text for row in understood.rows]
+                topics = await self._reminders.about(conversation, said)
                 async with self._commits.counting(prepared):
                     with self._metrics.running.track_inprogress():
                         answered = await self._answered(understood, prepared, preview, stop)
@@ -109,7 +114,9 @@ class TurnRunner:
                 await self._commits.must_be_served(understood.rows, prepared)
                 unkept = await self._keeper.after(understood.rows, prepared, result)
                 answer = answer_of(result, prepared, understood, unkept)
-                await self._commits.commit(understood.rows, prepared, result, answer, preview.draft)
+                await self._commits.commit(
+                    understood.rows, prepared, result, answer, preview.draft, topics=topics
+                )
             except TurnWithdrawn:
                 await preview.clear()
                 raise

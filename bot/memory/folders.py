@@ -174,9 +174,13 @@ class Folders:
     async def sync(self) -> None:
         """Bring the index up to every folder, and take those out that are not configured any more.
 
+        Where another node keeps the index, it does.
+
         Raises:
             StorageError: the index cannot be read or written.
         """
+        if not self._index.is_ours:
+            return
         folders = self._settings.now.memory.folders
         known: dict[str, dict[str, Known]] = {name: {} for name in folders}
         strange: list[int] = []
@@ -260,11 +264,10 @@ class Folders:
         while True:
             self._edited.clear()
             generation = self._index.generation
-            if self._index.is_ours:
-                try:
-                    await self.sync()
-                except StorageError as error:
-                    log.warning("memory.folders_failed", error=type(error).__name__)
+            try:
+                await self.sync()
+            except StorageError as error:
+                log.warning("memory.folders_failed", error=type(error).__name__)
             seconds = self._settings.now.memory.sync_minutes * 60
             edited = asyncio.create_task(self._edited.wait())
             try:

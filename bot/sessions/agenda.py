@@ -126,6 +126,8 @@ class Agenda:
 
     def when(self, each: Reminder | Repeat) -> str:
         """How often and when one comes, in words."""
+        if isinstance(each, Reminder) and each.about:
+            return self._text("reminder.about", about=each.about)
         at = self._shown(each.due_at)
         if isinstance(each, Reminder):
             return at

@@ -9,6 +9,7 @@ of the week after this one (weeks begin on Monday), "friday" and 周五 the next
 
 from __future__ import annotations
 
+import re
 from calendar import isleap, monthrange
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +20,7 @@ from zoneinfo import ZoneInfo
 from bot import i18n
 from bot.sessions import recurrence, time_phrases, zones
 from bot.sessions.recurrence import Rule, Series, TooOften
-from bot.sessions.reminders import MAX_AHEAD, moment
+from bot.sessions.reminders import MAX_ABOUT, MAX_AHEAD, MAX_TEXT, moment
 from bot.sessions.repeat_phrases import Repetition
 from bot.sessions.time_phrases import Phrase
 from bot.sessions.time_words import Clock, Day, Part, Span
@@ -72,7 +73,51 @@ class Every:
     rest: str
 
 
-def parse(text: str, now: datetime) -> When | Every | Problem:
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next time somebody talks about something, and the other words of the text."""
+
+    about: str
+    rest: str
+
+
+_NEXT = re.compile(
+    r"\b(?:the )?next time (?:i|we) (?:talk|speak|chat|ask|write|say|mention|bring up)"
+    r"(?: something)?(?: about| of)?\b|下(?:一次|次|回)(?:我们?|咱们)?再?[说聊谈提讲问][到起及]?",
+    re.IGNORECASE,
+)
+_THEN = re.compile(
+    r"(?:的时候|时候|时)?(?:[,:;，：；]|请?提醒我)| (?=(?:please )?remind me )|的时候",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(
+    r"[ ,:;，：；]*(?:please |then )?(?:remind me ?|请?提醒我)?(?:(?:to|that|of|about) )?",
+    re.IGNORECASE,
+)
+
+
+def next_time(text: str) -> Next | None:
+    """What a text says is to be said when somebody talks about something; pure.
+
+    Such as "next time I talk about Berlin, remind me to book" or 下次我说到柏林的时候提醒我订酒店.
+    """
+    words = " ".join(text[: MAX_TEXT * 2].split())
+    found = _NEXT.search(words)
+    if found is None:
+        return None
+    before, after = words[: found.start()], words[found.end() :]
+    if lead := _LEAD.sub("", before, count=1).strip(" ,:;，：；。请在"):
+        about, rest = after, lead
+    elif (then := _THEN.search(after)) is not None:
+        about, rest = after[: then.start()], after[then.end() :]
+        rest = _LEAD.sub("", rest, count=1)
+    else:
+        return None
+    about, rest = about.strip(" .!?。！？“”\"'"), rest.strip(" 。")
+    return Next(about, rest) if 0 < len(about) <= MAX_ABOUT and rest else None
+
+
+def parse(text: str, now: datetime) -> When | Every | Next | Problem:
     """The time or times a text begins with, or else ends with, and what else it says.
 
     Args:
@@ -84,6 +129,8 @@ def parse(text: str, now: datetime) -> When | Every | Problem:
     """
     if now.tzinfo is None:
         raise ValueError("now needs a time zone")
+    if (topic := next_time(text)) is not None:
+        return topic
     phrase = time_phrases.find(text)
     if phrase is None:
         return Problem.NONE

@@ -20,6 +20,8 @@ MadeBy = Literal["person", "agent", "program"]
 
 MAX_WAITING = 100  # reminders of one person
 MAX_TEXT = 1_000  # characters
+MAX_ABOUT = 120  # characters of what somebody has to talk about
+NEVER = 2**53 - 1  # when those come that wait for a topic, in ms since the epoch
 MAX_AHEAD = timedelta(days=5 * 365 + 1)
 SAME_MS = 60_000  # the same words at the same time, give or take this, are the same reminder
 
@@ -41,7 +43,10 @@ class ReplyTarget:
 
 @dataclass(frozen=True, slots=True)
 class Reminder:
-    """A reminder that waits. Times are ms since the epoch."""
+    """A reminder that waits. Times are ms since the epoch.
+
+    With `about` it is said when its person talks about that, and `due_at` is `NEVER`.
+    """
 
     id: int
     target: ReplyTarget
@@ -49,6 +54,7 @@ class Reminder:
     text: str
     due_at: int
     created_at: int
+    about: str = ""
 
 
 _UNKEPT = Form("", lambda _: None, lambda _: ())
@@ -64,22 +70,23 @@ def add(
     now: int,
     *,
     made_by: MadeBy = "person",
+    about: str = "",
 ) -> Reminder | None:
     """Remember to remind; None when so many wait for this person already.
 
     What is asked for twice (a turn that was run again after a crash) is kept once.
     """
-    text = well_formed(text)
+    text, about = well_formed(text), well_formed(about)
     same = REMINDERS.first(
         tx,
-        f"key = ? AND {_WAITING} AND text = ? AND due_at BETWEEN ? AND ?",
-        *(target.key, text, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
+        f"key = ? AND {_WAITING} AND text = ? AND about = ? AND due_at BETWEEN ? AND ?",
+        *(target.key, text, about, due_at - SAME_MS + 1, due_at + SAME_MS - 1),
     )
     if same is not None:
         return same
     if REMINDERS.count(tx, f"person = ? AND {_WAITING}", target.person) >= MAX_WAITING:
         return None
-    return REMINDERS.add(tx, Reminder(0, target, made_by, text, due_at, now), "waiting")
+    return REMINDERS.add(tx, Reminder(0, target, made_by, text, due_at, now, about), "waiting")
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
@@ -89,7 +96,14 @@ def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
 
 def next_due(tx: Transaction) -> int | None:
     """When the next one is due, in ms since the epoch; None when none waits."""
-    return scalar(tx, f"SELECT min(due_at) FROM reminders WHERE {_WAITING}")
+    return scalar(tx, f"SELECT min(due_at) FROM reminders WHERE {_WAITING} AND about = ''")
+
+
+def about_something(tx: Transaction, key: str, person: str) -> list[Reminder]:
+    """What waits in a conversation for its person to talk about something."""
+    return REMINDERS.where(
+        tx, f"key = ? AND person = ? AND {_WAITING} AND about <> ''", key, person, order="id"
+    )
 
 
 def of_key(tx: Transaction, key: str) -> list[Reminder]:

@@ -362,13 +362,18 @@ def past(tx: Transaction, people: Sequence[str], limit: int) -> list[Past]:
     return sorted((Past(*row) for row in rows), key=lambda each: -each.at)[:limit]
 
 
+_WHOLE = {"reminders": "about || ' ' || text"}  # what a table's rows say, where it is not `text`
+
+
 def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:
     """What was or is to be said in some keys' conversations and holds these words; case is none."""
     wanted = fulltext.folded(words)
     found: list[tuple[Planned, int]] = []
     for table in get_args(Planned):
+        whole = _WHOLE.get(table, "text")
         rows = tx.execute(
-            f"SELECT id, text FROM {table} WHERE key IN ({marks(keys)}) AND text <> '' ORDER BY id",
+            f"SELECT id, {whole} FROM {table} WHERE key IN ({marks(keys)}) AND text <> ''"
+            " ORDER BY id",
             keys,
         )
         found += [(table, id_) for id_, said in rows if wanted and wanted in fulltext.folded(said)]
@@ -379,8 +384,9 @@ def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
     """Say nothing of it any more that holds these words, and keep none of them; how many."""
     held = holding(tx, keys, words)
     for table, id_ in held:
+        clear = "about = '', " if table == "reminders" else ""
         tx.execute(
-            f"UPDATE {table} SET text = '', done_at = coalesce(done_at, ?), "
+            f"UPDATE {table} SET text = '', {clear}done_at = coalesce(done_at, ?), "
             "state = CASE WHEN state IN ('waiting', 'paused') THEN 'cancelled' ELSE state END "
             "WHERE id = ?",
             (now, id_),

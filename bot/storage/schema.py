@@ -286,6 +286,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         seq BIGINT PRIMARY KEY, session_id TEXT NOT NULL, source TEXT NOT NULL)""",
         "CREATE INDEX unseen_by_version ON unseen(session_id, source)",
     ),
+    # What somebody has to talk about for a reminder to be said, instead of a time.
+    ("ALTER TABLE reminders ADD COLUMN about TEXT NOT NULL DEFAULT ''",),
 )
 """The changes of each version after `BASELINE`."""
 

@@ -135,6 +135,20 @@ async def test_one_is_paused_resumed_edited_and_cancelled_and_a_second_tab_is_to
         assert "water all" not in await owner.seen("reminders")
 
 
+async def test_one_that_waits_for_a_topic_is_listed_and_cancelled_but_has_no_time_to_edit(it):
+    await remind(it, "next time I talk about Berlin: book the hotel")
+    async with it.browser() as owner:
+        page = await owner.seen("reminders")
+        ((id_, row),) = rows(page)
+        assert "when you next talk about Berlin" in row
+        assert f"edit?id={id_}" not in page
+        _, where, _ = await owner.post("reminders/edit", id=id_, text="x", when="2027-01-01T10:00")
+        assert where == "/reminders?done=gone"
+        _, where, _ = await owner.post("reminders/change", id=id_, change="cancel")
+        assert where == "/reminders?done=cancel"
+        assert "Nothing is planned" in await owner.seen("reminders")
+
+
 async def test_what_was_edited_comes_at_its_new_time_and_no_more_at_the_old(it):
     await remind(it, "in 3 hours bread")
     async with it.browser() as owner:

@@ -19,17 +19,20 @@ from bot import backoff, housekeeping
 from bot import clock as clock_module
 from bot.agent.models import Reply, Request
 from bot.agent.session_cache import SessionCache
+from bot.agent.tools import ToolContext
+from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.channel import Address, Finding, Foreign, Health
 from bot.cli.main import cli
-from bot.clock import system_clock
+from bot.clock import moment, system_clock
 from bot.config import Config
 from bot.coordination import Alone
 from bot.delivery.delivery import Delivery, Unspoken
 from bot.doctor import storage
-from bot.errors import ModelAuth, ModelOverloaded, StorageAway
+from bot.errors import ModelAuth, ModelOverloaded, StorageAway, ToolError
 from bot.gateway.reminders import Reminders
 from bot.health import Check, Readiness
 from bot.identity import ConversationResolver, Policy
+from bot.identity.view import MemoryView
 from bot.messages import ToolResult
 from bot.metrics import Metrics
 from bot.scheduler import Scheduler
@@ -565,3 +568,106 @@ def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path):
     table = told(tmp_path)
     assert "overdue" in table
     assert "call [31mBob" in table
+
+
+# --- when somebody talks about something ----------------------------------------------------------
+
+TOPICS = (
+    ("/remind next time I talk about Berlin: book the hotel", "Berlin", "book the hotel"),
+    ("/remind 下次我说到柏林的时候提醒我订酒店", "柏林", "订酒店"),
+)
+
+
+@pytest.mark.parametrize(("said", "topic", "words"), TOPICS)
+async def test_it_is_said_once_beside_the_answer_when_its_topic_comes_up(
+    tmp_path, said, topic, words
+):
+    session = {"reset": {"mode": "none"}}
+    async with running(tmp_path, session=session) as engine:
+        assert topic in await engine.ask(said)
+        assert topic in await engine.ask("/reminders")
+        await engine.ask("I had pasta for lunch")
+        engine.clock.advance(days=400)
+        await engine.app.engine.reminders.wake()
+    async with running(tmp_path, clock=engine.clock, session=session) as engine:
+        await engine.ask(f"{topic} is far away", sender="eve")
+        await engine.say(f"{topic} is far away")
+        await engine.channel.wait_until(lambda _: len(engine.sent_to("ada")) == 2)
+        answer, reminder = engine.sent_to("ada")
+        assert topic in answer
+        assert reminder == f"⏰ {words}"
+        assert "You have no reminders" in await engine.ask("/reminders")
+        await engine.ask(f"{topic} again")
+        assert len([each for each in engine.sent_to("ada") if words in each]) == 1
+        assert not any(words in each for each in engine.sent_to("eve"))
+
+
+async def test_it_is_cancelled_and_as_many_wait_as_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(reminders, "MAX_WAITING", 2)
+    async with running(tmp_path) as engine:
+        for number in range(2):
+            await engine.ask(f"/remind next time I talk about Berlin: call {number}")
+        full = await engine.ask("/remind next time I talk about Rome: call")
+        assert "Rome" not in full
+        assert "Berlin" in await engine.ask("/reminders cancel 1")
+        await engine.say("Berlin is far away")
+        await engine.channel.wait_until(lambda _: "⏰ call 1" in engine.sent_to("ada"))
+        assert "⏰ call 0" not in engine.sent_to("ada")
+        assert "task" in (await engine.ask("/task next time I talk about Berlin: call")).lower()
+        long = await engine.ask(f"/remind next time I talk about Berlin: {'x' * 1_001}")
+        assert "1" in long
+        assert "You have no reminders" in await engine.ask("/reminders")
+
+
+async def test_a_wish_of_many_words_without_a_model_is_kept_and_said(tmp_path):
+    config = {"agent": {"model": "offline", "timezone": "UTC"}}
+    async with running(tmp_path, **config) as engine:
+        for words in (
+            "next time I talk about Berlin, remind me to book the hotel",
+            "下次我说到柏林的时候提醒我订酒店",
+        ):
+            told = await engine.ask(words)
+            assert "⏰" not in told
+            assert "Berlin" in told or "柏林" in told
+        assert len([each for each in engine.sent_to("ada") if each.startswith("⏰")]) == 0
+
+
+async def test_the_model_sets_one_which_is_not_said_in_the_same_turn(tmp_path):
+    def script(request: Request) -> Any:
+        if any(isinstance(block, ToolResult) for block in request.messages[-1].blocks):
+            return request.messages[-1].blocks[0].text
+        if "remind" in request.messages[-1].text:
+            return calls("schedule_message", text="book the hotel", about="Berlin")
+        return "Fine."
+
+    async with running(tmp_path, model=ScriptedModel(script)) as engine:
+        told = await engine.ask("remind me of the hotel when I talk about Berlin again")
+        assert "is said when they next talk about Berlin" in told
+        await engine.ask("What else is there?")
+        assert not any("⏰" in each for each in engine.sent_to("ada"))
+        await engine.say("Berlin it is")
+        await engine.channel.wait_until(lambda _: "⏰ book the hotel" in engine.sent_to("ada"))
+
+
+@pytest.mark.parametrize(
+    "more", [{"at": "2027-01-01T10:00"}, {"in_minutes": 5}, {"rule": "FREQ=DAILY;BYHOUR=8"}]
+)
+async def test_a_topic_and_a_time_are_refused_together(tmp_path, more):
+    script = ScriptedModel(["x"])
+    async with running(tmp_path, model=script) as engine:
+        tool = ScheduleMessage(engine.app.core.database, lambda _: None)
+        context = ToolContext(MemoryView("", (), private=False), "s", moment(NOON, UTC), TARGET)
+        with pytest.raises(ToolError, match="not both"):
+            await tool.run({"text": "x", "about": "Berlin", **more}, context)
+
+
+async def test_what_is_forgotten_is_not_said_when_its_topic_comes_up(tmp_path):
+    async with running(tmp_path) as engine:
+        await engine.ask("/remind next time I talk about Berlin: book the hotel")
+        await engine.ask("/memory forget Berlin")
+        await engine.ask("/memory forget yes")
+        assert "You have no reminders" in await engine.ask("/reminders")
+        rows = await engine.app.core.database.read(
+            lambda tx: tx.execute("SELECT text, about, state FROM reminders")
+        )
+        assert rows == [("", "", "cancelled")]

@@ -35,6 +35,7 @@ from bot.context import prompt, wording
 from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
+from bot.gateway.reminders import MOST_WORDS, is_about
 from bot.identity import access
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
@@ -44,6 +45,7 @@ from bot.memory.night import edits, proposals, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
 from bot.messages import Message, Quote, Text
+from bot.sessions import due_time
 from tests import foreign, patterns
 from tests.fakes.nextcloud import payload
 from tests.patterns import held
@@ -261,6 +263,10 @@ CALLS: dict[str, Callable[[str], object]] = {
         "memory/a.md", text, AGING, "main"
     ),
     "bot.memory.claims.of_note": lambda text: list(claims.of_note("memory/a.md", text)),
+    "bot.sessions.due_time.next_time": lambda text: due_time.next_time(
+        f"next time I say {text}: x"
+    ),
+    "bot.gateway.reminders.is_about": lambda text: is_about(text[:MOST_WORDS], text[:120], 0.3),
     "bot.memory.chunking.of_note": lambda text: chunking.of_note("memory/a.md", text),
     "bot.memory.folders.front_matter": lambda text: folders.front_matter(f"---\n{text}\n---\n"),
     "bot.memory.night.edits.entries": lambda text: [

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bot.gateway.reminders import is_about
+from bot.sessions import due_time
 from bot.sessions.due_time import Every, Problem, When, parse, shown
 from bot.sessions.reminders import MAX_AHEAD
 from tests.unit.test_reset import MOMENTS, ZONES, near_changes
@@ -578,3 +580,50 @@ def test_a_time_near_now_is_shown_by_its_day(at, english, chinese):
     if chinese:
         assert shown("zh", when, now) == chinese
     assert "today" not in shown("en", when)
+
+
+@pytest.mark.parametrize(
+    ("said", "about", "rest"),
+    [
+        ("next time I talk about Berlin, remind me to book", "Berlin", "book"),
+        ("The next time we mention the tax return: ask Mia", "the tax return", "ask Mia"),
+        ("remind me to book next time I talk about Berlin.", "Berlin", "book"),
+        ("book next time I say something about Berlin", "Berlin", "book"),
+        ("please remind me next time I ask about Mia: call her", "Mia", "call her"),
+        ("next time I talk about Berlin remind me that it rains", "Berlin", "it rains"),
+        ("下次我说到柏林的时候提醒我订酒店", "柏林", "订酒店"),
+        ("下回聊到税务时，问问米娅", "税务", "问问米娅"),
+        ("请在下次我们谈到搬家时提醒我给房东打电话", "搬家", "给房东打电话"),
+        ("next time", "", ""),
+        ("next time I talk about", "", ""),
+        ("next time I talk about Berlin", "", ""),
+        ("next time I talk about : x", "", ""),
+        (f"next time I talk about {'x' * 121}: y", "", ""),
+        ("下次我说到柏林", "", ""),
+        ("下次再说", "", ""),
+        ("call Bob tomorrow at 9", "", ""),
+    ],
+)
+def test_a_topic_may_take_the_place_of_a_time(said, about, rest):
+    found = due_time.next_time(said)
+    assert (found is None) is (not about)
+    if found is not None:
+        assert (found.about, found.rest) == (about, rest)
+        assert due_time.parse(said, datetime(2026, 7, 1, tzinfo=UTC)) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "about", "meaning", "is_so"),
+    [
+        ("Berlin is far away", "Berlin", 0.0, True),
+        ("I was in berlin?", "Berlin", 0.1, True),
+        ("the trip to the dentist", "Berlin trip", 0.0, False),
+        ("柏林怎么样", "柏林", 0.0, True),
+        ("the capital of Germany", "Berlin", 0.6, True),
+        ("I had pasta?", "Berlin", 0.2, False),
+        ("", "Berlin", 0.0, False),
+        ("hello", "...", 0.0, False),
+    ],
+)
+def test_a_message_is_about_a_topic_by_its_words_or_its_meaning(words, about, meaning, is_so):
+    assert is_about(words, about, meaning) is is_so

@@ -23,7 +23,15 @@ from bot.messages import Scheduled
 from bot.sessions import recurrence, reminders, repeats
 from bot.sessions.agenda import Agenda
 from bot.sessions.recurrence import MAX_RULE, MIN_TASK_MINUTES, Rule, Series
-from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, MAX_WAITING, ReplyTarget, moment
+from bot.sessions.reminders import (
+    MAX_ABOUT,
+    MAX_AHEAD,
+    MAX_TEXT,
+    MAX_WAITING,
+    NEVER,
+    ReplyTarget,
+    moment,
+)
 from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind
 from bot.storage import Database, Transaction
 
@@ -53,6 +61,12 @@ class Schedule(Parameters):
         "is then where it begins, and may be left out.",
     )
 
+    about: Stripped = Field(
+        "",
+        max_length=MAX_ABOUT,
+        description="Instead of a time: what they have to talk about, such as Berlin, for it to be "
+        "said the next time they do.",
+    )
     task: bool = Field(
         default=False,
         description="With a rule: whether `text` is a task to carry out each time, with your tools "
@@ -61,6 +75,10 @@ class Schedule(Parameters):
 
     @model_validator(mode="after")
     def _has_one_time(self) -> Self:
+        if self.about and (self.rule or self.at or self.in_minutes is not None):
+            raise ValueError("give 'about' or a time, not both")
+        if self.about:
+            return self
         if self.task and not self.rule:
             raise ValueError("a 'task' needs a 'rule'")
         if self.rule and self.in_minutes is not None:
@@ -76,8 +94,8 @@ class ScheduleMessage:
     spec = Schedule.spec(
         "schedule_message",
         "Send a message to this conversation at a later time: use it when somebody asks to be "
-        "reminded. Give either the local date and time or a number of minutes from now, or a rule "
-        "when it is to come again and again. The "
+        "reminded. Give either the local date and time or a number of minutes from now, a rule "
+        "when it is to come again and again, or what they next have to talk about. The "
         "text is sent as it stands, so write it to the person, in their language. Say that a "
         "reminder is set only after this tool answered with its time.",
         tells_origins=True,
@@ -105,15 +123,19 @@ class ScheduleMessage:
             raise ToolError("nothing can be scheduled from here")
         if asked.rule:
             return await self._repeated(asked, context, target)
-        at = _due(asked, context.now)
+        at = None if asked.about else _due(asked, context.now)
+        due_at = NEVER if at is None else _ms(at)
+        more: Mapping[str, Any] = {"made_by": "agent", "about": asked.about}
         added = await self._database.write(
-            lambda tx: reminders.add(tx, target, words, _ms(at), now, made_by="agent")
+            lambda tx: reminders.add(tx, target, words, due_at, now, **more)
         )
         if added is None:
             raise ToolError(
                 f"{MAX_WAITING} reminders wait for this person already; they can cancel some with "
                 "/reminders"
             )
+        if at is None:
+            return Scheduled(added.due_at, "", about=added.about)
         self._expect(added.due_at)
         return Scheduled(_ms(at), _moment(at))
 
