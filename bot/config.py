@@ -547,6 +547,11 @@ class EmbedderConfig(Section):
         description='"multilingual" is built in and needs no key and no download; "openai" is any '
         'server with /v1/embeddings; "none" searches by words alone.',
     )
+    plugin: str = Field(
+        default="",
+        description="Instead of a provider: the embedder of that name which another package "
+        "brings (docs/writing-a-tool.md).",
+    )
     model: str = Field(default="", description='The model\'s name; "openai" needs one.')
     base_url: str = Field(
         default="https://api.openai.com/v1", description='Where "openai" asks, up to /embeddings.'
@@ -968,10 +973,7 @@ class BackupConfig(Section):
     )
     kept: int = Field(default=7, ge=1, le=1000, description="How many of the newest are kept.")
     kept_weeks: int = Field(
-        default=4,
-        ge=0,
-        le=1000,
-        description="Weeks of which the newest backup is kept besides.",
+        default=4, ge=0, le=1000, description="Weeks of which the newest backup is kept besides."
     )
     passphrase: SecretStr | None = Field(
         default=None,

@@ -194,10 +194,7 @@ class Telegram(Channel):
         """Start the webhook server, if an account wants one."""
         if all(account.config.mode == "polling" for account in self._accounts.values()):
             return
-        from adapters.telegram.webhook import (  # noqa: PLC0415  # aiohttp.web takes 0.2 s
-            TelegramWebhook,
-            WebhookAccount,
-        )
+        from adapters.telegram.webhook import TelegramWebhook, WebhookAccount  # noqa: PLC0415  # aiohttp.web takes 0.2 s
 
         served = {n: a for n, a in self._accounts.items() if isinstance(a, WebhookAccount)}
         host, port = self._config.webhook_host, self._config.webhook_port

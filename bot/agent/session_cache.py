@@ -212,12 +212,7 @@ class Prefixes:
         self._shared: LRUCache[str, str] = LRUCache(SHARED)
 
     async def of(
-        self,
-        live: CachedSession,
-        view: MemoryView,
-        language: str,
-        tools: ToolList,
-        limit: int,
+        self, live: CachedSession, view: MemoryView, language: str, tools: ToolList, limit: int
     ) -> Snapshot:
         """The prefix for a session as one view sees it; `limit` is the window in tokens.
 

@@ -13,17 +13,7 @@ import orjson
 from bot import messages
 from bot.context.history import Line
 from bot.errors import ModelBadReply
-from bot.messages import (
-    Block,
-    Canned,
-    Message,
-    Opaque,
-    Picture,
-    Text,
-    ToolResult,
-    ToolUse,
-    Whose,
-)
+from bot.messages import Block, Canned, Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 from bot.sessions.entries import Entry, NewEntry
 from bot.unicode import well_formed
 

@@ -620,11 +620,7 @@ class Turn:
         return "\n\n".join(part for part in parts if part)
 
     def _result(
-        self,
-        *,
-        stop: StopReason = "end",
-        stopped: bool = False,
-        error: ModelError | None = None,
+        self, *, stop: StopReason = "end", stopped: bool = False, error: ModelError | None = None
     ) -> TurnResult:
         messages, reply = self._messages, self._text()
         if self._partial.strip():

@@ -31,14 +31,7 @@ from bot.channel.config import (
     check_patterns,
     reveal,
 )
-from bot.channel.contract import (
-    Channel,
-    Engine,
-    Finding,
-    Level,
-    Repair,
-    Trial,
-)
+from bot.channel.contract import Channel, Engine, Finding, Level, Repair, Trial
 from bot.channel.values import (
     DEFAULT_ACCOUNT,
     MAX_REPLY_TEXT,

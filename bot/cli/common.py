@@ -203,12 +203,7 @@ class Progress:
     _shown: Progress | None = None  # a terminal has room for one
 
     def __init__(
-        self,
-        what: str,
-        total: int | None,
-        unit: str,
-        console: _Console,
-        clock: Callable[[], float],
+        self, what: str, total: int | None, unit: str, console: _Console, clock: Callable[[], float]
     ) -> None:
         self._what = what
         amounts = [DownloadColumn()] if unit == BYTES else [MofNCompleteColumn(), TextColumn(unit)]

@@ -105,8 +105,7 @@ SenderArgument = Annotated[
     str, typer.Argument(metavar="SENDER", help="Their id there; `pairing list` shows it.")
 ]
 PersonArgument = Annotated[
-    str,
-    typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".'),
+    str, typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".')
 ]
 ExportFile = Annotated[
     Path, typer.Argument(metavar="PATH", help="The export: a ZIP, folder or file, as it came.")

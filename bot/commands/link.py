@@ -45,10 +45,12 @@ class LinkCommands:
             return self._offered(call)
         if call.conversation.is_configured:
             return saying(call.text("link.configured"))
-        tries = self._tries_of(call.conversation.origin.seat)
+        seat, now = call.conversation.origin.seat, time.monotonic()
+        tries = [at for at in self._tries.get(seat, ()) if now - at < TRIES_SECONDS]
+        self._tries[seat] = tries
         if len(tries) >= MAX_TRIES:
             return saying(call.text("link.wrong"))
-        tries.append(time.monotonic())
+        tries.append(now)
         return lambda unit, _session: _typed(unit, call)
 
     @command()
@@ -95,13 +97,6 @@ class LinkCommands:
             return Answer("\n".join(lines))
 
         return apply
-
-    def _tries_of(self, seat: Seat) -> list[float]:
-        """When somebody typed codes of late, wrong or right."""
-        now = time.monotonic()
-        tries = [at for at in self._tries.get(seat, []) if now - at < TRIES_SECONDS]
-        self._tries[seat] = tries
-        return tries
 
 
 def _typed(unit: UnitOfWork, call: Call) -> Answer:

@@ -240,11 +240,7 @@ def pruning_is_due(used: int, full: int, *, idle_ms: int, ttl_minutes: float) ->
 
 
 def prune_results(
-    messages: Sequence[Message],
-    sizes: Sequence[int],
-    *,
-    window: int,
-    config: PruningConfig,
+    messages: Sequence[Message], sizes: Sequence[int], *, window: int, config: PruningConfig
 ) -> Pruned:
     """The messages to replace in a request, by their place.
 

@@ -211,11 +211,7 @@ class Entrance:
         return await self._let_in(request, entered.person, cookie, entered.origin)
 
     async def _let_in(
-        self,
-        request: web.Request,
-        person: str,
-        cookie: str,
-        origin: MessageOrigin | None = None,
+        self, request: web.Request, person: str, cookie: str, origin: MessageOrigin | None = None
     ) -> web.Response:
         agent = request.headers.get("User-Agent", "")
         await self._browsers.begin(person, cookie, agent, origin)

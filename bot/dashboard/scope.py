@@ -158,10 +158,7 @@ class ScopePages:
         return " ".join(options.sentences(request, error))
 
     async def _page(
-        self,
-        request: web.Request,
-        problem: str = "",
-        typed: Mapping[str, str] | None = None,
+        self, request: web.Request, problem: str = "", typed: Mapping[str, str] | None = None
     ) -> web.Response:
         config, language = self._settings.config, pages.language(request)
         known = sorted(await self._database.read(rooms.chats))

@@ -162,11 +162,7 @@ NEVER, LATER, REACHED = 0, 1, 2  # when what is parked is tried again
 _LATER: Final = f"state = 'parked' AND again = {LATER}"
 
 LETTERS: Final = Records(
-    "outbox",
-    Letter,
-    "error",
-    is_numbered=True,
-    extra=packed("extra", _from_json, _to_json),
+    "outbox", Letter, "error", is_numbered=True, extra=packed("extra", _from_json, _to_json)
 )
 
 

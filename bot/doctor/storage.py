@@ -63,12 +63,7 @@ def _folder(setup: Setup) -> list[Finding]:
     if database.exists() and (owner := database.stat().st_uid) != os.geteuid():
         # SQLite would make files beside it that the bot may not open.
         return [Finding.of("error", "storage.other_owner", path=str(database), owner=owner)]
-    return [
-        *_lock(folder),
-        *_place(folder),
-        *_database(setup),
-        *space(setup.config),
-    ]
+    return [*_lock(folder), *_place(folder), *_database(setup), *space(setup.config)]
 
 
 def _lock(folder: Path) -> Iterator[Finding]:

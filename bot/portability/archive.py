@@ -205,10 +205,7 @@ class Writer:
 
 
 def unpack(
-    source: IO[bytes],
-    name: str,
-    place: Callable[[str], Path | None],
-    advance: Advance = unheard,
+    source: IO[bytes], name: str, place: Callable[[str], Path | None], advance: Advance = unheard
 ) -> Manifest:
     """Write the files of an archive to where `place` says, and make sure that all is as it was.
 

@@ -265,8 +265,7 @@ class Pusher:
         resolver = CheckedResolver(self.endpoints.guard, self._lookup)
         async with (
             session(
-                connector=connector(resolver),
-                timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
+                connector=connector(resolver), timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)
             ) as client,
             client.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):

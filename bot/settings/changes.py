@@ -399,18 +399,14 @@ def _has_service(config: Config) -> bool:
 
 def _check(key: Key, value: str | None) -> None:
     """Raise ConfigError for what could not be a line of a file either."""
-    _check_name(key, value)
+    name = ".".join(map(str, key))
+    if value is not None and value.strip().startswith(FILE_PREFIX):
+        # It would be read, and sent to whatever address the option belongs to.
+        raise Mistakes(f"{name}: the name of a file cannot be set here", (key,))
     try:
         dotenv_line(env_name(key), value or "")
     except ValueError as error:
-        raise Mistakes(f"{'.'.join(map(str, key))}: {error}", (key,)) from error
-
-
-def _check_name(key: Key, value: str | None) -> None:
-    if value is not None and value.strip().startswith(FILE_PREFIX):
-        # It would be read, and sent to whatever address the option belongs to.
-        said = f"{'.'.join(map(str, key))}: the name of a file cannot be set here"
-        raise Mistakes(said, (key,))
+        raise Mistakes(f"{name}: {error}", (key,)) from error
 
 
 # The settings as pages use them: one change after the other, each in effect when it returns.

@@ -273,15 +273,9 @@ def missing(
             needs = f"set {plugin.needs}" if plugin.needs else "see its documentation"
             message = f"{name} is set up but cannot run, so it stays off: {needs}"
             yield Problem(options[0], message, named=True)
-    if ("agent", "model") in named and config.agent.model != OFFLINE:
-        yield from _without_key(config)
-
-
-def _without_key(config: Config) -> Iterator[Problem]:
-    """The model that was chosen, if nobody can be asked for it."""
-    name = config.models.locate(config.agent.model)[0]
-    if not _is_served(config, name):
-        said = f"has no key, so the offline model answers: set {key_name(name)}"
+    service, _ = config.models.locate(config.agent.model)
+    if ("agent", "model") in named and not _is_served(config, service):
+        said = f"has no key, so the offline model answers: set {key_name(service)}"
         yield Problem(("agent", "model"), f"{quoted(config.agent.model)} {said}")
 
 

@@ -404,9 +404,7 @@ def dotenv_line(name: str, value: str) -> str:
 
 
 def edited_dotenv(
-    text: str,
-    changes: Mapping[str, str | None],
-    same: Callable[[str], object] = lambda name: name,
+    text: str, changes: Mapping[str, str | None], same: Callable[[str], object] = lambda name: name
 ) -> str:
     """The text with these names set, or without their lines where the value is None.
 

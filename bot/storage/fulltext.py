@@ -131,11 +131,7 @@ def tokenizer(connection: apsw.Connection) -> Callable[[str], list[str]]:
     def tokenize(text: str) -> list[str]:
         data = text.encode("utf-8", "replace")
         return call(
-            data,
-            apsw.FTS5_TOKENIZE_DOCUMENT,
-            None,
-            include_offsets=False,
-            include_colocated=False,
+            data, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False
         )
 
     return tokenize

@@ -283,7 +283,8 @@ def last_dropped(tx: Transaction) -> str:
 def end_of(month: str) -> int:
     """The time a month was over, in ms since the epoch."""
     year, number = (int(part) for part in month.split("-"))
-    return _start_ms(year + number // 12, number % 12 + 1)
+    after = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
+    return int(after.timestamp() * 1000)
 
 
 def name_of(at: int) -> str:
@@ -307,7 +308,3 @@ def _month(tx: Transaction, name: str, lowest: int, above: int, is_dropped: bool
 def _array(values: Iterable[str | int]) -> str:
     """Values as PostgreSQL reads an array of them; none has a comma or a quote."""
     return "{" + ",".join(map(str, values)) + "}"
-
-
-def _start_ms(year: int, month: int) -> int:
-    return int(datetime(year, month, 1, tzinfo=UTC).timestamp() * 1000)

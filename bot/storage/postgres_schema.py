@@ -17,7 +17,7 @@ from psycopg import errors as pg
 from bot import __version__, errors
 from bot.invocation import confidant
 from bot.storage import months, scalar, scalars, schema
-from bot.storage.postgres_link import GRANTS, Connection, PostgresTransaction
+from bot.storage.postgres_sql import GRANTS, Connection, PostgresTransaction
 from bot.storage.records import keep, text_of
 
 # Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;
@@ -99,11 +99,7 @@ _FULLTEXT = (
         PRIMARY KEY(entry, part))""",
     "CREATE INDEX entries_text_words ON entries_text USING gin(words)",
 )
-_PARTS: Final = {
-    "fulltext": _FULLTEXT,
-    "months": months.FUNCTIONS,
-    "memory": STATEMENTS,
-}
+_PARTS: Final = {"fulltext": _FULLTEXT, "months": months.FUNCTIONS, "memory": STATEMENTS}
 
 log = structlog.get_logger(__name__)
 

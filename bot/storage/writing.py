@@ -28,9 +28,7 @@ log = structlog.get_logger(__name__)
 
 # Who waits is a task of a loop, or a thread.
 _Job = tuple[
-    Work,
-    "asyncio.Future[Any] | concurrent.futures.Future[Any]",
-    asyncio.AbstractEventLoop | None,
+    Work, "asyncio.Future[Any] | concurrent.futures.Future[Any]", asyncio.AbstractEventLoop | None
 ]
 
 

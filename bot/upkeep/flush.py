@@ -178,12 +178,7 @@ class _Saving:
 class Flusher:
     """Has a model decide what to keep, and writes what may be kept."""
 
-    def __init__(
-        self,
-        notes: Notes,
-        files: SpaceFiles,
-        searcher: Searcher | None = None,
-    ) -> None:
+    def __init__(self, notes: Notes, files: SpaceFiles, searcher: Searcher | None = None) -> None:
         """`searcher` finds the entries that have to do with a conversation."""
         self._notes = notes
         self._files = files
@@ -483,10 +478,7 @@ class Flusher:
 
 
 def _nearest(
-    entries: Sequence[Known],
-    found: Mapping[str, set[int] | None],
-    own: Sequence[str],
-    most: int,
+    entries: Sequence[Known], found: Mapping[str, set[int] | None], own: Sequence[str], most: int
 ) -> list[Known]:
     """The entries on some lines of notes (None is all) that share most with some words.
 
@@ -744,11 +736,7 @@ class FlushService:
         await self._committer.commit(now, work, until_stored=True)
 
     def _remember(
-        self,
-        unit: UnitOfWork,
-        active: ActiveSession,
-        before: Unsaved,
-        error: ConfidantError | None,
+        self, unit: UnitOfWork, active: ActiveSession, before: Unsaved, error: ConfidantError | None
     ) -> Unsaved | None:
         """Note whether it is to be done again, and tell when it is not although it failed.
 

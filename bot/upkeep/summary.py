@@ -20,12 +20,7 @@ from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
 from bot.context import quoting, tokens
 from bot.context.quoting import Said, clipped
-from bot.errors import (
-    CompactionFailed,
-    ModelError,
-    ModelPutOff,
-    ModelTooLarge,
-)
+from bot.errors import CompactionFailed, ModelError, ModelPutOff, ModelTooLarge
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.money.limits import LimitReached
 

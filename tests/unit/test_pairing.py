@@ -299,8 +299,10 @@ def config(policy: str, *allowed: str) -> ChannelConfig:
     return ChannelConfig.model_construct(dm_policy=policy, allow_from=allowed)
 
 
-def test_by_default_nobody_is_let_in_without_a_code():
+def test_by_default_nobody_is_let_in_without_a_code_and_no_room_is():
     assert decide(ChannelConfig(), ADA, is_owner=False) is AccessDecision.PAIR
+    for is_owner in (False, True):
+        assert decide(ChannelConfig(), DEN, is_owner=is_owner) is AccessDecision.DECLINE
 
 
 @pytest.mark.parametrize(
@@ -332,11 +334,13 @@ def test_the_owner_is_let_in_unless_the_channel_is_closed(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_message_without_a_sender_is_never_let_in(policy):
-    assert (
-        decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True)
-        is AccessDecision.DENY
-    )
+def test_without_ids_nobody_is_let_in(policy):
+    nobody = decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True)
+    assert nobody is AccessDecision.DENY
+    there = rooms(policy if policy == "open" else "allowlist", groups={"den": {}})
+    overheard = decide(there, replace(DEN, sender=""), is_owner=True)
+    assert overheard is AccessDecision.LISTEN
+    assert decide(rooms("open"), replace(DEN, chat=""), is_owner=True) is AccessDecision.DENY
 
 
 @pytest.mark.parametrize(
@@ -370,11 +374,6 @@ LISTS = st.lists(st.sampled_from(["*", "42", "telegram:42", "7", "discord:42", "
 
 def rooms(policy: str = "allowlist", **fields: object) -> ChannelConfig:
     return ChannelConfig(group_policy=policy, **fields)
-
-
-def test_by_default_no_room_is_let_in():
-    assert decide(ChannelConfig(), DEN, is_owner=False) is AccessDecision.DECLINE
-    assert decide(ChannelConfig(), DEN, is_owner=True) is AccessDecision.DECLINE
 
 
 @pytest.mark.parametrize(
@@ -455,13 +454,3 @@ def test_names_decide_nothing_in_rooms(name, general):
     config = rooms(groups={"den": {}}, group_allow_from=tuple(general) or ("7",))
     named = replace(DEN, sender_name=name, text=name, server=name)
     assert decide(config, named, is_owner=False) is decide(config, DEN, is_owner=False)
-
-
-@pytest.mark.parametrize("policy", ["allowlist", "open"])
-def test_whoever_has_no_id_is_only_overheard(policy):
-    config = rooms(policy, groups={"den": {}})
-    assert decide(config, replace(DEN, sender=""), is_owner=True) is AccessDecision.LISTEN
-
-
-def test_a_chat_without_an_id_is_no_room():
-    assert decide(rooms("open"), replace(DEN, chat=""), is_owner=True) is AccessDecision.DENY

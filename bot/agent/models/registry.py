@@ -42,8 +42,8 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.messages import Message, Opaque, Picture
+from bot.plugins import loaded, source_of
 from bot.settings import model_kinds
-from bot.settings.fields import loaded, source_of
 
 # Whether a model that failed is worth asking again. Pure: times are passed in, in seconds.
 
@@ -249,9 +249,16 @@ class Models:
         return name == request.model and not isinstance(error, ModelBlind)
 
     def _plan(self, request: Request) -> list[tuple[str, Request]]:
-        """The models to try in their order, each with what it is asked."""
-        *before, last = self._candidates(request.model)
-        hasty = _impatient(request)
+        """The models to try in their order, each with what it is asked.
+
+        Those that are spared are left out, unless all are. One that another may stand in for makes
+        no long pause between tries.
+        """
+        every, now = tuple(dict.fromkeys((request.model, *self._fallback))), self._now()
+        *before, last = [n for n in every if not self._breaker(n).is_open(now)] or every
+        soon = asyncio.get_running_loop().time() + PATIENCE
+        deadline = soon if request.deadline is None else min(soon, request.deadline)
+        hasty = replace(request, deadline=deadline)
         if before and _shows_pictures(request):
             return [(name, replace(hasty, must_see=True)) for name in (*before, last)]
         return [*((name, hasty) for name in before), (last, request)]
@@ -353,12 +360,6 @@ class Models:
         """True for a service at an address of its own."""
         section = self._config.services.get(service)
         return section is not None and bool(section.base_url)
-
-    def _candidates(self, name: str) -> tuple[str, ...]:
-        """The models to try in their order, without those that are spared; all if all are."""
-        every = tuple(dict.fromkeys((name, *self._fallback)))
-        now = self._now()
-        return tuple(each for each in every if not self._breaker(each).is_open(now)) or every
 
     def _breaker(self, name: str) -> Breaker:
         return self._breakers.get(name, _CLOSED)
@@ -490,13 +491,6 @@ def _or_opaque(has_opaque: bool, message: Message) -> bool:  # noqa: FBT001 - a 
 
 def _has_opaque(message: Message) -> bool:
     return any(isinstance(block, Opaque) for block in message.blocks)
-
-
-def _impatient(request: Request) -> Request:
-    """The request, for a model that another one may stand in for: no long pause between tries."""
-    soon = asyncio.get_running_loop().time() + PATIENCE
-    deadline = soon if request.deadline is None else min(soon, request.deadline)
-    return replace(request, deadline=deadline)
 
 
 def _owner(name: str) -> str:

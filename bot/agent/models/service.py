@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bot.agent.models import Model, Reply, Request, TextDelta, Window, capabilities
-from bot.agent.models.capabilities import (
-    Capabilities,
-    Ladder,
-    fitted,
-    left_out,
-    pictures_lost,
-)
+from bot.agent.models.capabilities import Capabilities, Ladder, fitted, left_out, pictures_lost
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.connection import DONE
 from bot.agent.models.refusals import cleaned, is_failure

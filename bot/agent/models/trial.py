@@ -81,9 +81,7 @@ MOST_SENT: Final = 1000  # tokens of a question, with a picture and a tool
 LAST: Final = 150  # the number that the long answer counts to
 _SYSTEM: Final = "You are being tried out. Do exactly what you are asked, in few words."
 _TOOL: Final = ToolSpec(
-    "lucky_number",
-    "Tells the lucky number of today.",
-    {"type": "object", "properties": {}},
+    "lucky_number", "Tells the lucky number of today.", {"type": "object", "properties": {}}
 )
 _COLOURS: Final = ("red", "green", "blue", "yellow", "black", "white")
 

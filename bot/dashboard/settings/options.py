@@ -52,11 +52,11 @@ SECTIONS: Final[Mapping[str, tuple[Group, ...]]] = {
     ),
     "models": _grouped(
         models="agent.model agent.fallback agent.chores agent.choices agent.max_tokens "
-        "agent.max_steps context.context_tokens",
+        "agent.max_steps context.context_tokens"
     ),
     "memory": _grouped(
         memory="context.enable_memory_flush memory.max_injected_chars memory.max_results "
-        "memory.citations memory.retention_days",
+        "memory.citations memory.retention_days"
     ),
     "limits": _grouped(
         in_all=" ".join(f"limits.in_all.{cap}" for cap in _CAPS),

@@ -92,9 +92,7 @@ def _agents(folder: Path) -> tuple[Agent, ...]:
         database = home / "agent" / "openclaw-agent.sqlite"
         sessions = home / "sessions"
         agent = Agent(
-            name,
-            database if database.is_file() else None,
-            sessions if sessions.is_dir() else None,
+            name, database if database.is_file() else None, sessions if sessions.is_dir() else None
         )
         if agent.database or agent.sessions:
             found.append(agent)
