@@ -194,7 +194,8 @@ class Web(TakesMarkdown):
             log.warning("web.history.failed")
             pages.close()
         else:
-            await pages.anew(kind, items, known)
+            async with self._histories.place(person):
+                await pages.anew(kind, items, known)
 
     async def _show_switched(self, person: str) -> None:
         """Have all of a person's pages show the branch that is in sight now."""
@@ -372,7 +373,8 @@ class Web(TakesMarkdown):
 
     async def _switch(self, message_id: str, socket: Socket, engine: Engine) -> None:
         try:
-            is_done = await engine.switch(address_of(socket.person), message_id)
+            async with self._histories.place(socket.person):
+                is_done = await engine.switch(address_of(socket.person), message_id)
         except OutOfSight:
             await self._show_anew(socket.person)
             socket.put(protocol.error("gone", socket.locale))

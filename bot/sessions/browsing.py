@@ -309,8 +309,9 @@ def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozens
 
 
 def text_of(tx: Transaction, entry_id: str) -> str:
-    """What a person still sees of an entry; nothing if there is no such one."""
-    shown, _ = as_shown(tx, tx.execute("SELECT seq, line FROM entries WHERE id = ?", (entry_id,)))
+    """What a person still sees of an entry; nothing if there is no such one in sight."""
+    found = f"SELECT seq, line FROM entries WHERE id = ? AND {store.IN_SIGHT}"
+    shown, _ = as_shown(tx, tx.execute(found, (entry_id,)))
     return shown[0].shown if shown else ""
 
 

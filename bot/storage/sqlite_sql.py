@@ -55,9 +55,9 @@ class SqliteTransaction:
             f"""SELECT rowid, bm25(entries_text) FROM entries_text
                 WHERE entries_text MATCH ? AND +rowid IN (
                     SELECT seq FROM sessions CROSS JOIN entries ON session_id = sessions.id
-                    WHERE (key IN ({marks(keys)})
+                    WHERE key IN ({marks(keys)})
                         OR (chat_type = 'direct' AND person IN ({marks(people)})))
-                        AND NOT EXISTS (SELECT 1 FROM unseen WHERE unseen.seq = entries.seq))
+                AND NOT EXISTS (SELECT 1 FROM unseen WHERE seq = entries_text.rowid)
                 ORDER BY bm25(entries_text), rowid DESC LIMIT ?""",
             (match, *keys, *people, limit),
         )

@@ -114,8 +114,8 @@ class Conversations(RuleBasedStateMachine):
 
     # --- what people do ---
 
-    def say(self, person: str, text: str, *, answers: int = 1) -> str:
-        inbound = self.run(self.engine.say(text, sender=person))
+    def say(self, person: str, text: str, *, answers: int = 1, replaces: str = "") -> str:
+        inbound = self.run(self.engine.say(text, sender=person, replaces=replaces))
         self.accepted[inbound.message_id] = text
         self.owed[person] += answers
         self.open += answers
@@ -167,6 +167,27 @@ class Conversations(RuleBasedStateMachine):
         self.everything_is_answered()
         if before is not None:
             assert self.pointer(person) == (self.previous(before) or before)
+
+    @rule(person=PEOPLE, chance=st.integers(0, 9), back=st.booleans(), steps=st.integers(0, 40))
+    def someone_edits_a_message(self, person: str, chance: int, back: bool, steps: int) -> None:  # noqa: FBT001
+        self.everything_is_answered()
+        engine, address = self.channel.engine, self.engine.message("", sender=person).address
+        assert engine is not None
+        seen = [each for each in self.run(engine.history(address, 50)) if each.text[:1] == "m"]
+        mine = [each for each in seen if each.role == "user"]
+        if not mine:
+            return
+        old = mine[chance % len(mine)]
+        if back and old.versions:
+            other = old.versions[chance % len(old.versions)]
+            assert self.run(engine.switch(address, other))
+            assert other in {each.id for each in self.run(engine.history(address, 50))}
+            return
+        new = self.say(person, self.next_text(), replaces=old.id)
+        shown = [each.id for each in self.run(engine.history(address, 50))]
+        assert new in shown
+        assert old.id not in shown
+        self.run(_steps(steps))
 
     @rule(person=PEOPLE)
     def someone_stops_a_reply(self, person: str) -> None:
@@ -379,11 +400,11 @@ def _is_for(reply: str, text: str) -> bool:
 
 
 def _check_chain(session: str, found: list[Entry]) -> None:
-    parent = None
+    before: list[str | None] = [None]
     for number, entry in enumerate(found, start=1):
         assert entry.id == entries.entry_id(session, number)
-        assert entry.parent_id == parent
-        parent = entry.id
+        assert entry.parent_id in before  # the last one, unless a branch begins
+        before.append(entry.id)
 
 
 @pytest.mark.slow

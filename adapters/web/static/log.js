@@ -424,7 +424,7 @@ export class Log extends EventTarget {
     if (!item.text && !body.hidden) body.textContent = t("forgotten");
     const tell = (name, detail) => this.dispatchEvent(new CustomEvent(name, { detail }));
     const asked = item.role === "bot" && this.#askedBefore(before);
-    line.querySelector(".meta").append(...versions(item, tell), actions(item, asked, tell));
+    line.querySelector(".meta").append(actions(item, asked, tell), ...versions(item, tell));
     const time = line.querySelector("time");
     const at = new Date(item.at);
     time.dateTime = at.toISOString();
