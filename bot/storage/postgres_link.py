@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -21,7 +20,7 @@ from psycopg.types.string import TextLoader
 
 from bot import errors
 from bot.backoff import Backoff
-from bot.storage import Row, Value, fulltext, marks, postgres_schema, scalar, schema
+from bot.storage import Row, Value, fulltext, marks
 
 T = TypeVar("T")
 
@@ -136,43 +135,6 @@ def _reason(exc: psycopg.Error) -> str:
     return first.rpartition("failed: ")[2].removeprefix("FATAL:").strip().rstrip(".")
 
 
-# What a PostgreSQL server is like, for somebody who wants to know, on a connection of its own.
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server that can be reached.
-
-    Attributes:
-        place: its host, port and database.
-        version: such as "18.1".
-        size: of the database, in bytes.
-        tables: the version of the tables; 0 while there are none.
-        problems: what stands in the way, each with what mends it.
-    """
-
-    place: str
-    version: str
-    size: int
-    tables: int
-    problems: tuple[str, ...]
-
-
-def examine(url: str, cluster: str, direct: str = "") -> Server:
-    """Look at the server that a URL names; `direct` is the same without a pooler, if need be.
-
-    Raises:
-        StorageError: the URL is none, or the server cannot be reached.
-    """
-    place = place_of(url)
-    found = once(url, lambda tx: _look(tx, place, cluster))
-    try:
-        check_server(url, direct)
-    except errors.StorageError as exc:
-        return replace(found, problems=(*found.problems, str(exc)))
-    return found
-
-
 def once(url: str, work: Callable[[PostgresTransaction], T]) -> T:
     """Run some work on a connection of its own, each statement by itself; for a thread.
 
@@ -189,25 +151,6 @@ def once(url: str, work: Callable[[PostgresTransaction], T]) -> T:
             return work(PostgresTransaction(connection, Signals(), fulltext.Words()))
     except psycopg.Error as exc:
         raise unusable(exc, place) from exc
-
-
-def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
-    version = scalar(tx, "SHOW server_version").split()[0]
-    size = scalar(tx, "SELECT pg_database_size(current_database())")
-    problems: list[str] = []
-    tables = 0
-    try:
-        postgres_schema.check_server(tx)
-        if scalar(tx, "SELECT to_regclass('schema_versions') IS NOT NULL"):
-            postgres_schema.check_rights(tx)
-            tables = postgres_schema.version(tx)
-            if tables:
-                postgres_schema.check_cluster(tx, cluster)
-        if tables < schema.VERSION:
-            postgres_schema.check_making(tx)
-    except errors.StorageError as exc:
-        problems.append(str(exc))
-    return Server(place, version, size, tables, tuple(problems))
 
 
 # --- a connection of its own ----------------------------------------------------------------------
