@@ -414,7 +414,7 @@ def examine(url: str, cluster: str, direct: str = "") -> Server:
 
 
 def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
-    version = scalar(tx, "SHOW server_version").split()[0]
+    release = scalar(tx, "SHOW server_version").split()[0]
     size = scalar(tx, "SELECT pg_database_size(current_database())")
     problems: list[str] = []
     tables = 0
@@ -429,4 +429,4 @@ def _look(tx: PostgresTransaction, place: str, cluster: str) -> Server:
             check_making(tx)
     except errors.StorageError as exc:
         problems.append(str(exc))
-    return Server(place, version, size, tables, tuple(problems))
+    return Server(place, release, size, tables, tuple(problems))
