@@ -104,7 +104,7 @@ lock: $(TEST_READY)
 	$(LOCK) --group build --output-file requirements.lock
 	$(LOCK) --group build --extra cluster --constraints requirements.lock \
 		--output-file requirements-cluster.lock
-	$(LOCK) --group dev --extra cluster --extra matrix --extra search --extra speech \
+	$(LOCK) --group dev --extra cluster --extra matrix --extra search --extra slack --extra speech \
 		--constraints requirements-cluster.lock \
 		--output-file requirements-dev.lock
 

@@ -133,6 +133,7 @@ class App:
         backend = await open_backend(self.settings.now, parts.clock, stack)
         served = await self._served(backend)
         core = self.core = await open_core(self.settings, backend, self._channels(), stack)
+        stack.push_async_callback(core.hooks.close)
         self._kept = MetaStore(core.database, core.clock)
         memory = await build_memory(core, parts.searcher)
         extra = ExtraTools(parts.tools, self.tool_plugins, self.tool_servers)
@@ -300,6 +301,7 @@ class App:
         self._spawn("scheduler", core.scheduler.start)
         self._spawn("clock.watch", core.scheduler.watch)
         self._spawn("tools.load", self.tool_plugins.load)
+        self._spawn("hooks.load", self.core.hooks.load)
         if self.tool_servers:
             self._spawn("tools.servers", self.tool_servers.keep)
         self._spawn("load", lambda: self._finish_loading(self.agent.models, memory))

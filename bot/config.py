@@ -547,6 +547,11 @@ class EmbedderConfig(Section):
         description='"multilingual" is built in and needs no key and no download; "openai" is any '
         'server with /v1/embeddings; "none" searches by words alone.',
     )
+    plugin: str = Field(
+        default="",
+        description="Instead of a provider: the embedder of that name which another package "
+        "brings (docs/writing-a-tool.md).",
+    )
     model: str = Field(default="", description='The model\'s name; "openai" needs one.')
     base_url: str = Field(
         default="https://api.openai.com/v1", description='Where "openai" asks, up to /embeddings.'

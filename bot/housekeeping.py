@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from bot import backoff, recovery
+from bot import backoff, plugins, recovery
 from bot.channel import Finding, Health
 from bot.clock import DAY_MS, Clock, ahead_of_others
 from bot.config import BackupConfig, Config, Settings, StorageConfig
@@ -274,6 +274,9 @@ def of_program(seconds: float) -> Iterator[Check]:
     if failed := backoff.down():
         names = ", ".join(f"{name} ({kind})" for name, kind in sorted(failed.items()))
         yield Check("background", Finding.of("warning", "health.background", names=names))
+    if failing := plugins.failing():
+        names = "; ".join(f"{name}: {why}" for name, why in sorted(failing.items()))
+        yield Check("plugins", Finding.of("warning", "health.plugins", names=names))
     if rows := records.unreadable():
         yield Check("rows", Finding.of("warning", "health.rows", count=rows))
     if seconds >= HELD_SECONDS:

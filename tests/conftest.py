@@ -103,8 +103,7 @@ def _entry_points(group: str) -> EntryPoints:
 def _packages_are_read_once() -> Iterator[None]:
     """To read what hundreds of packages bring takes as long as all else of a start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bot.settings.fields.entry_points", _entry_points)
-        patch.setattr("bot.agent.tools.toolbox.entry_points", _entry_points)
+        patch.setattr("bot.plugins.entry_points", _entry_points)
         yield
 
 

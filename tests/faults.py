@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,26 +24,20 @@ class Disk:
     opened: list[str] = field(default_factory=list)
 
 
-@contextmanager
-def faulty_disk(folder: Path) -> Generator[Disk]:
-    """Every database opened meanwhile lives on the disk that is returned."""
-    disk = Disk(folder)
+def watched_files(
+    name: str, write: Callable[[str], None], opened: Callable[[str], object] = str
+) -> apsw.VFS:
+    """Hear of each path that SQLite opens from now on, and of each write before it is done."""
     real = apsw.vfs_names()[0]
 
     class File(apsw.VFSFile):
         def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
             super().__init__(real, name, flags)
-            path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-            self._here = path.startswith(str(folder))
-            disk.opened.append(path)
+            self._path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+            opened(self._path)
 
         def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
-            if self._here and disk.fills_after is not None:
-                disk.full = disk.full or disk.fills_after == 0
-                disk.fills_after -= not disk.full
-            if disk.full and self._here:
-                disk.refused += 1
-                raise apsw.FullError("no space left on device")
+            write(self._path)
             super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
 
         def xLock(self, level: int) -> None:  # noqa: N802 - SQLite's name
@@ -54,14 +48,32 @@ def faulty_disk(folder: Path) -> Generator[Disk]:
 
     class Files(apsw.VFS):
         def __init__(self) -> None:
-            super().__init__(f"faulty-{id(disk)}", real, makedefault=True)
+            super().__init__(name, real, makedefault=True)
 
         def xOpen(  # noqa: N802 - SQLite's name
             self, name: str | apsw.URIFilename | None, flags: list[int]
         ) -> File:
             return File(name, flags)
 
-    files = Files()
+    return Files()
+
+
+@contextmanager
+def faulty_disk(folder: Path) -> Generator[Disk]:
+    """Every database opened meanwhile lives on the disk that is returned."""
+    disk = Disk(folder)
+
+    def write(path: str) -> None:
+        if not path.startswith(str(folder)):
+            return
+        if disk.fills_after is not None:
+            disk.full = disk.full or disk.fills_after == 0
+            disk.fills_after -= not disk.full
+        if disk.full:
+            disk.refused += 1
+            raise apsw.FullError("no space left on device")
+
+    files = watched_files(f"faulty-{id(disk)}", write, disk.opened.append)
     try:
         yield disk
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import apsw
 import pytest
 
 from bot.agent.tools import Tool
@@ -23,7 +24,8 @@ from bot.errors import ChannelError
 from bot.memory.search import Searcher
 from bot.messages import Message
 from bot.settings import Loaded, config_model
-from bot.storage.sqlite import SqliteDatabase
+from bot.storage import schema
+from bot.storage.sqlite import FULLTEXT, SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
 
 _numbers = itertools.count(1)
@@ -236,6 +238,14 @@ async def killed_in_a_turn(folder: Path, monkeypatch: pytest.MonkeyPatch, *said:
         for text in said:
             await engine.say(text)
         await model.started.wait()
+
+
+def in_memory() -> apsw.Connection:
+    """The tables in memory alone, where a test makes them many times."""
+    connection = apsw.Connection(":memory:")
+    for statement in (*itertools.chain(*(step for _, step in schema.steps(0))), FULLTEXT):
+        connection.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
+    return connection
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from adapters.matrix.inbound import (
     CHANNEL,
     ENCRYPTED,
     MESSAGE,
+    REACTION,
     Identity,
     Ignored,
     Room,
@@ -25,11 +26,12 @@ from adapters.matrix.inbound import (
     edited,
     location,
     normalise,
+    reaction_of,
     thread,
 )
 from adapters.matrix.keys import Forged, Keys, Missing, opened, sealed
 from adapters.matrix.send import file_content, tell_later, transaction, words_content
-from bot.channel import Address, Engine, Health, Inbound, Media, Piece, reveal
+from bot.channel import Address, Engine, Health, Inbound, Media, Piece, Reaction, reveal
 from bot.channel.kit.client import session
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
 from bot.channel.kit.json_access import (
@@ -48,6 +50,8 @@ from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, Send
 
 REMEMBERED = 4096  # names, events that were looked up, addresses of messages
 MOST_WAITING = 200  # messages whose keys are missing
+TRIES = 5  # to go into a room
+JOINING = 300.0  # seconds that one of them may take
 ADMIN = 50  # the power level that may change a room
 OLD_ROOMS = frozenset(map(str, range(1, 12)))  # versions in which creators have a power level
 _WANTED: Json = {
@@ -102,6 +106,7 @@ class Account:
         self._names: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self._events: LRUCache[tuple[str, str], Json] = LRUCache(REMEMBERED)
         self._heard: LRUCache[str, Address] = LRUCache(REMEMBERED)
+        self._reactions: LRUCache[str, Reaction] = LRUCache(REMEMBERED)
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self.connected = asyncio.Event()
 
@@ -146,6 +151,8 @@ class Account:
             patience = 2 * self._pace.poll + 30
             call = self.api.call("GET", "/sync", query=query, patience=patience)
             sync = await self.supervisor.unless_stopped(call)
+            if not text(sync, "next_batch"):
+                raise SendTransient("The homeserver answers with something else than a sync")
             await self._take(sync, since)
             since, poll, full = text(sync, "next_batch"), int(self._pace.poll * 1000), "false"
             await self._keep("since", since)
@@ -157,6 +164,7 @@ class Account:
 
     async def _begin(self, notes: Any) -> None:
         """Ask who the bot is, and take up what an earlier run left."""
+        self.connected.clear()  # until it knows the rooms again
         who = await self.api.call("GET", "/account/whoami")
         me = Identity(text(who, "user_id"), text(who, "device_id"))
         shown = await self._asked(f"/profile{escaped(me.id)}/displayname")
@@ -182,9 +190,8 @@ class Account:
 
     async def _take(self, sync: Json, since: str) -> None:
         """Store everything that a sync brings; doing so again changes nothing."""
-        fresh = set[str]()
         if self._keys is not None:
-            fresh = self._keys.hear(sync)
+            self._keys.hear(sync)
             await self._keys.flush()
         for event in children(child(sync, "account_data"), "events"):
             self._directs = child(event, "content")
@@ -196,7 +203,7 @@ class Account:
         for room_id in child(rooms, "leave"):
             self._rooms.pop(room_id, None)
         for number, wait in [*self._waits.items()]:
-            if text(wait, "session") in fresh:
+            if self._keys is not None and self._keys.has(text(wait, "session")):
                 await self._recover(number, text(wait, "room"))
 
     async def _invited(self, room_id: str, invite: Json) -> None:
@@ -216,10 +223,20 @@ class Account:
             self._directs |= {inviter: [*texts(self._directs, inviter), room_id]}
             path = f"/user{escaped(self.me.id)}/account_data/m.direct"
             await self.api.call("PUT", path, self._directs)
-        try:
-            await self.api.call("POST", f"/join{escaped(room_id)}", {})
-        except Refused as error:
-            _log.info("matrix.invitation.failed", account=self.name, error=error.code)
+        self.supervisor.spawn(self._join(room_id))  # a server far away may take minutes
+
+    async def _join(self, room_id: str) -> None:
+        for _ in range(TRIES):
+            try:
+                await self.api.call("POST", f"/join{escaped(room_id)}", {}, patience=JOINING)
+            except (SendLater, SendTransient) as error:
+                seconds = error.seconds if isinstance(error, SendLater) else self._pace.longest
+                await self.supervisor.pause(seconds)
+            except ChannelError as error:
+                _log.info("matrix.invitation.failed", account=self.name, error=str(error))
+                return
+            else:
+                return
 
     @property
     def _direct_rooms(self) -> set[str]:
@@ -291,7 +308,15 @@ class Account:
                 self.supervisor.drop("forged")
                 return
         if event.get("type") == "m.room.redaction":
-            await self._redacted(text(event, "redacts") or text(child(event, "content"), "redacts"))
+            number = text(event, "redacts") or text(child(event, "content"), "redacts")
+            undone = self._reactions.pop(number, None)
+            if undone is not None:
+                await self._engine.reacted(replace(undone, is_removed=True))
+            else:
+                await self._redacted(room_id, number)
+            return
+        if event.get("type") == REACTION:
+            await self._reacted(room_id, room, event)
             return
         found = await self._read(room_id, room, event)
         if isinstance(found, Ignored):
@@ -325,7 +350,14 @@ class Account:
         before = await self._event(room_id, link) if looks else {}
         start = await self._event(room_id, root) if looks and not link else {}
         made = normalise(event, self.me, inbound, original=original, before=before, start=start)
-        if isinstance(made, Inbound) and made.reply_to is not None:
+        if isinstance(made, Ignored):
+            return made
+        words = made.text.split(maxsplit=1)
+        if words and words[0][:1] == "!":  # apps take slashes for commands of their own
+            names = {each.name for each in self._engine.commands("")}
+            is_command = words[0][1:] in names
+            made = replace(made, text=f"/{made.text[1:]}") if is_command else made
+        if made.reply_to is not None:
             name = self._names.get((room_id, made.reply_to.sender_name))
             reply = replace(made.reply_to, sender_name=name or made.reply_to.sender_name)
             made = replace(made, reply_to=reply)
@@ -369,6 +401,9 @@ class Account:
         number, group = text(event, "event_id"), text(child(event, "content"), "session_id")
         if number in self._waits or text(event, "sender") == self.me.id:
             return
+        if not self._listens(room_id):
+            self.supervisor.drop("encrypted")
+            return
         if len(self._waits) >= MOST_WAITING:
             await self._waited(next(iter(self._waits)))
         is_told = any(wait.get("session") == group for wait in self._waits.values())
@@ -389,7 +424,7 @@ class Account:
         if not self._waits:
             self.supervisor.well("rights")
             return
-        words = f"Keys are missing for {len(self._waits)} encrypted messages; see docs/matrix.md."
+        words = f"Encrypted messages without a key: {len(self._waits)}; see docs/matrix.md."
         self.supervisor.trouble("rights", Health.DEGRADED, words)
 
     async def _recover(self, number: str, room_id: str) -> None:
@@ -400,12 +435,26 @@ class Account:
             await self._hear(room_id, room, event)
         await self._waited(number)
 
-    async def _redacted(self, number: str) -> None:
+    async def _reacted(self, room_id: str, room: Room, event: Json) -> None:
+        """Tell the engine of a reaction; taking it back names only its event."""
+        sender = text(event, "sender")
+        if room_id in self._direct_rooms:
+            await self._people(room_id, room)
+        kind = "direct" if self._is_direct(room_id, room, sender) else "group"
+        name = self._names.get((room_id, sender)) or label(sender)
+        place = Address(CHANNEL, self.name, room_id)
+        found = reaction_of(event, self.me, place, kind, name)
+        if found is None:
+            self.supervisor.drop("reaction")
+            return
+        self._reactions[text(event, "event_id")] = found
+        await self._engine.reacted(found)
+
+    async def _redacted(self, room_id: str, number: str) -> None:
         """Forget a message that was taken back before it was answered."""
-        address = self._heard.get(number)
-        if address is not None:
-            withdraw = self._engine.withdraw
-            await self.supervisor.insist("withdraw.failed", lambda: withdraw(address, number))
+        address = self._heard.get(number) or Address(CHANNEL, self.name, room_id)
+        withdraw = self._engine.withdraw
+        await self.supervisor.insist("withdraw.failed", lambda: withdraw(address, number))
 
     # --- saying ----------------------------------------------------------------------------------
 

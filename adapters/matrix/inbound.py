@@ -9,7 +9,16 @@ from urllib.parse import quote
 
 import orjson
 
-from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
+from bot.channel import (
+    MAX_REPLY_TEXT,
+    Address,
+    ChatType,
+    Foreign,
+    Inbound,
+    Media,
+    Reaction,
+    ReplyTo,
+)
 from bot.channel.kit.json_access import (
     Json,
     child,
@@ -25,12 +34,13 @@ from bot.channel.kit.json_access import (
 )
 
 CHANNEL: Final = "matrix"
-MESSAGE, ENCRYPTED = "m.room.message", "m.room.encrypted"
+MESSAGE, ENCRYPTED, REACTION = "m.room.message", "m.room.encrypted", "m.reaction"
 MAX_REF = 2000  # characters of what a file is fetched by
 MAX_ANSWERS = 20  # of a poll, Matrix's own bound
 _FILES = frozenset({"m.image", "m.audio", "m.video", "m.file"})
 _POLLS = ("m.poll.start", "org.matrix.msc3381.poll.start", "m.poll")
 _VOICE = ("m.voice", "org.matrix.msc3245.voice")
+_MXC = re.compile(r"mxc://([^/\s]{1,255})/([\w-]{1,255})")
 _PRIVATE = frozenset({"invite", "knock", "private"})  # rules of rooms that nobody joins unasked
 
 Reason = Literal["own", "from_bot", "malformed", "unknown", "empty"]
@@ -112,6 +122,18 @@ def answered(event: Json) -> str:
     if found.get("rel_type") == "m.thread" and found.get("is_falling_back") is True:
         return ""  # for apps that know no threads
     return text(child(found, "m.in_reply_to"), "event_id")
+
+
+def reaction_of(
+    event: Json, me: Identity, place: Address, kind: ChatType, name: str
+) -> Reaction | None:
+    """The reaction an event is; None for the bot's own, and for what is none."""
+    found, sender = relation(event), text(event, "sender")
+    number, emoji = text(found, "event_id"), label(text(found, "key"))
+    if found.get("rel_type") != "m.annotation" or not number or not emoji or sender in {"", me.id}:
+        return None
+    at = integer(event, "origin_server_ts") or 0
+    return Reaction(place, kind, sender, number, emoji, at=at, sender_name=name)
 
 
 def normalise(  # noqa: PLR0911  # each is another reason
@@ -216,7 +238,7 @@ def location(ref: str) -> tuple[str, str, Json]:
         locked = mapping(parse_json(ref)) if ref.startswith("{") else {}
     except ValueError:
         locked = {}
-    place = re.fullmatch(r"mxc://([^/\s]{1,255})/([\w-]{1,255})", text(locked, "url") or ref)
+    place = _MXC.fullmatch(text(locked, "url") or ref)
     return (place[1], place[2], locked) if place else ("", "", {})
 
 

@@ -28,6 +28,7 @@ from bot.channel.kit.json_access import Json, child, children, mapping, parse_js
 from bot.errors import SendRefused
 
 MOST_GROUPS = 5000  # keys of other people's messages that are kept, the newest
+MOST_SESSIONS = 5000  # with devices, the last used
 SEEN = 20_000  # messages, to tell a repeated ciphertext from a copy of its event
 
 _NO_KEYS = "The token belongs to a device whose keys are not here: log in again for a new one"
@@ -60,7 +61,10 @@ class Store:
         mine = (each for each in kept.items() if each[0].startswith(self._prefix))
         own = {name: mapping(parse_json(row)) for name, row in mine}
         self._account = own.get(f"{self._prefix}account", {})
-        self._sessions = [row for name, row in own.items() if "/session/" in name]
+        found = ((name, row) for name, row in own.items() if "/session/" in name)
+        self._rows = dict(sorted(found, key=lambda each: text(each[1], "used")))
+        self._sessions: dict[str, tuple[str, crypto.Session]] = {}  # the last used at the end
+        self._loaded = crypto.SessionStore()
         groups = [row for name, row in own.items() if "/group/" in name]
         self.groups = {
             text(row, "id"): row for row in sorted(groups, key=lambda row: text(row, "at"))
@@ -84,15 +88,23 @@ class Store:
         }
 
     def load_sessions(self) -> crypto.SessionStore:
-        store = crypto.SessionStore()
-        for row in self._sessions:
+        for name, row in self._rows.items():
             begun, used = (dt.datetime.fromisoformat(text(row, each)) for each in ("at", "used"))
-            key = text(row, "key").encode()
-            store.add(text(row, "curve"), crypto.Session.from_pickle(key, begun, "", used))
-        return store
+            session = crypto.Session.from_pickle(text(row, "key").encode(), begun, "", used)
+            self._loaded.add(text(row, "curve"), session)
+            self._sessions[name] = text(row, "curve"), session
+        return self._loaded
 
     def save_session(self, curve: str, session: crypto.Session) -> None:
-        self.dirty[self.name("session", curve, session.id)] = lambda: {
+        name = self.name("session", curve, session.id)
+        self._sessions.pop(name, None)
+        self._sessions[name] = curve, session
+        if len(self._sessions) > MOST_SESSIONS:  # anybody may begin some
+            oldest = next(iter(self._sessions))
+            whose, old = self._sessions.pop(oldest)
+            self._loaded[whose].remove(old)
+            self.dirty[oldest] = None
+        self.dirty[name] = lambda: {
             "curve": curve,
             "key": session.pickle().decode(),
             "at": session.creation_time.isoformat(),
@@ -169,29 +181,30 @@ class Keys:
 
     # --- what comes in ---------------------------------------------------------------------------
 
-    def hear(self, sync: Json) -> set[str]:
-        """Take what a sync brings for this device; the ids of new keys of messages."""
-        olm, found = self._olm, set[str]()
+    def has(self, session: str) -> bool:
+        """True if a key of messages is here."""
+        return session in self._store.groups
+
+    def hear(self, sync: Json) -> None:
+        """Take what a sync brings for this device."""
+        olm = self._olm
         for raw in children(child(sync, "to_device"), "events"):
             event = None
             try:
                 event = _sdk.ToDeviceEvent.parse_event(raw)
                 if isinstance(event, nio.OlmEvent):
                     self._store.by = event.sender
-                    event = olm.handle_to_device_event(event)
+                    olm.handle_to_device_event(event)
             except Exception as error:  # noqa: BLE001  # anybody may send anything to a device
                 _log.info("matrix.keys.unreadable", error=type(error).__name__)
                 if isinstance(event, nio.OlmEvent):
                     olm._mark_device_for_unwedging(event.sender, event.sender_key)  # noqa: SLF001
             finally:
                 self._store.by = self._me.id
-            if isinstance(event, nio.RoomKeyEvent):
-                found.add(event.session_id)
         self.forget(texts(child(sync, "device_lists"), "changed"))
         counts = child(sync, "device_one_time_keys_count")
-        if counts or "device_one_time_keys_count" in sync:
+        if "device_one_time_keys_count" in sync:
             olm.uploaded_key_count = counts.get("signed_curve25519", 0)
-        return found
 
     def decrypt(self, room: str, event: Json) -> Json:
         """An encrypted event as it was before.
@@ -319,6 +332,7 @@ class Keys:
             found = child(answer, who)
             self._learn(nio.KeysQueryResponse, {"device_keys": {who: found}, "failures": {}})
             self._olm.users_for_key_query.discard(who)
+            await asyncio.sleep(0)  # a large room has thousands
 
     async def _claim(self, wanted: Mapping[str, Collection[str]]) -> None:
         body = {who: dict.fromkeys(devices, "signed_curve25519") for who, devices in wanted.items()}

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bot.cli.common import load, local_time, opened_database, progress
+from bot.cli.common import load, local_time, opened_database, progress, reading
 from bot.cli.main import ConfigOption, NotesFolder, QuietOption, Words, YesOption
 from bot.clock import system_clock
 from bot.cluster.extra import visiting
@@ -27,9 +27,18 @@ from bot.invocation import confidant
 from bot.memory import exchange, markdown
 from bot.memory.exchange import Change, ExchangeError
 from bot.memory.index import MemoryIndex
-from bot.memory.memory import OWNER_VIEW, Forgetter, Forgotten, Memory, Preview, store_of
+from bot.memory.memory import (
+    OWNER_VIEW,
+    Forgetter,
+    Forgotten,
+    Memory,
+    Preview,
+    is_note,
+    store_of,
+)
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Findings
+from bot.sessions.search import by_id
 from bot.settings import Loaded
 from bot.storage import Transaction
 from bot.storage.files import DataDirLock
@@ -72,7 +81,11 @@ def search(
 
     loaded = load(config, quiet=True)
     found = _with_memory(loaded, work)
-    hits = [hit for hit in found.hits[:limit] if not markdown.says_nothing(hit.snippet)]
+    said = [hit.path for hit in found.hits if not is_note(hit)]
+    in_sight = reading(loaded.config, lambda tx: by_id(tx, said)) if said else []
+    shown = {entry.id for entry in in_sight}
+    hits = [hit for hit in found.hits[:limit] if is_note(hit) or hit.path in shown]
+    hits = [hit for hit in hits if not markdown.says_nothing(hit.snippet)]
     for hit in hits:
         typer.echo(f"{hit.score:.2f}  {where_found('en', hit, None)}")
         for line in words_found(hit):

@@ -31,7 +31,7 @@ from bot.sessions.recurrence import described
 from bot.sessions.reminders import Reminder
 from bot.sessions.repeats import Repeat, Run
 from bot.sessions.store import Session
-from bot.storage import Transaction, files
+from bot.storage import Transaction, files, scalar
 from bot.unicode import harmless
 from bot.views import outcomes
 from bot.views.usage import UsageDays
@@ -63,17 +63,20 @@ def show(
     """Show what was said in a conversation."""
     loaded = load(config, quiet=True)
 
-    def work(tx: store.Transaction) -> tuple[Session, list[Entry], frozenset[str]] | None:
+    def work(tx: store.Transaction) -> tuple[Session, int, list[Entry], frozenset[str]] | None:
         session = store.get(tx, session_id)
-        return None if session is None else (session, *browsing.whole(tx, session))
+        if session is None:
+            return None
+        there = scalar(tx, "SELECT count(*) FROM entries WHERE session_id = ?", session_id)
+        return session, session.entry_count - there, *browsing.whole(tx, session)
 
     found = reading(loaded.config, work)
     if found is None:
         raise ConfidantError(
             f"There is no session {session_id}: see `{confidant('sessions list')}`."
         )
-    session, said, gone = found
-    if dropped := (entries.number_of(said[0].id) - 1 if said else session.entry_count):
+    session, dropped, said, gone = found
+    if dropped:
         typer.echo(
             f"({'1 entry' if dropped == 1 else f'{dropped} entries'} before this: the months they "
             "were of were dropped, see [storage] keep_months)"

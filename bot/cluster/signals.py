@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Composable
 
 from bot.cluster import census
 from bot.coordination import Event, Hear, Topic
-from bot.storage.postgres_link import PostgresTransaction, Signals
+from bot.storage.postgres_sql import PostgresTransaction, Signals
 
 QUEUE = "turns"
 TASK = "turn"

@@ -13,7 +13,7 @@ import structlog
 from bot.cluster import census
 from bot.sessions import inbox
 from bot.storage import Transaction, postgres_schema, scalar
-from bot.storage.postgres_link import PostgresTransaction
+from bot.storage.postgres_sql import PostgresTransaction
 
 # Of the same role as ours, which needs no further right. They hold its locks, and what it has begun
 # to write.

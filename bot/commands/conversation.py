@@ -127,7 +127,8 @@ class ConversationCommands:
             if before is None:
                 return Answer(call.text("command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
-            words = call.text("command.undo.done", count=before.entry_count)
+            count = browsing.count_of(unit.tx, before)
+            words = call.text("command.undo.done", count=count)
             return Answer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply

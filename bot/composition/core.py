@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -24,6 +24,7 @@ from bot.identity import ConversationResolver, Policy
 from bot.identity.conversation import local_zone
 from bot.invocation import confidant
 from bot.metrics import Metrics
+from bot.plugins import Hooks
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
@@ -173,6 +174,7 @@ class Core:
     scheduler: Scheduler
     page: PageAddress
     stack: AsyncExitStack
+    hooks: Hooks = field(default_factory=Hooks)
 
     @property
     def database(self) -> Database:

@@ -22,6 +22,7 @@ from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
 from bot.agent.tools.send_file import SendFile
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
+from bot.agent.tools.write_elsewhere import WriteElsewhere
 from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
@@ -166,6 +167,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
         versions=Versions(core.database, core.clock),
         database=core.database,
         read=read,
+        saved=core.hooks.saved,
     )
     core.stack.push_async_callback(memory.close)
     await memory.open()
@@ -199,13 +201,14 @@ async def build_agent(
         clock=clock,
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
-    sending = SendFile(core.channels, artifacts)
-    built_in = (*planning, sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
+    sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
+    built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
         more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
         artifacts=artifacts,
         metrics=core.metrics,
+        hooks=core.hooks,
     )
     return Agent(
         memory=memory,
@@ -475,7 +478,7 @@ def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
     elsewhere = Elsewhere(core.channels, channels_of(core.settings.now.session))
     transcripts = TranscriptIndex(core.database)
     return (
-        MemorySearch(memory.searcher, memory.files, transcripts, elsewhere),
+        MemorySearch(memory.searcher, memory.files, transcripts, elsewhere, core.hooks.find),
         MemoryGet(memory.files),
         MemoryWrite(memory.notes, memory.files),
         TranscriptSearch(transcripts, elsewhere),
@@ -530,4 +533,5 @@ def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) ->
         clock=core.clock,
         owns=lambda: core.coordination.owns(INDEX),
         is_alone=not core.coordination.is_shared,
+        hooks=core.hooks,
     )

@@ -305,7 +305,11 @@ class ConversationPages:
         if len(asked) > 1 or not all(map(_NUMBER.fullmatch, asked.values())):
             return pages.refuse_status(request, 400)
         way, number = next(((way, int(n)) for way, n in asked.items()), ("before", None))
-        lines: Lines = await self._database.read(lambda tx: _WAYS[way](tx, session, number, LINES))
+
+        def look(tx: store.Transaction) -> tuple[Lines, int]:
+            return _WAYS[way](tx, session, number, LINES), browsing.count_of(tx, session)
+
+        lines, count = await self._database.read(look)
         numbers = [entries.number_of(entry.id) for entry in lines.said]
         return pages.page(
             request,
@@ -315,6 +319,7 @@ class ConversationPages:
             longest=browsing.MAX_TITLE,
             visit=visit,
             session=session,
+            count=count,
             once=uuid4().hex if _is_earlier(own) else "",
             shelves=_SHELVES,
             days=await asyncio.to_thread(_drawn, visit, lines),

@@ -91,6 +91,7 @@ class TemporaryPages:
             asked = await self._asked(here, said, pages.language(request))
             response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
             response.headers.update(NO_STORE)
+            response.headers["X-Accel-Buffering"] = "no"  # nginx passes a reply on as it grows
             await response.prepare(request)
             if isinstance(asked, str):
                 await response.write(_line(error=asked))

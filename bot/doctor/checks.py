@@ -118,6 +118,8 @@ async def _embedder(config: Config) -> Finding:
     embedder = config.memory.embedder
     if why := embed.missing(embedder):
         return Finding.of("warning", "memory.words_alone", why=why)
+    if embedder.plugin:
+        return Finding.of("ok", "memory.vectors", provider=embedder.plugin)
     if embedder.provider == "none" or not config.memory.vector_weight:
         return Finding.of("ok", "memory.words")
     if embedder.provider == "openai":

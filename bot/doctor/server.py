@@ -21,7 +21,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
     config = setup.config
     try:
         with needing_extra():
-            from bot.storage.postgres_schema import examine  # noqa: PLC0415 - its packages are one
+            from bot.storage.postgres_link import examine  # noqa: PLC0415 - its packages are one
     except ConfigError:
         return [Finding.of("error", "server.unusable", why=NO_EXTRA)]
     storage = config.storage

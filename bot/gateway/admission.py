@@ -117,7 +117,8 @@ class Admission:
         if conversation.command is not None or not conversation.is_served:
             return inbound
         key = conversation.key
-        return replace(inbound, heard=(*self._overheard.take(key), *self._reactions.take(key)))
+        heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
+        return replace(inbound, heard=heard) if heard else inbound
 
     def count(self, inbound: Inbound, result: str) -> None:
         """Count a message by what became of it."""

@@ -24,6 +24,7 @@ from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
 from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.media import NOTHING_HEARD, Understood
+from bot.gateway.reminders import say
 from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
@@ -299,8 +300,7 @@ class TurnRecorder:
                     entry=ids[max(n for n, m in enumerate(spoken) if result.asked in m.blocks)],
                     language=language,
                 )
-            for each in near:
-                self._tell_limit(unit, prepared.active.conversation, each)
+            self._tell_others(unit, prepared, near)
             if notice is not None:
                 store.change(unit.tx, cached.session.id, told=notice.level)
                 unit.say(
@@ -362,6 +362,19 @@ class TurnRecorder:
     def _serves(self, rows: Sequence[QueuedMessage]) -> bool:
         resolver = self._upkeep.sessions.resolver
         return all(resolver.is_served(row.conversation) for row in rows)
+
+    def _tell_others(
+        self, unit: UnitOfWork, prepared: PreparedRequest, near: Sequence[Standing]
+    ) -> None:
+        """Tell whom limits concern, and write what was asked for to other places."""
+        for each in near:
+            self._tell_limit(unit, prepared.active.conversation, each)
+        context, resolver = prepared.request.context, self._upkeep.sessions.resolver
+        for target, words in context.memory.elsewhere:
+            forgotten = note_store.heard_forgetting(unit.tx, context.watch)
+            is_served = target.origin is not None and resolver.of(target.origin).is_served
+            if is_served and not fulltext.holds_any(words, forgotten):
+                say(unit, target, words)
 
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""

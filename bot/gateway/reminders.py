@@ -164,7 +164,7 @@ class Reminders:
             when = shown(language, moment(repeat.due_at, zone))
             key = "repeat.missed" if missed else "reminder.late"
             words = text(language, key, text=repeat.text, when=when, count=missed + 1)
-        repeats.said(unit.tx, repeat, _say(unit, repeat.target, words))
+        repeats.said(unit.tx, repeat, say(unit, repeat.target, words))
 
     def _is_served(self, unit: UnitOfWork, target: ReplyTarget) -> bool:
         """True when whoever asked for it may still talk there."""
@@ -187,10 +187,10 @@ class Reminders:
             zone = self._resolver.now.zone_of("" if in_room else target.person)
             when = shown(target.language, moment(reminder.due_at, zone))
             words = text(target.language, "reminder.late", text=reminder.text, when=when)
-        _say(unit, target, words)
+        say(unit, target, words)
 
 
-def _say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
+def say(unit: UnitOfWork, target: ReplyTarget, words: str) -> int:
     """Say something in a conversation, noted there; the number of the text in the outbox."""
     session = store.current(unit.tx, target.key)
     noted_in = session.id if session is not None else ""  # it was lost with a damaged database

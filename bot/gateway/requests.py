@@ -211,6 +211,7 @@ class Requests:
                 origin=here.origin,
             ),
             watch=watch,
+            name=rows[-1].inbound.sender_name,
             # Where several people are answered together, nobody's rights are another's.
             rights=tuple(dict.fromkeys(row.conversation.rights for row in rows)),
         )

@@ -33,6 +33,7 @@ from bot.memory.search import BEING_BUILT, Building, Findings, Hit, Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions
+from bot.plugins import Saved
 from bot.sessions import forgetting, search, store
 from bot.sessions.entries import Entry
 from bot.sessions.forgetting import Gone, Held
@@ -120,6 +121,7 @@ class Memory:
         versions: Versions | None = None,
         database: Database | None = None,
         read: ReadDocument | None = None,
+        saved: Callable[[Saved], None] | None = None,
     ) -> Memory:
         """The memory of a configuration; nothing is opened yet.
 
@@ -141,7 +143,8 @@ class Memory:
             index = MemoryIndex.shared(
                 settings, store, shared.database, *given, owns=owns, versions=versions, uses=uses
             )
-        notes, files = Notes(store, index.noticed, versions), SpaceFiles(store, index.text_of)
+        notes = Notes(store, index.noticed, versions, saved)
+        files = SpaceFiles(store, index.text_of)
         folders = Folders(settings, index, read)
         return cls(store, files, notes, index, searcher or index, embedder, uses, folders)
 

@@ -25,6 +25,7 @@ from bot.memory.layout import NOTES_FOLDER
 from bot.memory.markdown import Changed, Provenance
 from bot.memory.note_store import FORGOTTEN, MAX_WRITE, NoteStore, Watch
 from bot.memory.versions import Versions
+from bot.plugins import Saved
 
 T = TypeVar("T")
 
@@ -82,11 +83,14 @@ class Notes:
         store: NoteStore,
         written: Callable[[], object] = lambda: None,
         versions: Versions | None = None,
+        saved: Callable[[Saved], None] | None = None,
     ) -> None:
         """Write to `store`; `written` is called after each change, to have it indexed.
 
-        `versions` keeps what a note said before something in it was replaced.
+        `versions` keeps what a note said before something in it was replaced. `saved` hears of
+        each entry that is on disk.
         """
+        self._tell = saved
         self._store = store
         self._versions = versions
         self._written = written
@@ -183,9 +187,11 @@ class Notes:
             ToolError: the disk did not take it.
         """
         target = layout.resolve(view, path, writing=True)
-        return await self._write(
+        place = await self._write(
             lambda: Place(path, self._store.append(target, lines, heading, watch)), watch
         )
+        self._saved(Saved(view.space, path, lines))
+        return place
 
     async def supersede(
         self,
@@ -213,7 +219,9 @@ class Notes:
                 found = "more than one entry" if error.args[0] else "no entry"
                 raise ToolError(f"{found} of {path} says that; nothing was changed") from error
 
-        return await self._replace(view, path, change, now, watch)
+        replaced = await self._replace(view, path, change, now, watch)
+        self._saved(Saved(view.space, path, new))
+        return replaced
 
     async def replace_section(
         self,
@@ -237,7 +245,9 @@ class Notes:
         def change(before: str) -> Changed:
             return markdown.replace_section(before, title, text, mark)
 
-        return await self._replace(view, path, change, now, watch)
+        replaced = await self._replace(view, path, change, now, watch)
+        self._saved(Saved(view.space, path, text))
+        return replaced
 
     async def put(
         self, view: MemoryView, path: str, before: bytes, after: bytes, *, watch: Watch
@@ -397,6 +407,10 @@ class Notes:
         if self._versions is not None:
             await self._versions.changed(view.space, path, befores[-1], since, "bot")
         return done
+
+    def _saved(self, event: Saved) -> None:
+        if self._tell is not None:
+            self._tell(event)
 
     async def _write(self, work: Callable[[], T], watch: Watch | None = None) -> T:
         def run() -> T:

@@ -31,7 +31,7 @@ from bot.storage.sqlite_sql import SqliteTransaction, mapped
 from bot.storage.tables import MOVED
 
 if TYPE_CHECKING:
-    from bot.storage.postgres_link import PostgresTransaction
+    from bot.storage.postgres_sql import PostgresTransaction
 
 T = TypeVar("T")
 

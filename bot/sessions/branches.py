@@ -105,13 +105,14 @@ def switch(tx: Transaction, session: Session, source: str) -> bool:
     wanted = VERSIONS.get(tx, session.id, source)
     if wanted is None:
         return False
+    if tx.execute("SELECT 1 FROM unseen WHERE seq = ?", (wanted.after_seq,)):
+        return False  # another version of another turn leads there
     versions = VERSIONS.where(tx, "session_id = ? AND fork = ?", session.id, wanted.fork)
     shown = max(versions, key=lambda each: each.taken)
     if shown == wanted:
         return True
-    is_within = tx.execute("SELECT 1 FROM unseen WHERE seq = ?", (wanted.after_seq,))
     first = scalar(tx, f"SELECT min(seq) FROM unseen WHERE {_ONE}", session.id, source)
-    if is_within or first is None:  # another version leads there, or nothing came of it
+    if first is None:  # nothing came of it
         return False
     _leave(tx, session, shown)
     tx.execute(f"DELETE FROM unseen WHERE {_ONE}", (session.id, source))

@@ -169,6 +169,11 @@ def _listed(tx: Transaction, rows: Iterable[Row]) -> list[Listed]:
     ]
 
 
+def count_of(tx: Transaction, session: Session) -> int:
+    """How many entries of a conversation are in sight."""
+    return scalar(tx, f"SELECT {_SEEN} FROM sessions WHERE id = ?", session.id)
+
+
 def own(tx: Transaction, people: Sequence[str], session_id: str) -> Session | None:
     """A conversation by its id; None when it is not one of these people's, or is not there."""
     person = scalar(tx, f"SELECT person FROM sessions WHERE id = ? AND {_OWN}", session_id)

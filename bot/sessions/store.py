@@ -205,6 +205,13 @@ def directs(tx: Transaction, person: str, limit: int) -> list[Session]:
     return SESSIONS.where(tx, theirs, person, limit, order="last_user_at DESC, id DESC LIMIT ?")
 
 
+def rooms_of(tx: Transaction, person: str, since: int, limit: int) -> list[Session]:
+    """The conversations of rooms in which somebody was answered since a time (ms), latest first."""
+    theirs = "SELECT session_id FROM usage_counts WHERE person = ? AND at >= ?"
+    where = f"chat_type <> 'direct' AND id IN ({theirs})"
+    return SESSIONS.where(tx, where, person, since, limit, order="last_user_at DESC LIMIT ?")
+
+
 def people(tx: Transaction) -> list[str]:
     """Everybody who has a direct conversation."""
     direct = "chat_type = 'direct' AND started_by <> 'import'"

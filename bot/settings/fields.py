@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from bot.channel import ChannelConfig, ChannelPlugin
 from bot.config import AsWritten, ChannelsConfig, Config, LiveHere, LiveMark
 from bot.errors import ConfigError
+from bot.plugins import CHANNELS, MODELS, TOOLS, entries, loaded, source_of
 
 Key = tuple[str | int, ...]  # a place in the configuration: ("channels", "telegram", "token")
 Kind = Literal["table", "map", "list", "choice", "secret", "bool", "int", "float", "text"]
@@ -174,10 +175,6 @@ def lookup(data: object, key: Key) -> object:
 
 # The installed channels (entry points `confidant.channels`) and the model that includes them.
 
-GROUP = "confidant.channels"
-MODELS_GROUP = "confidant.models"
-TOOLS_GROUP = "confidant.tools"
-
 # Variables with names of their own; a channel adds its own through `ChannelPlugin.env`.
 PLAIN_NAMES: Mapping[str, Key] = {
     "ANTHROPIC_API_KEY": ("models", "anthropic", "api_key"),
@@ -192,7 +189,7 @@ def installed_channels() -> dict[str, ChannelPlugin]:
         ConfigError: a channel's package cannot be used; the message names it.
     """
     found: dict[str, ChannelPlugin] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+    for entry in entries(CHANNELS):
         plugin = _load(entry)
         # One distribution can be listed twice (an editable install and its source folder).
         if found.setdefault(entry.name, plugin) is not plugin:
@@ -202,12 +199,12 @@ def installed_channels() -> dict[str, ChannelPlugin]:
 
 def model_kinds() -> dict[str, EntryPoint]:
     """The kinds of services that other packages bring, by name; nothing is loaded."""
-    return {entry.name: entry for entry in entry_points(group=MODELS_GROUP)}
+    return {entry.name: entry for entry in entries(MODELS)}
 
 
 def has_tools() -> bool:
     """True when other packages bring tools; which ones, they say only once they are loaded."""
-    return bool(entry_points(group=TOOLS_GROUP))
+    return bool(entries(TOOLS))
 
 
 def _load(entry: EntryPoint) -> ChannelPlugin:
@@ -218,25 +215,6 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
     if plugin.name != entry.name or not plugin.name.isidentifier():
         raise ConfigError(f'{source} calls itself "{plugin.name}", which cannot be its name')
     return plugin
-
-
-def source_of(what: str, entry: EntryPoint) -> str:
-    """Names an entry point and its package, for whoever has to fix it."""
-    package = entry.dist.name if entry.dist is not None else "unknown package"
-    return f'the {what} "{entry.name}" ({package}, {entry.value})'
-
-
-def loaded(source: str, entry: EntryPoint) -> object:
-    """Loads the target of an entry point.
-
-    Raises:
-        ConfigError: its package, called `source`, cannot be imported.
-    """
-    try:
-        return entry.load()
-    except Exception as error:  # whatever a package does when it is imported
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{source} cannot be loaded: {reason}") from error
 
 
 def config_model(plugins: Mapping[str, ChannelPlugin]) -> type[Config]:

@@ -33,19 +33,21 @@ from bot.fencing import Fence
 from bot.storage import Row, Transaction, Value, fulltext, postgres_schema
 from bot.storage.postgres_link import (
     APPLICATION,
-    COLLISION,
     FIRST_RETRY,
     LAST_RETRY,
     OPTIONS,
     PATIENCE,
     PREPARED_AFTER,
-    Connection,
     Link,
-    PostgresTransaction,
-    Signals,
     place_of,
     unusable,
     when_there,
+)
+from bot.storage.postgres_sql import (
+    COLLISION,
+    Connection,
+    PostgresTransaction,
+    Signals,
 )
 from bot.storage.writing import Outcome, Work, Writer, attempt, attempt_alone
 

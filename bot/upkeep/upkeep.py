@@ -20,6 +20,7 @@ from bot.agent.running import RunningTurns
 from bot.clock import Clock
 from bot.identity import Conversation
 from bot.money.limits import LimitReached
+from bot.plugins import Ended, Hooks
 from bot.sessions import unsaved
 from bot.sessions.store import Session
 from bot.upkeep import active_session
@@ -45,12 +46,14 @@ class Upkeep:
         clock: Clock,
         owns: Callable[[], bool],
         is_alone: bool,
+        hooks: Hooks,
     ) -> None:
         """`owns` is true for the node that does again what failed, `is_alone` for the only one.
 
         A summary that a person asked for is among what is `running`, which they can end.
         """
         self._running = running
+        self._hooks = hooks
         self._clock = clock
         self._owns = owns
         self._is_first = is_alone
@@ -139,11 +142,13 @@ class Upkeep:
     def flush_ended(self, sessions: Iterable[Session]) -> None:
         """Other conversations were begun after these: save what matters of them."""
         for session in sessions:
+            self._hooks.ended(_ended(session))
             self._begin(session.id, "flush", self._flushes.of_ended(session, quietly=False))
             self._begin(session.id, "title", self._titles.run(session))
 
     async def flush_closed(self, session: Session) -> None:
         """Save what matters of a conversation that ended while nobody was there."""
+        self._hooks.ended(_ended(session))
         self._begin(session.id, "title", self._titles.run(session))
         work = self._flushes.of_ended(session, quietly=True)
         await asyncio.wait({self._begin(session.id, "flush", work)})
@@ -240,3 +245,9 @@ async def _is_done(task: asyncio.Task[Any]) -> bool:
         task.cancel()
         raise
     return not task.cancelled() and task.exception() is None and task.result() == "done"
+
+
+def _ended(session: Session) -> Ended:
+    """A conversation that is over, as hooks hear of it."""
+    where = (session.id, session.person, session.channel, session.chat_type)
+    return Ended(*where, session.turns, session.started_at, session.ended_by or "left")

@@ -162,6 +162,8 @@ async def test_the_form_goes_with_the_first_message_and_a_link_stays(tmp_path, c
     async with started(tmp_path) as program:
         page = await open_chat(context, f"{program.url}/")
         await expect(page.locator("#connect form")).to_be_visible()
+        # All of it is seen at once.
+        assert await page.locator("#scroll").evaluate("(it) => it.scrollHeight <= it.clientHeight")
         await says(page, "/whoami")
         await expect(lines(page, "bot")).to_have_count(1)
         await expect(page.locator("#connect")).to_be_hidden()

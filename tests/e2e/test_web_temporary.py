@@ -103,6 +103,7 @@ async def test_it_is_gone_after_a_reload_and_not_in_another_tab(chat, context, p
     await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
     other = Chat(await context.new_page())
     await other.page.goto(f"{program.url}temporary")
+    await other.page.wait_for_selector("#state[data-state=open]")
     await other.says("in another tab")
     await expect(other.lines("bot")).to_have_text("You said: in another tab")
     assert [each.text for each in model.requests[-1].messages] == ["in another tab"]
@@ -110,6 +111,19 @@ async def test_it_is_gone_after_a_reload_and_not_in_another_tab(chat, context, p
     await chat.page.wait_for_selector("#state[data-state=open]")
     await expect(chat.page.locator("body")).not_to_contain_text(CANARY)
     assert other.wrong == []
+
+
+@pytest.mark.parametrize("context_options", [WIDE])
+async def test_it_is_gone_after_a_day_without_a_message(chat):
+    await chat.page.clock.install()
+    await opened(chat)
+    await chat.says(CANARY)
+    await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
+    await chat.page.clock.fast_forward("23:00:00")
+    await expect(chat.lines("bot")).to_have_text(f"You said: {CANARY}")
+    await chat.page.clock.fast_forward("02:00:00")
+    await expect(chat.page.locator("body")).not_to_contain_text(CANARY)
+    await chat.page.wait_for_selector("#state[data-state=open]")
 
 
 @pytest.mark.parametrize("context_options", [WIDE])

@@ -16,7 +16,7 @@ from bot import settings
 from bot.app import App, Parts
 from bot.settings import Loaded
 
-CHANNELS = ("discord", "nextcloud_talk", "telegram", "web")
+CHANNELS = ("discord", "matrix", "nextcloud_talk", "telegram", "web")
 
 
 @dataclass

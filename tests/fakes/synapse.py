@@ -18,12 +18,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import nio
+import pytest
 
 from tests.fakes.ports import free_port
 
@@ -37,6 +39,8 @@ class Synapse:
     """One server in a folder of its own, on 127.0.0.1. Not started yet."""
 
     def __init__(self, **options: Any) -> None:
+        if find_spec("synapse") is None:
+            pytest.skip("Synapse has no wheel for this system")
         self.folder = Path(tempfile.mkdtemp(prefix="confidant-matrix-"))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"

@@ -10,11 +10,14 @@ import pytest
 from bot.agent.models import Request
 from bot.channel import HistoryItem
 from bot.errors import OutOfSight
+from bot.memory.search import Findings, Hit
+from bot.sessions import branches
 from bot.storage.tables import TABLES
-from bot.testing import ScriptedModel
+from bot.testing import ScriptedModel, calls
 from tests.fakes.brain import query
+from tests.fakes.pair import pair
 from tests.integration.test_conversation_pages import browsing_with
-from tests.support import Engine, running, until
+from tests.support import NOON, Engine, running, until
 
 
 async def history(engine: Engine) -> list[HistoryItem]:
@@ -185,24 +188,95 @@ async def test_a_conversation_that_is_over_goes_on_when_a_message_of_it_is_edite
         assert len(await texts(engine)) == 4
 
 
-@pytest.mark.parametrize("place", ["INSERT INTO unseen", "UPDATE sessions SET last_entry"])
-async def test_a_branch_that_is_not_stored_whole_is_not_there(tmp_path, monkeypatch, place):
-    """The pointer and the message are one transaction: a program that ends between has neither."""
+@pytest.mark.parametrize("step", ["_leave", "_settle"])
+async def test_a_branch_that_is_not_stored_whole_is_not_there(tmp_path, monkeypatch, step):
+    """The pointer and the message are one transaction: what ends between them leaves neither."""
     async with running(tmp_path) as engine:
         await engine.ask("one", message_id="one")
         before = await history(engine)
 
         def fails(*_: object) -> None:
-            raise KeyError(place)
+            raise KeyError(step)
 
-        monkeypatch.setattr(
-            "bot.sessions.branches._leave"
-            if "unseen" in place
-            else "bot.sessions.branches._settle",
-            fails,
-        )
-        with pytest.raises(KeyError):
-            await engine.say("two", message_id="two", replaces="one")
+        with monkeypatch.context() as broken:
+            broken.setattr(branches, step, fails)
+            with pytest.raises(KeyError):
+                await engine.say("two", message_id="two", replaces="one")
         assert await history(engine) == before
-    assert query(tmp_path, "SELECT count(*) FROM branches") == [(0,)]
-    assert query(tmp_path, "SELECT count(*) FROM inbox WHERE message_id = 'two'") == [(0,)]
+        assert query(tmp_path, "SELECT count(*) FROM branches") == [(0,)]
+        await engine.ask("two", message_id="two", replaces="one")  # it is offered again
+        assert (await history(engine))[0].versions == ("one", "two")
+
+
+async def test_a_program_that_ends_while_the_new_version_is_answered_answers_it_again(
+    tmp_path, monkeypatch
+):
+    async with running(tmp_path) as engine:
+        await engine.ask("one", message_id="one")
+    model = ScriptedModel(gate=asyncio.Event())
+    with monkeypatch.context() as ending:
+        ending.setattr("bot.app.STOP_GRACE", 0.01)
+        async with running(tmp_path, model=model) as engine:
+            await engine.say("two", message_id="two", replaces="one")
+            await model.started.wait()
+            assert await texts(engine) == ["two"]
+    async with running(tmp_path) as engine:
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+        assert await texts(engine) == ["two", "You said: two"]
+        assert asked(engine.model.requests[-1]) == ["two"]
+
+
+class Remembering:
+    """An index that still has all that was ever said."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, str] = {}
+
+    async def search(self, query: str, *_: object, **_when: object) -> Findings:
+        words = {*query.lower().split()}
+        hits = [
+            Hit(id_.rpartition(".")[0], id_, 1, 1, 0.9, text, "transcript", at=NOON)
+            for id_, text in self.said.items()
+            if words & {*text.lower().split()}
+        ]
+        return Findings(tuple(hits), "words")
+
+
+async def test_what_the_index_has_of_another_branch_is_neither_recalled_nor_found(tmp_path):
+    index = Remembering()
+    model = ScriptedModel(script=lambda _: "A bird.")
+    async with running(tmp_path, model=model, searcher=index) as engine:
+        await engine.ask("the heron nests at Oldmill", message_id="one")
+        await engine.ask("the heron nests at Newmill", message_id="two", replaces="one")
+        for id_, line in query(tmp_path, "SELECT id, line FROM entries WHERE role = 'user'"):
+            index.said[str(id_)] = orjson.loads(str(line))["message"]["text"]
+        assert len(index.said) == 2
+        await engine.ask("/new")
+        searching = iter([calls("memory_search", query="heron nests"), "there"])
+        model.script = lambda _: next(searching)
+        await engine.ask("where does the heron nest?")
+    shown = str(model.requests[-1])
+    assert shown.count("Newmill") > 1  # recalled, and found by the model
+    assert "Oldmill" not in shown
+
+
+async def test_two_nodes_show_the_same_branch_and_end_the_turn_of_the_other(postgres_url, tmp_path):
+    model = ScriptedModel()
+    async with pair(postgres_url, tmp_path, model) as nodes:
+        await nodes.one.say("one", message_id="one")
+        await nodes.answered(1)
+        await nodes.other.say("two", message_id="two")
+        await nodes.answered(2)
+        model.gate = asyncio.Event()
+        await nodes.one.say("three", message_id="three")
+        await until(lambda: len(model.requests) == 3)
+        await nodes.other.say("better", message_id="better", replaces="two")
+        model.gate.set()
+        assert (await nodes.answered(3))[-1] == "You said: better"
+        for node in (nodes.one, nodes.other):
+            assert await texts(node) == ["one", "You said: one", "better", "You said: better"]
+        assert asked(model.requests[-1]) == ["one", "better"]
+        assert await switch(nodes.one, "two")
+        await nodes.other.say("and more", message_id="more")
+        await nodes.answered(4)
+        assert asked(model.requests[-1]) == ["one", "two", "and more"]

@@ -873,15 +873,20 @@ async def test_without_a_summary_the_history_stays_and_the_person_is_told_once(
 # --- overflow ------------------------------------------------------------------------------------
 
 
-async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path, engine, brain):
+def overflows_at(brain: Brain, words: str) -> None:
+    """The window is too small the first time that somebody says this."""
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:
-        if "now" in request.messages[-1].text and failures:
+        if words in request.messages[-1].text and failures:
             return failures.pop()
         return says("All right.", 2_000)
 
     brain.chat = chat
+
+
+async def test_an_overflow_is_compacted_and_asked_once_more(tmp_path, engine, brain):
+    overflows_at(brain, "now")
     await talk(engine, 4)
     await ask(engine, "now")
     replies = [each.text for each in engine.channel.sent if each.kind == "reply"]
@@ -1074,14 +1079,7 @@ async def test_one_message_that_is_larger_than_the_window_does_not_block_what_co
 
 
 async def test_an_overflow_of_three_turns_keeps_the_last_one(engine, brain):
-    failures = [ModelContextFull()]
-
-    def chat(request: Request) -> Any:
-        if "now" in request.messages[-1].text and failures:
-            return failures.pop()
-        return says("All right.", 2_000)
-
-    brain.chat = chat
+    overflows_at(brain, "now")
     await talk(engine, 3)
     await ask(engine, "now")
     assert words_of(brain.asked("chat")[-1]) == ["turn 2", "All right.", "now"]

@@ -385,15 +385,21 @@ async def test_guessing_is_slowed_whichever_way_and_the_right_token_is_always_ta
         assert waits[-1] > 0
 
 
-async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobody_out(monkeypatch):
+def hold(monkeypatch) -> tuple[asyncio.Semaphore, asyncio.Event]:
+    """Whoever has to wait is counted by the first, and waits for the second."""
     held, go = asyncio.Semaphore(0), asyncio.Event()
 
-    async def hold(seconds: float) -> None:
+    async def sleep(seconds: float) -> None:
         if seconds:
             held.release()
             await go.wait()
 
-    monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
+    monkeypatch.setattr("bot.dashboard.guard.sleep", sleep)
+    return held, go
+
+
+async def test_a_crowd_that_guesses_at_once_holds_few_connections_and_keeps_nobody_out(monkeypatch):
+    held, go = hold(monkeypatch)
     monkeypatch.setattr("bot.dashboard.guard.WRONG", Share(at_once=9, each=3, waiting=0))
     async with running(TOKEN) as (url, client):
         for _ in range(NETWORKS[0].free):
@@ -548,14 +554,7 @@ def counted(registry: CollectorRegistry, reason: str) -> float | None:
 
 
 async def test_each_refusal_is_counted_by_its_reason(monkeypatch):
-    held, go = asyncio.Semaphore(0), asyncio.Event()
-
-    async def hold(seconds: float) -> None:
-        if seconds:
-            held.release()
-            await go.wait()
-
-    monkeypatch.setattr("bot.dashboard.guard.sleep", hold)
+    held, go = hold(monkeypatch)
     monkeypatch.setattr("bot.dashboard.guard.WRONG", Share(at_once=9, each=1, waiting=0))
     registry = CollectorRegistry()
     async with running(TOKEN, registry=registry) as (url, client):

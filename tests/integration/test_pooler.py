@@ -17,7 +17,7 @@ from bot.cluster.node import Node
 from bot.errors import StorageAway, StorageError
 from bot.messages import ToolResult, ToolUse
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_schema import examine
+from bot.storage.postgres_link import examine
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Brain, says
 from tests.fakes.pair import Pair, pair

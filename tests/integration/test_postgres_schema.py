@@ -22,8 +22,8 @@ from bot.sessions import store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction, fulltext, months, postgres_schema, schema
 from bot.storage.postgres import PostgresDatabase
-from bot.storage.postgres_link import PostgresTransaction, Signals, configure, once
-from bot.storage.postgres_schema import examine
+from bot.storage.postgres_link import examine, once
+from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
 from bot.unit_of_work import UnitOfWork
 from tests.fakes import postgres
 

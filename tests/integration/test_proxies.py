@@ -21,9 +21,13 @@ from yarl import URL
 
 from adapters.discord import DiscordConfig
 from adapters.discord import channel as discord_doctor
+from adapters.matrix import MatrixConfig
+from adapters.matrix.channel import Matrix
 from adapters.nextcloud_talk import NextcloudTalkConfig
 from adapters.nextcloud_talk import doctor as nextcloud_doctor
 from adapters.nextcloud_talk import doctor as nextcloud_trial
+from adapters.slack import SlackConfig
+from adapters.slack.channel import Slack
 from adapters.telegram import TelegramConfig
 from adapters.telegram import doctor as telegram_doctor
 from bot import errors
@@ -346,7 +350,11 @@ async def test_each_section_says_which_proxy_is_asked():
         seat = {"proxy": proxy, "base_url": TARGETS[0], "bot_secret": "x" * 64}
         talk = await nextcloud_doctor.examine(NextcloudTalkConfig.model_validate(seat))
         told += [why(each) for each in talk if each.id == "nextcloud_talk.unreachable"]
-    assert len(told) == 5
+        app = {"proxy": proxy, "bot_token": "xoxb-1", "app_token": "xapp-1", "api_root": TARGETS[0]}
+        told += map(why, await Slack(SlackConfig.model_validate(app)).examine())
+        home = {"proxy": proxy, "homeserver": TARGETS[0], "token": "t"}
+        told += map(why, await Matrix(MatrixConfig.model_validate(home)).examine())
+    assert len(told) == 8
     for each in told:
         assert f"the proxy socks5://127.0.0.1:{port} " in each
         assert SECRET not in each

@@ -14,10 +14,10 @@ from bot.agent.models import Reply, Request
 from bot.agent.tools.send_file import MAX_NAME, MOST_BYTES, MOST_FILES
 from bot.channel import Attachment, Capabilities, Media
 from bot.delivery import outbox
-from bot.errors import SendRefused
+from bot.errors import SendRefused, SendTransient
 from bot.messages import Message, ToolResult, ToolUse
 from bot.testing import InMemoryChannel, ScriptedModel
-from tests.support import Engine, running
+from tests.support import Engine, running, until
 
 
 def png() -> bytes:
@@ -175,3 +175,21 @@ async def test_what_waits_to_be_sent_is_taken_back_when_its_words_are_forgotten(
             return outbox.withdraw(tx, keys, "tiger", now), outbox.withdraw(tx, keys, "walrus", now)
 
         assert await database.write(work) == (0, 1)
+
+
+async def test_it_goes_out_once_with_its_reply_after_a_restart(tmp_path):
+    model = sending({"name": "a.txt", "text": "x"})
+    away = channel()
+    away.errors += [SendTransient("no network")] * 100
+    async with running(tmp_path, model=model, channel=away) as engine:
+        await engine.say("please")
+        await until(lambda: len(away.errors) < 100)
+    assert away.sent == []
+    back = channel()
+    async with running(tmp_path, model=model, channel=back) as engine:
+        (piece,) = await back.wait_sent(1)
+        assert (piece.text, [each.name for each in piece.attachments]) == ("Here.", ["a.txt"])
+    again = channel()
+    async with running(tmp_path, model=model, channel=again) as engine:
+        await engine.ask("/whoami")
+        assert [piece for piece in again.sent if piece.attachments] == []

@@ -18,7 +18,8 @@ from bot.identity.view import folder_name
 from bot.messages import ToolUse
 from bot.sessions.unsaved import PAUSES_MS
 from bot.testing import ScriptedModel
-from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, settled, writing
+from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, writing
+from tests.integration.test_context_engine import ask, done
 from tests.support import Engine, FakeClock, running, until, write_file
 
 pytestmark = pytest.mark.usefixtures("believes_every_figure")
@@ -31,19 +32,6 @@ ONE = {"anthropic": {"lanes": 1}}
 def begun(folder: Path, model: ScriptedModel, **more: Any) -> Any:
     context = {"enable_memory_flush": True, **more.pop("context", {})}
     return running(folder, model=model, context=context, **more)
-
-
-async def ask(engine: Engine, words: str) -> str:
-    answer = await engine.ask(words)
-    await done(engine)
-    return answer
-
-
-async def done(engine: Engine) -> None:
-    for table in ("inbox", "outbox"):
-        waiting = f"SELECT 1 FROM {table} WHERE state IN ('waiting', 'command')"
-        await until(lambda waiting=waiting: not query(engine.folder, waiting))
-        await settled()
 
 
 async def look(engine: Engine) -> None:

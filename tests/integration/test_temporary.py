@@ -43,7 +43,7 @@ def holding(folder: Path, words: str) -> list[Path]:
     return [path for path in files if words.encode() in path.read_bytes()]
 
 
-async def test_nothing_of_it_is_kept_and_nothing_kept_is_used(tmp_path):
+async def test_nothing_of_it_is_kept_and_nothing_kept_is_used(tmp_path, capfd):
     model = ScriptedModel()
     async with serving(tmp_path, model=model) as engine, browser(engine) as page:
         await page.log_in()
@@ -83,6 +83,9 @@ async def test_nothing_of_it_is_kept_and_nothing_kept_is_used(tmp_path):
         assert query(tmp_path, "SELECT count(*) FROM sessions") == [(2,)]
     assert holding(tmp_path, CANARY) == []
     assert holding(tmp_path, "Orinoco") != []
+    logged = "".join(capfd.readouterr())
+    assert "temporary.answered" in logged
+    assert CANARY not in logged
 
 
 async def test_what_it_uses_is_counted(tmp_path):
@@ -137,6 +140,7 @@ async def test_a_tab_that_vanishes_ends_its_answer_and_leaves_nothing(tmp_path):
         async with page.client.post(temporary.TEMPORARY, json={"lines": [CANARY]}) as response:
             await response.content.readline()
             assert len(running) == 1
+            assert holding(tmp_path, CANARY) == []  # what a crash would leave
             response.close()
         await until(lambda: len(running) == 0)
         counted = "SELECT count(*) FROM usage_counts"

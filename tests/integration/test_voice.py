@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -75,6 +76,21 @@ def speech(server, **changes):
     return {"speech": {"kind": "openai", "base_url": server.url, **changes}}
 
 
+@asynccontextmanager
+async def hearing(tmp_path, *, channel=None, options=None, more=None, **service):
+    """A service that understands speech, as `service` says, and an engine that asks it."""
+    async with (
+        listening(**service) as server,
+        running(
+            tmp_path,
+            channel=channel or VoiceChannel(),
+            **speech(server, **(options or {})),
+            **(more or {}),
+        ) as engine,
+    ):
+        yield server, engine
+
+
 async def said(engine, media=VOICE, text="", **changes):
     """What the model is shown of a voice message, and what its person is told."""
     before = len(engine.sent_to("ada"))
@@ -90,10 +106,7 @@ def heard(blocks) -> str:
 
 
 async def test_a_voice_message_is_answered_by_its_words(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (_, engine):
         blocks, reply = await said(engine)
         assert blocks[-1] == Text("Bo wants to buy milk.", origin="person")
         assert any("spoken" in b.text and b.origin == "program" for b in blocks)
@@ -104,10 +117,9 @@ async def test_a_voice_message_is_answered_by_its_words(tmp_path):
 
 async def test_what_the_service_says_it_used_counts_apart(tmp_path):
     used = {"type": "tokens", "input_tokens": 14, "output_tokens": 5, "total_tokens": 19}
-    async with (
-        listening(answer={"text": "Milk.", "usage": used}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server, model="hears")) as engine,
-    ):
+    async with hearing(
+        tmp_path, answer={"text": "Milk.", "usage": used}, options={"model": "hears"}
+    ) as (server, engine):
         await said(engine)
         await said(engine, replace(VOICE, kind="audio", name="talk.mp3"))
         server.answer = {"text": "Milk.", "usage": {"type": "duration", "seconds": 3}}
@@ -127,25 +139,19 @@ async def test_what_the_service_says_it_used_counts_apart(tmp_path):
 
 
 async def test_what_listening_used_counts_in_limits(tmp_path):
-    async with (
-        listening(answer={"text": "Milk.", "usage": {"input_tokens": 990}}) as server,
-        running(
-            tmp_path,
-            channel=VoiceChannel(),
-            model=ScriptedModel(script=lambda _: replying(Usage(10))),
-            limits={"each": {"day_tokens": 1_000}},
-            **speech(server),
-        ) as engine,
-    ):
+    more = {
+        "model": ScriptedModel(script=lambda _: replying(Usage(10))),
+        "limits": {"each": {"day_tokens": 1_000}},
+    }
+    async with hearing(
+        tmp_path, answer={"text": "Milk.", "usage": {"input_tokens": 990}}, more=more
+    ) as (_, engine):
         await said(engine)
         assert "is now used up" in (await engine.channel.wait_sent(2))[-1].text
 
 
 async def test_words_that_no_database_takes_are_understood_all_the_same(tmp_path):
-    async with (
-        listening(answer=b'{"text": "buy\\u0000 \\ud800milk"}') as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer=b'{"text": "buy\\u0000 \\ud800milk"}') as (_, engine):
         blocks, reply = await said(engine)
         assert "milk" in blocks[-1].text
         assert "milk" in reply
@@ -197,10 +203,7 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
     ],
 )
 async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path, changes, why):
-    async with (
-        listening(**changes) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, **changes) as (_, engine):
         blocks, reply = await said(engine, text="listen")
         assert any("could not be made out" in b.text for b in blocks)
         assert f"I couldn't understand your voice message ({why}" in reply
@@ -318,10 +321,7 @@ async def test_it_is_seen_at_the_start_that_nobody_could_speak(tmp_path):
 
 @pytest.mark.parametrize("error", [SendRefused("gone"), RuntimeError("a fault of the channel")])
 async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(recording=error), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, channel=VoiceChannel(recording=error)) as (server, engine):
         _, reply = await said(engine)
         assert "I couldn't fetch it" in reply
         assert server.asked == []
@@ -329,10 +329,7 @@ async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
 
 async def test_a_recording_too_large_is_never_fetched(tmp_path):
     channel = VoiceChannel()
-    async with (
-        listening() as server,
-        running(tmp_path, channel=channel, **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, channel=channel) as (_, engine):
         _, reply = await said(engine, replace(VOICE, size=2_000_000_000))
         assert "too large" in reply
         assert channel.fetched == 0
@@ -340,10 +337,7 @@ async def test_a_recording_too_large_is_never_fetched(tmp_path):
 
 async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
     late = asyncio.Event()
-    async with (
-        listening(handle=late.wait) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server, timeout=0.1)) as engine,
-    ):
+    async with hearing(tmp_path, handle=late.wait, options={"timeout": 0.1}) as (_, engine):
         listened = asyncio.create_task(said(engine))
         await asyncio.wait({listened}, timeout=10)
         is_done = listened.done()
@@ -360,10 +354,7 @@ async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
         begun.set()
         await asyncio.Event().wait()
 
-    async with (
-        listening(handle=hang) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, handle=hang) as (_, engine):
         await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
         await asyncio.wait_for(begun.wait(), PATIENCE)
         assert await engine.ask("/stop") == "Stopped."
@@ -373,10 +364,7 @@ async def test_listening_is_stopped_like_the_rest_of_a_turn(tmp_path):
 
 
 async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(tmp_path):
-    async with (
-        listening(status=503) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, status=503) as (server, engine):
         rows = []
         for number in (1, 2, 3):
             message = replace(engine.message(""), media=(VOICE,))
@@ -390,16 +378,11 @@ async def test_a_service_that_is_down_is_asked_once_for_all_messages_of_a_turn(t
 
 
 async def test_whoever_reached_a_limit_is_not_listened_to(tmp_path):
-    async with (
-        listening() as server,
-        running(
-            tmp_path,
-            channel=VoiceChannel(),
-            model=ScriptedModel(script=lambda _: replying(Usage(1_000))),
-            limits={"each": {"day_tokens": 1_000}},
-            **speech(server),
-        ) as engine,
-    ):
+    more = {
+        "model": ScriptedModel(script=lambda _: replying(Usage(1_000))),
+        "limits": {"each": {"day_tokens": 1_000}},
+    }
+    async with hearing(tmp_path, more=more) as (server, engine):
         await said(engine)
         assert len(server.asked) == 1
         await engine.channel.wait_until(lambda sent: len(sent) == 2)  # that it is used up now
@@ -424,10 +407,7 @@ async def test_with_no_service_it_says_once_how_to_turn_it_on(tmp_path):
 
 
 async def test_it_is_said_in_the_persons_language(tmp_path):
-    async with (
-        listening(answer={"text": "买牛奶"}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer={"text": "买牛奶"}) as (server, engine):
         blocks, _ = await said(engine, locale="zh-CN")
         assert blocks[-1].text == "买牛奶"
         server.status = 500
@@ -436,20 +416,14 @@ async def test_it_is_said_in_the_persons_language(tmp_path):
 
 
 async def test_a_long_message_is_quoted_in_part(tmp_path):
-    async with (
-        listening(answer={"text": "word " * 500}) as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path, answer={"text": "word " * 500}) as (_, engine):
         blocks, reply = await said(engine)
         assert len(blocks[-1].text) == 2_499
         assert len(reply.split("\n")[0]) < 320
 
 
 async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (_, engine):
         blocks, reply = await said(engine, foreign=(Foreign("forwarded", "", "Bo"),))
         assert "> Bo wants to buy milk." in heard(blocks)
         assert not any(b.origin == "person" for b in blocks)
@@ -464,10 +438,7 @@ async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
     ],
 )
 async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (server, engine):
         blocks, reply = await said(engine, media, text="what is this?")
         assert "> Bo wants to buy milk." in heard(blocks)
         assert blocks[-1] == Text("what is this?", origin="person")
@@ -508,10 +479,7 @@ async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restar
 
 
 async def test_what_ended_the_program_twice_is_not_listened_to_again(tmp_path):
-    async with (
-        listening() as server,
-        running(tmp_path, channel=VoiceChannel(), **speech(server)) as engine,
-    ):
+    async with hearing(tmp_path) as (server, engine):
         message = replace(engine.message(""), media=(VOICE,))
         conversation = engine.app.core.resolver.resolve(message)
         row = QueuedMessage(1, "key", "session", message, conversation, deaths=PLAIN_DEATHS)

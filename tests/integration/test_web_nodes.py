@@ -14,6 +14,7 @@ from adapters.web.channel import ADDRESS, Web
 from bot.channel import Activity, Attachment, HistoryItem, Outbound
 from bot.cluster.signals import Mentioned
 from bot.coordination import MOST_MENTIONED, Event
+from bot.errors import OutOfSight, StorageError
 from bot.testing import RecordingEngine
 from tests.fakes.web_pages import Chat
 from tests.support import post, until
@@ -107,6 +108,44 @@ async def test_what_is_taken_back_on_one_node_goes_from_the_pages_of_every_other
         await here.say(type="withdraw", id="m1")  # it is not there, or being answered
         assert (await here.until("error"))["key"] == "begun"
         assert one.engine.received == []
+
+
+async def test_another_branch_shows_on_the_pages_of_every_node(chats):
+    one, two = chats
+    async with one.page() as here, two.page() as there, two.page(format="text") as terminal:
+        one.engine.lines += [HistoryItem("m2", "user", "better", 7, versions=("m1", "m2"))]
+        await here.say(type="send", id="m2", text="better", replaces="m1")
+        for page in (here, there):
+            shown = (await page.until("switched"))["items"]
+            assert [(line["id"], line["versions"]) for line in shown] == [("m2", ["m1", "m2"])]
+        assert one.engine.received[-1].replaces == "m1"
+        await there.say(type="switch", id="m1")
+        for page in (here, there):
+            await page.until("switched")
+        assert two.engine.switched == ["m1"]
+        await terminal.say(type="models")
+        await terminal.until("models")
+        assert "switched" not in {frame["type"] for frame in terminal.frames}
+
+
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [(OutOfSight(), "gone"), (StorageError(), "switch"), (False, "busy")],
+    ids=["gone", "not stored", "busy"],
+)
+async def test_a_branch_that_cannot_be_shown_is_told_to_whoever_asked(
+    chats, monkeypatch, answer, key
+):
+    async def switch(*_: object) -> bool:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    one, _ = chats
+    monkeypatch.setattr(one.engine, "switch", switch)
+    async with one.page() as here:
+        await here.say(type="switch", id="m1")
+        assert (await here.until("error"))["key"] == key
 
 
 async def test_a_command_that_was_answered_shows_on_no_page_once_its_answer_does(chats):
@@ -368,7 +407,7 @@ async def test_what_is_seen_before_the_other_nodes_were_told_of_it_is_told_nobod
     assert not one.web._people["owner"]._away._waiting
 
 
-@pytest.mark.parametrize("kind", ["seen", "withdraw"])
+@pytest.mark.parametrize("kind", ["seen", "withdraw", "switch"])
 @pytest.mark.parametrize("bad", [None, 7, "x" * 201, {"a": 1}])
 async def test_what_is_about_something_that_is_no_id_is_refused(chats, kind, bad):
     one, _ = chats

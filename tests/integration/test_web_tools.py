@@ -226,7 +226,7 @@ OPEN = {"memory": {"group_policy": "open"}}
 SECRET = "quinces-in-september"
 BUILT_IN = [name for name in built_in_tools() if not name.startswith("web_")]
 # Rooms have no memory by default.
-IN_ROOMS = ["artifact_get", "reminders", "schedule_message", "send_file"]
+IN_ROOMS = ["artifact_get", "reminders", "schedule_message", "send_file", "write_elsewhere"]
 
 
 class Lamp:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-
-import apsw
 
 from bot.cli.main import cli
 from bot.errors import ConfidantError
+from tests.faults import watched_files
 
 _TOUCHES = frozenset({"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"})
 
@@ -35,7 +33,7 @@ def main(folder: str, at: int, words: list[str]) -> None:
             touch()
 
     sys.addaudithook(hear)
-    files = _counting(folder, touch)
+    files = watched_files("counting", lambda path: touch() if path.startswith(folder) else None)
     try:
         cli(words, standalone_mode=False)
     except ConfidantError as error:
@@ -46,38 +44,6 @@ def main(folder: str, at: int, words: list[str]) -> None:
 
 def _is_in(folder: str, path: object) -> bool:
     return isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(folder)  # type: ignore[arg-type]
-
-
-def _counting(folder: str, touch: Callable[[], None]) -> apsw.VFS:
-    real = apsw.vfs_names()[0]
-
-    class File(apsw.VFSFile):
-        def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-            super().__init__(real, name, flags)
-            path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-            self._here = path.startswith(folder)
-
-        def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
-            if self._here:
-                touch()
-            super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
-
-        def xLock(self, level: int) -> None:  # noqa: N802 - SQLite's name
-            try:
-                super().xLock(level)
-            except apsw.IOError as error:  # SQLite takes it so, where a file is only read
-                raise apsw.BusyError from error
-
-    class Files(apsw.VFS):
-        def __init__(self) -> None:
-            super().__init__("counting", real, makedefault=True)
-
-        def xOpen(  # noqa: N802 - SQLite's name
-            self, name: str | apsw.URIFilename | None, flags: list[int]
-        ) -> File:
-            return File(name, flags)
-
-    return Files()
 
 
 if __name__ == "__main__":

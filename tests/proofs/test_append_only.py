@@ -35,7 +35,7 @@ from bot.sessions import entries, store
 from bot.sessions.entries import Entry
 from bot.sessions.mirror import Mirror, all_transcripts
 from bot.storage import Transaction, fulltext
-from bot.storage.postgres_link import PostgresTransaction, Signals
+from bot.storage.postgres_sql import PostgresTransaction, Signals
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.testing import InMemoryChannel, ScriptedModel
 from tests.fakes import postgres

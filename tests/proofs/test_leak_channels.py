@@ -1,4 +1,4 @@
-"""Nothing leaks between the real channels either: their SDKs, three platforms, chats and rooms.
+"""Nothing leaks between the real channels either: their SDKs, four platforms, chats and rooms.
 
 Everybody tells the bot a secret of their own chat, then everybody tries to get at the others'.
 Every prompt and every message that reaches a platform is looked through.
@@ -20,11 +20,12 @@ from bot.app import App, Parts
 from bot.messages import Text, ToolResult
 from bot.settings import load
 from bot.testing import ScriptedModel, calls
+from tests.fakes import synapse
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import Platform, Said
-from tests.proofs.crash_platforms import OverDiscord, OverNextcloud, OverTelegram
+from tests.proofs.crash_platforms import OverDiscord, OverMatrix, OverNextcloud, OverTelegram
 
 pytestmark = pytest.mark.slow
 
@@ -129,12 +130,21 @@ def scan(world: World, plants: Sequence[str] = ()) -> int:
 async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    async with FakeTelegram() as telegram, FakeDiscord() as discord, FakeNextcloud() as nextcloud:
-        folder = tmp_path / "data"
+    folder, server = tmp_path / "data", await asyncio.to_thread(synapse.shared)
+    matrix = OverMatrix(server, folder, await server.register())
+    async with (
+        FakeTelegram() as telegram,
+        FakeDiscord() as discord,
+        FakeNextcloud() as nextcloud,
+        synapse.person(server, "ada") as ada,
+        synapse.person(server, "bob") as bob,
+    ):
+        await matrix.furnish(ada, bob)
         platforms: dict[str, Platform] = {
             "telegram": OverTelegramWithGroup(telegram),
             "discord": OverDiscord(discord),
             "nextcloud": OverNextcloud(nextcloud, folder),
+            "matrix": matrix,
         }
         settings = {
             "CONFIDANT_STORAGE__DIR": str(folder),
@@ -164,6 +174,6 @@ async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
     assert not CANARY.findall(log.out + log.err)
     with capsys.disabled():
         print(
-            f"\nreal channels: {len(world.chats())} chats on 3 platforms, "
+            f"\nreal channels: {len(world.chats())} chats on 4 platforms, "
             f"{len(model.requests)} prompts, {sightings} rightful sightings, 0 others"
         )

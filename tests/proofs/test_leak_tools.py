@@ -75,6 +75,7 @@ def script(request: Request) -> str | Reply:
         uses = [
             ToolUse(f"a{number}", name, given),
             ToolUse(f"b{number}", "memory_search", {"query": wanted}),
+            ToolUse(f"c{number}", "send_file", {"name": "found.txt", "source": wanted}),
         ]
     return Reply(Message("assistant", tuple(uses)), "tool_use") if uses else "Well."
 
@@ -95,7 +96,11 @@ class Watched:
         await self.engine.channel.wait_until(
             lambda _: len(self.engine.sent_to(chat)) >= before + texts
         )
-        told = "\n".join(self.engine.sent_to(chat)[before:])
+        there = [piece for piece in self.engine.channel.sent if piece.address.chat == chat][before:]
+        files = (
+            file.data.decode(errors="replace") for piece in there for file in piece.attachments
+        )
+        told = "\n".join((*(piece.text for piece in there), *files))
         seen = "\n".join(map(str, self.engine.model.requests[requests:]))
         self.shown[place] += f"{told}\n{seen}\n"
         return f"{told}\n{seen}"

@@ -16,7 +16,9 @@ import pytest
 from yarl import URL
 
 from adapters.discord import inbound as discord
+from adapters.matrix import inbound as matrix
 from adapters.nextcloud_talk import inbound as talk
+from adapters.slack import inbound as slack
 from adapters.telegram import inbound as telegram
 from adapters.web import hooks
 from bot.agent import offline, recall
@@ -26,6 +28,7 @@ from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
+from bot.channel import Inbound
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
 from bot.context import prompt, wording
@@ -36,7 +39,7 @@ from bot.identity import access
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.importing import values as importing
-from bot.memory import chunking, claims, listing, markdown, periods, words
+from bot.memory import chunking, claims, folders, listing, markdown, periods, words
 from bot.memory.night import edits, proposals, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
@@ -259,6 +262,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     ),
     "bot.memory.claims.of_note": lambda text: list(claims.of_note("memory/a.md", text)),
     "bot.memory.chunking.of_note": lambda text: chunking.of_note("memory/a.md", text),
+    "bot.memory.folders.front_matter": lambda text: folders.front_matter(f"---\n{text}\n---\n"),
     "bot.memory.night.edits.entries": lambda text: [
         (each.comment, edits.is_plain(each), edits.words(each)) for each in edits.entries("a", text)
     ],
@@ -269,6 +273,9 @@ CALLS: dict[str, Callable[[str], object]] = {
         "default",
         discord.Identity("9", "Nova"),
         ROOM,
+    ),
+    "adapters.slack.inbound.plain": lambda text: slack.plain(
+        text, slack.Identity("U1", "Nova"), {}
     ),
     "adapters.telegram.inbound.normalise": lambda text: telegram.normalise(
         telegram_update(text), "default", telegram.Identity(99, "nova_bot")
@@ -284,6 +291,19 @@ CALLS: dict[str, Callable[[str], object]] = {
         {"webhook-id": text, "webhook-timestamp": text, "webhook-signature": text},
         text.encode(),
         0,
+    ),
+    "adapters.matrix.inbound.normalise": lambda text: matrix.normalise(
+        {
+            "type": "m.room.message",
+            "content": {
+                "body": text,
+                "formatted_body": text,
+                "m.relates_to": {"m.in_reply_to": {"event_id": "$a"}},
+            },
+        },
+        matrix.Identity("@bot:hs", name="Nova"),
+        Inbound("matrix", "default", "!r", "group", "@ada:hs", "$e", "", 0),
+        before={"type": "m.room.message", "content": {"body": text}},
     ),
     "adapters.nextcloud_talk.inbound.normalise": lambda text: talk.normalise(
         payload(text), talk.Identity("default", "Nova"), 1

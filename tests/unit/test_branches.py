@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.channel import Address
+from bot.delivery import outbox
 from bot.identity import Place
 from bot.identity.view import MemoryView
 from bot.sessions import branches, browsing, compactions, entries, search, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
-from bot.storage import Transaction
-from bot.storage.sqlite import SqliteDatabase
-from tests.support import NOON
+from bot.storage import Database, Transaction
+from bot.storage.sqlite_sql import SqliteTransaction
+from tests.support import NOON, in_memory
 
 PLACE = Place("key", "ada", "web", "page", "ada", "", "direct")
+ADDRESS = Address("web", "page", "ada")
 VIEW = MemoryView("people/ada", (), private=True)
 STEPS = st.lists(
     st.tuples(st.sampled_from(["say", "say", "edit", "edit", "go", "sum"]), st.integers(0, 99)),
@@ -50,8 +50,10 @@ class Tree:
         shown = next((each for each in self.forks[to] if each in self.path), None)
         if shown is None:
             return False  # another version leads there
+        if shown == to:
+            return True
         at = self.path.index(shown)
-        self.left[shown], self.path[at:] = self.path[at:], self.left.get(to, self.path[at:])
+        self.left[shown], self.path[at:] = self.path[at:], self.left[to]
         return True
 
 
@@ -132,22 +134,68 @@ def live(tx: Transaction, key: str, steps: Sequence[tuple[str, int]]) -> None:
         assert (f"ask m{number}" in found) is (f"ask m{number}" in store_seen)
 
 
-@given(st.lists(STEPS, min_size=1, max_size=3))
-def test_what_is_in_sight_is_one_path_of_any_tree(trees):
-    async def run() -> None:
-        with TemporaryDirectory() as folder:
-            database = await SqliteDatabase.open(Path(folder) / "db")
-            for number, steps in enumerate(trees):
-                await database.write(lambda tx, n=number, s=steps: live(tx, f"key{n}", s))
-            await database.close()
-
-    asyncio.run(run())
+@given(STEPS)
+def test_what_is_in_sight_is_one_path_of_any_tree(steps):
+    connection = in_memory()
+    live(SqliteTransaction(connection), "key", steps)
+    connection.close()
 
 
 @pytest.fixture
-async def database(tmp_path):
-    async with await SqliteDatabase.open(tmp_path / "confidant.db") as opened:
-        yield opened
+async def database(each_database: Database) -> Database:
+    """Of either engine."""
+    return each_database
+
+
+async def test_both_engines_show_the_same_path(database):
+    steps = [(what, n) for n, what in enumerate(("say", "sum", "edit", "say", "go", "edit") * 4)]
+    await database.write(lambda tx: live(tx, "key", steps))
+
+
+async def test_what_is_written_about_another_branch_meanwhile_is_known_to_be_out_of_date(database):
+    def work(tx: Transaction) -> None:
+        id_ = begun(tx, "key").id
+        seen_before: list[int] = []
+        versions: list[int] = []
+        for name in ("one", "two"):
+            say(tx, id_, name)
+        for act in (
+            lambda: branches.begin(tx, now(tx, id_), "two", "new"),
+            lambda: say(tx, id_, "new"),
+            lambda: branches.switch(tx, now(tx, id_), "two"),
+            lambda: branches.switch(tx, now(tx, id_), "new"),
+        ):
+            seen_before.append(store.hidden_count(tx, id_))
+            versions.append(now(tx, id_).version)
+            act()
+        counts = [*seen_before, store.hidden_count(tx, id_)]
+        assert counts[0] < counts[1] == counts[2] < counts[3] < counts[4]
+        assert versions == sorted(set(versions))
+
+    await database.write(work)
+
+
+async def test_a_reply_of_another_branch_that_was_not_sent_yet_is_not_sent(database):
+    def work(tx: Transaction) -> None:
+        id_ = begun(tx, "key").id
+        sent: list[int] = []
+        for name in ("one", "two"):
+            ids = store.append(
+                tx,
+                id_,
+                [
+                    NewEntry("message", "user", name, source=name),
+                    NewEntry("message", "assistant", f"so {name}"),
+                ],
+                NOON,
+            ).ids
+            letter = outbox.add(tx, ADDRESS, f"so {name}", NOON, kind="reply", entry=ids[-1])
+            sent.append(letter.id)
+        assert branches.begin(tx, now(tx, id_), "two", "new")
+        outbox.withdraw_of(tx, id_, NOON, where="unseen")
+        assert [outbox.is_there(tx, letter) for letter in sent] == [True, False]
+
+    await database.write(work)
 
 
 async def test_only_a_message_in_sight_is_replaced(database):

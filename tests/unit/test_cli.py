@@ -387,6 +387,7 @@ def test_a_start_loads_nothing_that_only_might_be_needed():
         ("telegram", {"telegram", "aiohttp", "httpx", "markdown_it"}),
         ("discord", {"discord", "aiohttp", "structlog"}),
         ("nextcloud_talk", {"aiohttp", "orjson"}),
+        ("matrix", {"aiohttp", "orjson", "nio"}),
     ],
 )
 def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, later):

@@ -22,7 +22,7 @@ from hypothesis import is_hypothesis_test
 from pydantic import SecretStr
 from yarl import URL
 
-from adapters import discord, nextcloud_talk, telegram
+from adapters import discord, matrix, nextcloud_talk, slack, telegram
 from adapters.console import ConsoleConfig
 from adapters.discord.account import Account as DiscordAccount
 from adapters.discord.account import Pace as DiscordPace
@@ -83,6 +83,8 @@ OWN = {
     "groups": {"7": GroupConfig()},
     "guilds": {"8": discord.GuildConfig()},
     "token": SecretStr("t"),
+    "bot_token": SecretStr("b"),
+    "app_token": SecretStr("a"),
     "mode": "webhook",
     "attachment_hosts": ("https://cdn.own.example",),
     "bot_secret": SecretStr("s"),
@@ -93,6 +95,8 @@ SECTIONS = {
     telegram.AccountConfig: telegram.TelegramConfig(),
     discord.AccountConfig: discord.DiscordConfig(),
     nextcloud_talk.AccountConfig: nextcloud_talk.NextcloudTalkConfig(),
+    slack.AccountConfig: slack.SlackConfig(),
+    matrix.AccountConfig: matrix.MatrixConfig(),
 }
 
 

@@ -1,10 +1,8 @@
 """Who may talk to the bot, and how newcomers are let in."""
 
 import contextlib
-import itertools
 from dataclasses import replace
 
-import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from bot.channel import ChannelConfig, GroupConfig, Inbound
 from bot.identity.access import AccessDecision, decide
 from bot.sessions import pairing
 from bot.storage.sqlite_sql import SqliteTransaction
-from tests.support import NOON, changed_anywhere
+from tests.support import NOON, changed_anywhere, in_memory
 
 MINUTE = 60_000
 
@@ -158,7 +156,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_strangers_do_a_newcomer_gets_a_code_that_is_good_for_an_hour(steps):
-    connection = _connect_and_migrate_in_memory()
+    connection = in_memory()
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
         patch.setattr(pairing, "MAX_PENDING", 3)
         tx = SqliteTransaction(connection)
@@ -230,7 +228,7 @@ def test_codes_from_a_clock_that_was_years_ahead_neither_last_nor_take_up_room(t
 
 @given(st.lists(st.tuples(st.sampled_from("12345"), st.integers(-120, 120)), max_size=30))
 def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
-    connection = _connect_and_migrate_in_memory()
+    connection = in_memory()
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(connection):
         patch.setattr(pairing, "MAX_PENDING", 3)
         tx = SqliteTransaction(connection)
@@ -243,15 +241,6 @@ def test_however_the_clock_jumps_three_codes_are_valid_at_most(steps):
             assert all(abs(now - each.asked_at) < 60 * MINUTE for each in waiting)
             if asked.code:
                 assert len(waiting) <= 3
-
-
-def _connect_and_migrate_in_memory() -> apsw.Connection:
-    from bot.storage import schema
-
-    connection = apsw.Connection(":memory:")
-    for statement in itertools.chain(*(step for _, step in schema.steps(0))):
-        connection.execute(statement.replace("{serial}", "INTEGER PRIMARY KEY"))
-    return connection
 
 
 def test_a_name_is_kept_for_the_operator_only(tx):
@@ -310,8 +299,10 @@ def config(policy: str, *allowed: str) -> ChannelConfig:
     return ChannelConfig.model_construct(dm_policy=policy, allow_from=allowed)
 
 
-def test_by_default_nobody_is_let_in_without_a_code():
+def test_by_default_nobody_is_let_in_without_a_code_and_no_room_is():
     assert decide(ChannelConfig(), ADA, is_owner=False) is AccessDecision.PAIR
+    for is_owner in (False, True):
+        assert decide(ChannelConfig(), DEN, is_owner=is_owner) is AccessDecision.DECLINE
 
 
 @pytest.mark.parametrize(
@@ -343,11 +334,13 @@ def test_the_owner_is_let_in_unless_the_channel_is_closed(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_message_without_a_sender_is_never_let_in(policy):
-    assert (
-        decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True)
-        is AccessDecision.DENY
-    )
+def test_without_ids_nobody_is_let_in(policy):
+    nobody = decide(config(policy, "*", ""), replace(ADA, sender=""), is_owner=True)
+    assert nobody is AccessDecision.DENY
+    there = rooms(policy if policy == "open" else "allowlist", groups={"den": {}})
+    overheard = decide(there, replace(DEN, sender=""), is_owner=True)
+    assert overheard is AccessDecision.LISTEN
+    assert decide(rooms("open"), replace(DEN, chat=""), is_owner=True) is AccessDecision.DENY
 
 
 @pytest.mark.parametrize(
@@ -381,11 +374,6 @@ LISTS = st.lists(st.sampled_from(["*", "42", "telegram:42", "7", "discord:42", "
 
 def rooms(policy: str = "allowlist", **fields: object) -> ChannelConfig:
     return ChannelConfig(group_policy=policy, **fields)
-
-
-def test_by_default_no_room_is_let_in():
-    assert decide(ChannelConfig(), DEN, is_owner=False) is AccessDecision.DECLINE
-    assert decide(ChannelConfig(), DEN, is_owner=True) is AccessDecision.DECLINE
 
 
 @pytest.mark.parametrize(
@@ -466,13 +454,3 @@ def test_names_decide_nothing_in_rooms(name, general):
     config = rooms(groups={"den": {}}, group_allow_from=tuple(general) or ("7",))
     named = replace(DEN, sender_name=name, text=name, server=name)
     assert decide(config, named, is_owner=False) is decide(config, DEN, is_owner=False)
-
-
-@pytest.mark.parametrize("policy", ["allowlist", "open"])
-def test_whoever_has_no_id_is_only_overheard(policy):
-    config = rooms(policy, groups={"den": {}})
-    assert decide(config, replace(DEN, sender=""), is_owner=True) is AccessDecision.LISTEN
-
-
-def test_a_chat_without_an_id_is_no_room():
-    assert decide(rooms("open"), replace(DEN, chat=""), is_owner=True) is AccessDecision.DENY

@@ -7,34 +7,44 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from bot import channel, settings
+from bot import channel, housekeeping, settings
+from bot import plugins as packages_beside
+from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models, configured
-from bot.agent.tools import ToolContext, toolbox
+from bot.agent.tools import ToolContext
+from bot.agent.tools.search import MemorySearch
 from bot.agent.tools.toolbox import NOT_GIVEN, Toolbox, ToolPlugins, installed
 from bot.app import App, Parts
 from bot.channel import ChannelPlugin, Health, Outbound
-from bot.config import Settings
-from bot.errors import ConfigError, SendTransient
+from bot.config import EmbedderConfig, Settings
+from bot.errors import ConfigError, EmbedderError, SendTransient
 from bot.gateway import channels
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
+from bot.memory import embed
+from bot.memory.disk import FolderNotes
+from bot.memory.files import SpaceFiles
+from bot.memory.search import Findings
 from bot.messages import ToolUse
-from bot.settings.fields import GROUP, config_model
+from bot.plugins import CHANNELS as CHANNELS_GROUP
+from bot.settings.fields import config_model
 from bot.testing import InMemoryChannel, RecordingEngine, ScriptedModel
 from tests.fakes import written_channel, written_model
 from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
 from tests.fakes.text_store import TextStoreInMemory
-from tests.support import Engine, FakeClock, make_config, post, until, write_file
+from tests.support import Engine, FakeClock, make_config, post, running, until, write_file
 
 
 @pytest.fixture
@@ -347,7 +357,7 @@ async def test_the_test_it_shows_passes(tmp_path):
 def test_its_package_brings_the_entry_point():
     (package,) = (text for text in TOML.findall(TEXT) if "[project]" in text)
     assert tomllib.loads(package)["project"]["entry-points"] == {
-        GROUP: {"mailbox": "confidant_mailbox:plugin"}
+        CHANNELS_GROUP: {"mailbox": "confidant_mailbox:plugin"}
     }
 
 
@@ -357,7 +367,9 @@ def test_other_documents_lead_there(page):
 
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "writing-a-tool.md"
-(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+(EXAMPLE, HOOK, EMBEDDER, SEARCH) = re.findall(
+    r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+)
 (ENTRY,) = re.findall(r"^```toml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 STRANGER = ToolContext(MemoryView("", (), private=False), "s", datetime(2026, 7, 1, tzinfo=UTC))
 OWNER = ToolContext(
@@ -462,7 +474,7 @@ WAITS = "import threading\nthreading.Event().wait()\n"
 def test_a_package_that_never_loads_is_named_and_the_others_stay(
     packages: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(toolbox, "LOAD_SECONDS", 0.5)
+    monkeypatch.setattr(packages_beside, "LOAD_SECONDS", 0.5)
     code = dedent(TOOL.format(name="own", schema=OBJECT))
     created = code.replace("lambda: [Own()]", "__import__('threading').Event().wait")
     install_tool(packages, "a_stuck", WAITS + code if where == "imported" else created)
@@ -521,3 +533,152 @@ async def test_a_channel_that_never_starts_keeps_no_other_waiting(tmp_path, monk
     assert told[2:] == (Health.DOWN, "It did not start within 0.2 s.")
     failed = [log["channel"] for log in logs if log["event"] == "channel.start.failed"]
     assert failed == ["a_stuck"]
+
+
+# --- hooks, embedders, searches -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [HOOK, EMBEDDER, SEARCH])
+def test_each_example_is_short(code: str):
+    lines = [line for line in code.splitlines() if line and not line.startswith(("import", "from"))]
+    assert len(lines) <= 20
+
+
+async def hooks_of(folder: Path, **packages: str) -> packages_beside.Hooks:
+    for name, code in packages.items():
+        install(folder, name, name, code, "search" if name.startswith("search") else "hooks")
+    hooks = packages_beside.Hooks()
+    await hooks.load()
+    return hooks
+
+
+class Mails:
+    """A tool that finds an address."""
+
+    spec = ToolSpec("mails", "", {"type": "object"}, built_in=True)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        return "write to ada@example.org"
+
+
+async def test_the_hooks_of_the_example_change_results_and_hear_of_saves_and_ends(
+    packages: Path, tmp_path: Path
+):
+    install(packages, "own_hooks", "own_hooks", HOOK, "hooks")
+    async with running(tmp_path / "data", tools=(Mails(),)) as engine:
+        hooks = engine.app.core.hooks
+        await until(lambda: bool(hooks._hooks))
+        toolbox = engine.app.agent.toolbox
+        result = await toolbox.run(ToolUse("t", "mails", {}), OWNER)
+        assert result.text == "write to (address)"
+        counts = sys.modules["own_hooks"].counts
+        await engine.ask("remember that the boiler is in the cellar")
+        await until(lambda: counts["saved"] == 1)
+        await engine.ask("/new")
+        await until(lambda: counts["ended"] == 1)
+
+
+BAD_HOOKS = {
+    "hangs": "import threading\ndef before_store(result):\n    threading.Event().wait()\n",
+    "raises": "def before_store(result):\n    raise KeyError('ada@example.org')\n",
+    "exits": "def before_store(result):\n    raise SystemExit\n",
+    "stops": "def before_store(result):\n    raise StopIteration\n",
+    "answers_no_text": "def before_store(result):\n    return 3\n",
+    "answers_too_much": "def before_store(result):\n    return 'x' * 100_001\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD_HOOKS))
+async def test_a_hook_that_misbehaves_is_named_and_changes_nothing(
+    packages: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.setattr(packages_beside, "_failing", {})
+    end = "from bot.plugins import *\nplugin = HookPlugin(before_store, None, before_store)\n"
+    with capture_logs() as logs:
+        hooks = await hooks_of(packages, **{name: BAD_HOOKS[name] + end, "works": HOOK})
+        monkeypatch.setattr(hooks._hooks[0][0], "_seconds", 0.05)
+        for _ in range(packages_beside.AT_ONCE + 2):
+            assert await hooks.before_store("mails", "to a@b.c") == "to (address)"
+        hooks.saved(packages_beside.Saved("main", "MEMORY.md", "x"))
+        await until(lambda: not hooks._telling)
+    named = {each["plugin"] for each in logs if each["event"] == "plugin.failed"}
+    is_told = not name.startswith("answers")
+    assert named == ({name} if is_told else set())
+    assert set(packages_beside.failing()) == named
+    assert "example.org" not in str(logs)
+    checks = [check for check in housekeeping.of_program(0) if check.name == "plugins"]
+    assert bool(checks) is is_told
+
+
+async def test_a_package_that_cannot_be_loaded_is_named_and_the_others_work(
+    packages: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(packages_beside, "_failing", {})
+    hooks = await hooks_of(packages, broken="1 / 0", other="plugin = 3", works=HOOK)
+    assert await hooks.before_store("mails", "to a@b.c") == "to (address)"
+    assert set(packages_beside.failing()) == {"broken", "other"}
+
+
+async def test_the_search_of_the_example_is_asked_for_the_owner_alone(packages: Path):
+    hooks = await hooks_of(packages, search_one=SEARCH, search_bad=SEARCH.replace("yield", "1/0 #"))
+    (found,) = await hooks.find("how many days of holiday?")
+    assert found == ("search_one", packages_beside.Passage("handbook, holidays", ANY))
+    tool = MemorySearch(Nothing(), SpaceFiles(FolderNotes(packages)), Nothing(), None, hooks.find)
+    seen: dict[str, bool] = {}
+    for space in ("main", "people/ada"):
+        view = MemoryView(space, ("k",), private=True)
+        context = ToolContext(view, "s", datetime(2026, 7, 1, tzinfo=UTC))
+        answer = str(await tool.run({"query": "holiday"}, context))
+        seen[space] = "Thirty days" in answer
+        assert bool(context.memory.foreign) is seen[space]
+    assert seen == {"main": True, "people/ada": False}
+
+
+class Nothing:
+    """A memory, and transcripts, in which nothing is found."""
+
+    async def search(self, *_: object, **_more: object) -> Findings:
+        return Findings((), "keyword")
+
+    async def entries(self, *_: object) -> list[object]:
+        return []
+
+
+async def test_the_embedder_of_the_example_is_chosen_by_its_name(packages: Path):
+    install(packages, "letters", "letters", EMBEDDER, "embedders")
+    made = embed.make(EmbedderConfig(plugin="letters"), packages)
+    rows = await made.embed(["the boiler", "the boilers", "quite another"])
+    assert (made.provider, made.model, made.dims) == ("letters", "letters", 64)
+    near, far = rows[0] @ rows[1], rows[0] @ rows[2]
+    assert near > far
+    assert rows[0] @ rows[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("[[1.0]]", "ValueError"),
+        ("[[1.0], [1.0, 2.0]]", "ValueError"),
+        ("[[float('nan')], [1.0]]", "ValueError"),
+        ("[[], []]", "ValueError"),
+        ("None", ""),
+        ("__import__('threading').Event().wait()", "no answer within 0.05 s"),
+    ],
+)
+async def test_an_embedder_that_answers_nonsense_is_refused(packages: Path, answer: str, why: str):
+    code = (
+        "from bot.plugins import EmbedderPlugin\n"
+        f"plugin = EmbedderPlugin('m', lambda texts: {answer})\n"
+    )
+    install(packages, "odd", "odd", code, "embedders")
+    made = embed.make(EmbedderConfig(plugin="odd", timeout=0.05), packages)
+    with pytest.raises(EmbedderError, match=re.escape(f'the embedder "odd": {why}')):
+        await made.embed(["one", "two"])
+
+
+@pytest.mark.parametrize("code", ["", "1 / 0", "plugin = 3"])
+def test_without_the_embedder_that_is_wanted_words_are_searched(packages: Path, code: str):
+    install(packages, "odd", "odd", code, "embedders") if code else None
+    made = embed.make(EmbedderConfig(plugin="odd"), packages)
+    assert isinstance(made, embed.NoEmbedder)
+    assert "odd" in made.why

@@ -103,15 +103,9 @@ def facets(scope: str, inbound: MessageOrigin) -> tuple[str, ...]:
 @given(st.sampled_from(SCOPES), inbounds(), inbounds())
 def test_a_key_is_shared_exactly_when_the_scope_says_so(scope, one, other):
     config = SessionConfig(dm_scope=scope)
-    same = session_key(config, one) == session_key(config, other)
-    assert same == (facets(scope, one) == facets(scope, other))
-
-
-@given(st.sampled_from(SCOPES), inbounds())
-def test_keys_are_lower_case_and_stay_the_same(scope, inbound):
-    config = SessionConfig(dm_scope=scope)
-    key = session_key(config, inbound)
-    assert key == key.lower() == session_key(config, inbound)
+    key = session_key(config, one)
+    assert (key == session_key(config, other)) == (facets(scope, one) == facets(scope, other))
+    assert key == key.lower() == session_key(config, one)
     assert key.startswith("agent:main:")
 
 
@@ -167,28 +161,29 @@ def test_only_whoever_the_configuration_names_is_the_owner(channel, owner, other
     assert not is_owner(SessionConfig(), channel, other)
 
 
-def test_the_page_and_the_terminal_of_this_machine_are_the_owners():
-    assert is_owner(SessionConfig(), "web", "owner")
-    assert is_owner(SessionConfig(), "console", "owner")
+OWNS = {"owner": ("telegram:42",)}
+BY_LINK = {"owner": ("ada",), "identity_links": {"ada": ("telegram:7",)}}
 
 
-def test_whom_the_owner_let_into_the_page_is_not_the_owner():
-    assert not is_owner(SessionConfig(), "web", "ada")
+@pytest.mark.parametrize(
+    ("options", "seat", "owns"),
+    [
+        ({}, ("web", "owner"), True),  # the page of this machine
+        ({}, ("console", "owner"), True),
+        ({}, ("web", "ada"), False),  # whom the owner let into the page
+        # A link to a place of the owner's makes an owner.
+        (OWNS | {"identity_links": {"a": ("web:owner", "telegram:7")}}, ("telegram", "7"), True),
+        (OWNS | {"identity_links": {"a": ("telegram:42", "telegram:7")}}, ("telegram", "7"), True),
+        (OWNS | {"identity_links": {"a": ("telegram:42", "telegram:7")}}, ("telegram", "8"), False),
+        (BY_LINK, ("telegram", "7"), True),  # an owner can be named by their link
+        (BY_LINK, ("telegram", "ada"), False),
+        (BY_LINK, ("ada", ""), False),
+        ({"identity_links": {"main": ("telegram:7",)}}, ("telegram", "7"), False),
+    ],
+)
+def test_who_is_the_owner(options, seat, owns):
+    assert is_owner(SessionConfig(**options), *seat) is owns
     assert person_of(SessionConfig(), "web", "ada") == "web:ada"
-
-
-@pytest.mark.parametrize("places", [("web:owner", "telegram:7"), ("telegram:42", "telegram:7")])
-def test_a_link_to_an_owners_place_makes_an_owner(places):
-    config = SessionConfig(owner=("telegram:42",), identity_links={"ada": places})
-    assert is_owner(config, "telegram", "7")
-    assert not is_owner(config, "telegram", "8")
-
-
-def test_an_owner_can_be_named_by_their_link():
-    config = SessionConfig(owner=("ada",), identity_links={"ada": ("telegram:7",)})
-    assert is_owner(config, "telegram", "7")
-    assert not is_owner(config, "telegram", "ada")
-    assert not is_owner(config, "ada", "")
 
 
 def test_ids_that_differ_in_case_only_are_different_people():
@@ -196,11 +191,6 @@ def test_ids_that_differ_in_case_only_are_different_people():
     config = SessionConfig(owner=("nextcloud_talk:Ada",), identity_links=links)
     assert routing.person_of(config, ("nextcloud_talk", "ada")).link == "ada"
     assert routing.person_of(config, ("nextcloud_talk", "Ada")).link == ""
-    assert not is_owner(config, "telegram", "7")
-
-
-def test_a_person_whose_link_is_called_main_is_not_the_owner():
-    config = SessionConfig(identity_links={"main": ("telegram:7",)})
     assert not is_owner(config, "telegram", "7")
 
 

@@ -31,7 +31,12 @@ export class Attachments extends EventTarget {
       this.add(this.#input.files);
       this.#input.value = "";
     });
-    if (isTemporary) return; // the server would keep them
+    if (isTemporary) {
+      // The server would keep them; and a browser that opens one leaves the chat.
+      const refuse = (event) => event.dataTransfer.types.includes("Files") && event.preventDefault();
+      for (const type of ["dragover", "drop"]) addEventListener(type, refuse);
+      return;
+    }
     box.addEventListener("paste", (event) => {
       const files = event.clipboardData?.files;
       const text = event.clipboardData?.getData("text/plain") ?? "";

@@ -4,6 +4,7 @@
 import { root } from "./root.js";
 import { t } from "./strings.js";
 
+const IDLE = 24 * 3600 * 1000; // ms without a message after which it is gone as well
 const WRITES = 4_000; // ms between two signs that a reply is on its way
 
 export class Temporary extends EventTarget {
@@ -12,6 +13,7 @@ export class Temporary extends EventTarget {
   #waiting = new Map(); // what is still to be answered, by id
   #stop = null; // ends the reply that is being written
   #isBusy = false;
+  #idle = 0;
 
   constructor() {
     super();
@@ -111,6 +113,8 @@ export class Temporary extends EventTarget {
   }
 
   #frame(type, fields) {
+    clearTimeout(this.#idle);
+    this.#idle = setTimeout(() => location.reload(), IDLE);
     this.#tell("frame", { type, ...fields });
   }
 

@@ -42,8 +42,8 @@ from bot.errors import (
     ModelUnreachable,
 )
 from bot.messages import Message, Opaque, Picture
+from bot.plugins import loaded, source_of
 from bot.settings import model_kinds
-from bot.settings.fields import loaded, source_of
 
 # Whether a model that failed is worth asking again. Pure: times are passed in, in seconds.
 

@@ -50,7 +50,8 @@ class TurnMemory:
     when it began, each block with its origin. Tools add to
     `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
     `written`; `shown` is all that other tools than memory's own showed. `came` are the files of the
-    messages it answers, and `files` those that go out with the reply.
+    messages it answers, `files` those that go out with the reply, and `elsewhere` what is written
+    to other places then.
     """
 
     words: tuple[str, ...] = ()
@@ -61,6 +62,7 @@ class TurnMemory:
     written: list[Place] = field(default_factory=list[Place])
     came: tuple[tuple[Address, Media], ...] = ()
     files: list[Attachment] = field(default_factory=list[Attachment])
+    elsewhere: list[tuple[ReplyTarget, str]] = field(default_factory=list[tuple[ReplyTarget, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class ToolContext:
     `target` is where what a tool has said later goes, or asks; None where nothing can be. `watch`
     hears of what is forgotten while the work goes on. `rights` are those of everybody who is
     answered; left out, there are only the built-in tools. `start` notes for good that a call begins
-    which must not be made twice; without it nothing is run a second time.
+    which must not be made twice; without it nothing is run a second time. `name` is what whoever
+    is answered is called.
     """
 
     view: MemoryView
@@ -82,6 +85,7 @@ class ToolContext:
     watch: Watch = field(default_factory=Watch)
     rights: tuple[ToolRights, ...] = (ToolRights(),)
     start: Callable[[ToolUse], Awaitable[None]] | None = None
+    name: str = ""
 
     @property
     def person(self) -> str:
@@ -90,7 +94,11 @@ class ToolContext:
 
 
 class Tool(Protocol):
-    """Something a model can ask for."""
+    """Something a model can ask for.
+
+    One that asks the person first may have a `check` of the same parameters as `run`: what it
+    refuses they are not asked about.
+    """
 
     @property
     def spec(self) -> ToolSpec:
@@ -167,6 +175,7 @@ class Parameters(BaseModel):
         built_in: bool = False,
         repeatable: bool = False,
         of_memory: bool = False,
+        changes: bool = False,
         short: str = "",
         few: tuple[str, ...] = (),
     ) -> ToolSpec:
@@ -179,6 +188,7 @@ class Parameters(BaseModel):
         plain["additionalProperties"] = False
         whole = ToolSpec(
             *(name, description, plain, tells_origins, built_in),
+            changes=changes,
             repeatable=repeatable,
             of_memory=of_memory,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Any
@@ -18,7 +18,7 @@ from bot.agent.transcript import is_canned, origins_of
 from bot.clock import to_the_minute
 from bot.context import sentences
 from bot.errors import NotVisible
-from bot.identity.view import SHARED_SPACE, MemoryView
+from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import of_note
@@ -27,6 +27,7 @@ from bot.memory.notes import Place
 from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found
 from bot.messages import CLEAN, Quote, Quoted, excerpt
+from bot.plugins import Passage
 from bot.sessions import entries
 from bot.sessions.entries import Entry
 from bot.sessions.search import Hit, TranscriptIndex
@@ -80,7 +81,10 @@ class MemorySearch:
         files: SpaceFiles,
         transcripts: TranscriptIndex,
         elsewhere: Elsewhere | None = None,
+        others: Callable[[str], Awaitable[list[tuple[str, Passage]]]] | None = None,
     ) -> None:
+        """`others` are searches of packages, which the owner's direct chats have too."""
+        self._others = others
         self._searcher = searcher
         self._files = files
         self._transcripts = transcripts
@@ -100,7 +104,8 @@ class MemorySearch:
         found, hits, said = await self._find(asked.query, context, asked.limit)
         note = self._elsewhere.note(context)
         mode = f"Searched by {how(found)}. {note}".rstrip()
-        if not hits:
+        beside = await self._beside(asked.query, context)
+        if not hits and not beside:
             return Quoted((), head=f"Nothing in memory matches. {mode}", elsewhere=bool(note))
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         for _, others in await parted(self._files, context.view, hits):
@@ -111,7 +116,15 @@ class MemorySearch:
         )
         zone = context.now.tzinfo or UTC
         quotes = tuple(_judged(quote(hit, zone), hit) for hit in hits)
-        return Quoted(quotes, head=mode, elsewhere=bool(note))
+        return Quoted((*quotes, *beside), head=mode, elsewhere=bool(note))
+
+    async def _beside(self, query: str, context: ToolContext) -> tuple[Quote, ...]:
+        """What searches of packages find: somebody else's words."""
+        if self._others is None or not is_owners_own(context.view):
+            return ()
+        found = await self._others(query)
+        context.memory.foreign.extend(each.text for _, each in found)
+        return tuple(Quote((each.where, f"found by {name}"), each.text) for name, each in found)
 
     async def _newest(self, context: ToolContext, limit: int) -> Quoted:
         """Quotes of a view's own notes, as `newest` has them."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Final, Literal, cast
 
 import orjson
@@ -18,6 +15,7 @@ import structlog
 from cachetools import LRUCache
 from pydantic import Field
 
+from bot import plugins
 from bot.agent import tools
 from bot.agent.models import ToolSpec
 from bot.agent.tools import DecidedCall, Parameters, Tool, ToolContext, Words
@@ -26,10 +24,9 @@ from bot.context import tokens
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity.access import Permission, ToolRights, permission
 from bot.identity.view import MemoryView
-from bot.messages import Asked, Refused, ToolResult, ToolUse, ToolValue
+from bot.messages import Asked, Quoted, Refused, ToolResult, ToolUse, ToolValue
 from bot.metrics import Metrics
 from bot.sessions.artifacts import ArtifactStore
-from bot.settings.fields import TOOLS_GROUP
 
 # Results too long for a conversation: cut, kept whole, and read on with `artifact_get`.
 
@@ -127,7 +124,6 @@ class ArtifactGet:
 
 
 TIMEOUT = 30.0  # seconds
-LOAD_SECONDS = 60.0  # in which a package with tools must have loaded
 MAX_LISTS = 64  # lists of tools that are kept at hand: people with the same rights share one
 SHORT = "short"  # what marks the lists of short prompts
 SHORT_TOOLS = 320  # tokens of all tools of a short prompt
@@ -171,7 +167,9 @@ class Toolbox:
         artifacts: ArtifactStore | None = None,
         metrics: Metrics | None = None,
         timeout: float = TIMEOUT,
+        hooks: plugins.Hooks | None = None,
     ) -> None:
+        self._hooks = hooks or plugins.Hooks()
         self._own = tuple(tools)
         if len({tool.spec.name for tool in self._own}) != len(self._own):
             raise ValueError("two tools have the same name")
@@ -268,7 +266,7 @@ class Toolbox:
             self._count(use.name, "not_given")
             return _refused(use, NOT_GIVEN)
         if found.asks and ask != "did":
-            return self._asked(use, ask, may_answer=context.target is not None)
+            return await self._asked(tool, use, context, ask)
         if ask != "did" and not tool.spec.repeatable and context.start is not None:
             try:
                 await context.start(use)
@@ -284,6 +282,9 @@ class Toolbox:
             async with asyncio.timeout(seconds):
                 answer = await tool.run(use.input, context)
                 words, kept = str(answer), ""
+                if isinstance(answer, str | Quoted):  # what else it is, the program reads
+                    words = await self._hooks.before_store(use.name, words)
+                    answer = answer if words == str(answer) else words
                 if not tool.spec.tells_origins:
                     context.memory.foreign.append(words)
                     context.memory.shown.append(words)
@@ -311,15 +312,22 @@ class Toolbox:
         self._count(use.name, "refused" if is_error else "done")
         return ToolResult(use.id, words, is_error=is_error, value=value, kept=kept)
 
-    def _asked(self, use: ToolUse, ask: Asking, *, may_answer: bool) -> ToolResult:
+    async def _asked(
+        self, tool: Tool, use: ToolUse, context: ToolContext, ask: Asking
+    ) -> ToolResult:
         """The answer to a call that waits for the person's word, or may not even be asked about."""
-        why = ""
-        if not may_answer:
+        why, check = "", getattr(tool, "check", None)
+        if context.target is None:
             why = tools.NOBODY_THERE
         elif ask == "must not":
             why = tools.ONE_AT_A_TIME
         elif len(tools.shown_call(use.input)) > tools.MAX_SHOWN:
             why = tools.TOO_LONG
+        elif check is not None:
+            try:
+                await check(use.input, context)
+            except (ToolError, StorageError) as error:
+                why = str(error)
         if why:
             self._count(use.name, "refused")
             return _refused(use, why)
@@ -437,42 +445,15 @@ class ToolPlugins:
 
 def installed() -> tuple[tuple[Tool, ...], list[tuple[str, str]]]:
     """The tools of all installed packages, and the packages that are broken, each with why."""
+    packages, problems = plugins.load_all(plugins.TOOLS, lambda entry: list(_tools_of(entry)))
     found: dict[str, Tool] = {}
-    problems: list[tuple[str, str]] = []
-    for entry in sorted(entry_points(group=TOOLS_GROUP), key=lambda each: each.name):
-        package = entry.dist.name if entry.dist is not None else entry.value
-        try:
-            tools = {tool.spec.name: tool for tool in _in_time(partial(_tools_of, entry))}
-        except TimeoutError:
-            problems.append((package, f"it did not load within {LOAD_SECONDS:g} s"))
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever a package does when it is imported
-            problems.append((package, f"{type(error).__name__}: {error}"))
-            continue
+    for package, brought in packages.items():
+        tools = {tool.spec.name: tool for tool in brought}
         taken = ", ".join(sorted(found.keys() & tools.keys()))
         if taken:
             problems.append((package, f"another package has a tool {taken}"))
         found = {**tools, **found}
     return tuple(found.values()), problems
-
-
-def _in_time(load: Callable[[], Iterable[Tool]]) -> list[Tool]:
-    """Loads tools in a thread of its own, in which it may go on for ever.
-
-    Raises:
-        TimeoutError: it does.
-        Exception: whatever else is wrong with it.
-    """
-    loaded: Future[list[Tool]] = Future()
-
-    def work() -> None:
-        try:
-            loaded.set_result(list(load()))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            loaded.set_exception(error)
-
-    threading.Thread(target=work, name="tools", daemon=True).start()
-    return loaded.result(LOAD_SECONDS)
 
 
 def _tools_of(entry: EntryPoint) -> Iterator[Tool]:

@@ -43,7 +43,7 @@ from bot.views.findings import told
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
 TELEGRAM: Final = "telegram"
-OTHERS: Final = frozenset({"discord", "nextcloud_talk"})  # that take more than a token
+OTHERS: Final = frozenset({"discord", "matrix", "nextcloud_talk", "slack"})  # not just a token
 ADDRESS: Final = "address"  # the choice beside the two services that are known by name
 SERVICES: Final = (ANTHROPIC, OPENAI, ADDRESS)
 WHO: Final[Mapping[str, Key]] = {

@@ -129,6 +129,9 @@ async def warm_up(embedder: Embedder) -> None:
 
 def missing(config: EmbedderConfig) -> str:
     """The reason why a wanted embedder cannot work here, and what to do; empty if it can."""
+    if config.plugin:
+        brought = _brought(config)
+        return brought if isinstance(brought, str) else ""
     if config.provider != BUILT_IN or importlib.util.find_spec(PACKAGE) is not None:
         return ""
     here = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
@@ -138,12 +141,22 @@ def missing(config: EmbedderConfig) -> str:
     )
 
 
+def _brought(config: EmbedderConfig) -> Embedder | str:
+    """The embedder of another package, or why there is none."""
+    from bot.memory.embed import plugin  # noqa: PLC0415
+
+    return plugin.made(config.plugin, config.timeout)
+
+
 def make(config: EmbedderConfig, folder: Path) -> Embedder:
     """The embedder a configuration asks for; nothing is loaded or connected yet.
 
     `folder` is where it may keep what it makes for itself; whatever is there can be deleted.
     """
     # Imported here, so that numpy's models and HTTP clients cost nothing where they are off.
+    if config.plugin:
+        brought = _brought(config)
+        return NoEmbedder(brought) if isinstance(brought, str) else brought
     if why := missing(config):
         return NoEmbedder(why)
     if config.provider == BUILT_IN:

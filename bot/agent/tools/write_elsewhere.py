@@ -1,0 +1,148 @@
+"""`write_elsewhere` writes to another chat of the same person, or to a room they talk in.
+
+The person is asked first, and shown every word. The message is put into the outbox by the
+transaction that stores the turn, like a reminder that is due at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from bot.agent.tools import Parameters, ToolContext, Words
+from bot.channel import DEFAULT_ACCOUNT
+from bot.clock import DAY_MS, Clock
+from bot.errors import ToolError
+from bot.i18n import text
+from bot.identity import MANY, ConversationResolver
+from bot.sessions import store
+from bot.sessions.reminders import ReplyTarget
+from bot.sessions.store import Session
+from bot.shares import Budget
+from bot.storage import Database, Transaction
+
+MAX_TEXT = 2_000  # characters
+MAX_PLACE = 200  # characters of a place's name
+MOST_PLACES = 50
+MAX_NAME = 64  # characters
+_UNFIT = re.compile(r"[^\w .'-]+")  # in a name that stands in a message of the bot's
+LATELY_MS = 30 * DAY_MS  # a room in which somebody was not answered for so long is not theirs
+MOST, HOUR_MS = 20, 3_600_000  # messages of one person, and how long until it is as many again
+
+
+class Write(Parameters):
+    """What to say, and where."""
+
+    to: Words = Field(
+        max_length=MAX_PLACE,
+        description='Where: the channel of a chat of theirs, such as "telegram", or a room as '
+        "this tool lists it for a place it does not know.",
+    )
+    text: Words = Field(max_length=MAX_TEXT, description="The message, as it is to stand there.")
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """A place of the person's; `sender` is their own id in its channel, for a room."""
+
+    name: str
+    target: ReplyTarget
+    sender: str = ""
+
+
+class WriteElsewhere:
+    """Writes to other places of whoever is answered, and to nobody else's."""
+
+    spec = Write.spec(
+        "write_elsewhere",
+        "Write a message to another chat of the person you talk with, or to a room they talk to "
+        "you in, when they ask for it. They are shown it and asked first. It cannot reach others.",
+        tells_origins=True,
+        built_in=True,
+        changes=True,
+    )
+
+    def __init__(self, database: Database, resolver: ConversationResolver, clock: Clock) -> None:
+        self._database = database
+        self._resolver = resolver
+        self._used = Budget(MOST, MOST / HOUR_MS, clock)
+
+    async def check(self, arguments: Mapping[str, Any], context: ToolContext) -> None:
+        """Look before the person is asked whether it could be done.
+
+        Raises:
+            ToolError: it could not.
+        """
+        await self._there(Write.from_arguments(arguments), context)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Have it written when the turn is stored.
+
+        Raises:
+            ToolError: wrong arguments, no such place of theirs, or too many messages.
+        """
+        asked = Write.from_arguments(arguments)
+        there = await self._there(asked, context)
+        self._used.add(context.person, 1)
+        key = "elsewhere.room" if there.sender else "elsewhere.own"
+        name = " ".join(_UNFIT.sub(" ", context.name).split())[:MAX_NAME] or "?"
+        by = {"name": name, "id": there.sender} if there.sender else {}
+        words = text(there.target.language, key, text=asked.text.strip(), **by)
+        context.memory.elsewhere.append((there.target, words))
+        return f"it is written to {there.name} together with your reply"
+
+    async def _there(self, asked: Write, context: ToolContext) -> _There:
+        target = context.target
+        if target is None or target.origin is None or target.origin.chat_type != "direct":
+            raise ToolError("that can be asked for in a direct chat only; tell the person so")
+        if self._used.is_used_up(target.person):
+            raise ToolError(f"{MOST} messages in an hour are the most; try again later")
+        since = int(context.now.timestamp() * 1000) - LATELY_MS
+        found = await self._database.read(lambda tx: self._places(tx, target, since))
+        wanted = asked.to.strip().casefold()
+        exact = [each for each in found if each.name.casefold() == wanted]
+        fitting = exact or [each for each in found if wanted in each.name.casefold()]
+        if len(fitting) != 1:
+            names = ", ".join(each.name for each in fitting or found) or "none"
+            what = "several places are called so" if fitting else "they have no such place"
+            raise ToolError(f"'to': {what}; there are: {names}")
+        return fitting[0]
+
+    def _places(self, tx: Transaction, target: ReplyTarget, since: int) -> list[_There]:
+        """The other places of a person where they are served now, the latest first."""
+        snapshot = self._resolver.now
+        own = [session for name in snapshot.names_of(target.person)
+               for session in store.directs(tx, name, MOST_PLACES)]  # fmt: skip
+        rooms = store.rooms_of(tx, target.person, since, MOST_PLACES)
+        found: dict[str, _There] = {}
+        for session in (*own, *rooms):
+            there = self._place(session, target)
+            if there is not None and session.key != target.key:
+                found.setdefault(there.name, there)
+        return [*found.values()]
+
+    def _place(self, session: Session, target: ReplyTarget) -> _There | None:
+        """A session as a place of a person's; None where they are not served, or not alone."""
+        origin, is_room = session.origin, session.chat_type != "direct"
+        if session.thread and not is_room:  # of a program that talks for them, or a topic
+            return None
+        if is_room:
+            names = (name.partition(":") for name in self._resolver.now.names_of(target.person))
+            id_ = next((id_ for channel, _, id_ in names if channel == origin.channel and id_), "")
+            origin = replace(origin, sender=id_)
+        here = self._resolver.of(origin)
+        if origin.sender in {"", MANY} or here.person != target.person or not here.is_served:
+            return None
+        if here.is_direct is is_room or here.key != session.key:
+            return None
+        account = "" if session.account == DEFAULT_ACCOUNT else f"/{session.account}"
+        room = f" room {session.chat}{f' topic {session.thread}' if session.thread else ''}"
+        return _There(
+            f"{session.channel}{account}{room if is_room else ''}",
+            ReplyTarget(here.key, here.person, here.address, here.language, origin),
+            origin.sender if is_room else "",
+        )
