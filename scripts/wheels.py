@@ -20,7 +20,6 @@ MACHINES = {
     "macOS arm64": "aarch64-apple-darwin",
 }
 LOCK = "requirements-dev.lock"  # has what requirements.lock has, and the tests' tools
-BUILT = "atomicwrites"  # plain Python without a wheel, which matrix-nio[e2e] wants
 MACOS = "14.0"  # the oldest macOS that is looked at
 PATIENCE = 300  # seconds for one answer
 
@@ -35,10 +34,9 @@ def complaints(ask: Ask) -> list[str]:
         python, machine = wanted
         said = ask(
             (
-                "pip", "compile", "--quiet", "--no-deps", "--only-binary", ":all:",
-                "--no-binary", BUILT, "--no-header", "--no-python-downloads",
-                "--python-version", python, "--python-platform", MACHINES[machine],
-                "--output-file", os.devnull, LOCK,
+                "pip", "compile", "--quiet", "--no-deps", "--only-binary", ":all:", "--no-header",
+                "--no-python-downloads", "--python-version", python,
+                "--python-platform", MACHINES[machine], "--output-file", os.devnull, LOCK,
             )
         )  # fmt: skip
         return f"Python {python}, {machine}: {said}" if said else ""
