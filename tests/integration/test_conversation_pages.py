@@ -640,7 +640,7 @@ async def test_with_this_is_me_the_account_is_the_owners_and_a_link_that_can_be_
     (tmp_path / "workspace/MEMORY.md").write_text("- The boat is red\n")
     code = await page.code_of("ada")
     assert await page.does("approve", channel="memory", code=code, me="yes") == "let_in_me"
-    assert "my owner" in (await page.answers("ada", 2, "/whoami"))
+    assert "the owner" in (await page.answers("ada", 2, "/whoami"))
     assert "boat is red" in await page.engine.ask("/memory show MEMORY.md")
     shown = await page.shows()
     assert shown.count('<span class="mark">you</span>') == 2  # let in, and linked
