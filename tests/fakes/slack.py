@@ -101,6 +101,10 @@ class FakeSlack:
     def api_root(self) -> str:
         return f"{self.url}/api/"
 
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._sockets)
+
     async def cut(self) -> None:
         """End every connection without a word."""
         for socket in tuple(self._sockets):
@@ -401,6 +405,7 @@ class FakeSlack:
             "channel": chat,
             "text": values.get("text", ""),
             "blocks": _list(values.get("blocks")),
+            "at": time.monotonic(),
         }
         if values.get("thread_ts"):
             made["thread_ts"] = values["thread_ts"]

@@ -15,6 +15,7 @@ from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_parts import BOT_ID, TEXT_CHANNEL, bot_user
 from tests.fakes.nextcloud import API_PASSWORD, API_USER, SECRET, FakeBot, FakeNextcloud
 from tests.fakes.ports import free_port
+from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, FakeSlack, words
 from tests.fakes.synapse import Person, Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, Program, Said
@@ -109,6 +110,63 @@ class OverDiscord:
         return [
             Said(sent["channel_id"], sent["content"], sent_at(sent["id"]) / 1000)
             for sent in self.fake.sent
+        ]
+
+    async def wait_for(self, ready: Callable[[], bool], within: float) -> None:
+        await self.fake.wait_for(ready, within)
+
+
+class OverSlack:
+    """Two direct chats, a channel and a thread; what was not acknowledged comes again, as copies.
+
+    What is written while nobody is connected has to be looked for.
+    """
+
+    rooms = frozenset({"C5", "C6 1610241741.000200"})
+
+    def __init__(self, fake: FakeSlack) -> None:
+        self.fake = fake
+        self._direct = {fake.dm(person): person for person in ("U7", "U8")}
+        self._people = itertools.cycle(self._direct.values())
+        fake.person("U8", "bob")
+        fake.chat("C6", "random", is_channel=True)
+        root = {"ts": "1610241741.000200", "user": "U8", "text": "begin", "channel": "C6"}
+        fake.messages["C6"].append(root)
+        self.chats = (*self._direct, *sorted(self.rooms))
+
+    def settings(self) -> Mapping[str, str]:
+        section = "CONFIDANT_CHANNELS__SLACK__"
+        return {
+            f"{section}API_ROOT": self.fake.api_root,
+            f"{section}BOT_TOKEN": BOT_TOKEN,
+            f"{section}APP_TOKEN": APP_TOKEN,
+            f"{section}DM_POLICY": "open",
+            f"{section}ALLOW_FROM": "*",
+            f"{section}GROUP_POLICY": "open",
+        }
+
+    async def up(self) -> None:
+        await self.fake.wait_for(lambda: self.fake.is_connected)
+        await self.fake.again()
+
+    async def say(self, chat: str, name: str, text: str, *, to_bot: bool = True) -> None:
+        place, _, thread = chat.partition(" ")
+        person = self._direct.get(chat) or next(self._people)
+        words = f"<@{BOT}> {text}" if chat in self.rooms and to_bot else text
+        await self.fake.say(person, words, place, **({"thread_ts": thread} if thread else {}))
+
+    async def gone(self) -> None:
+        await asyncio.sleep(ARRIVING)
+        await self.fake.wait_for(lambda: not self.fake.is_connected)
+
+    def held(self, asked: Collection[str]) -> set[str]:
+        return {*asked}
+
+    def said(self) -> list[Said]:
+        return [
+            Said(f"{made['channel']} {made.get('thread_ts', '')}".strip(), words(made), made["at"])
+            for made in self.fake.sent
+            if made.get("blocks")
         ]
 
     async def wait_for(self, ready: Callable[[], bool], within: float) -> None:

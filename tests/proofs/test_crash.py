@@ -16,11 +16,18 @@ from bot.gateway.lanes import MAX_DEATHS
 from tests.fakes import synapse
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
+from tests.fakes.slack import FakeSlack
 from tests.fakes.synapse import Synapse
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Fault
 from tests.proofs.crash import ANSWERED, SEED, Program, Proof
-from tests.proofs.crash_platforms import OverDiscord, OverMatrix, OverNextcloud, OverTelegram
+from tests.proofs.crash_platforms import (
+    OverDiscord,
+    OverMatrix,
+    OverNextcloud,
+    OverSlack,
+    OverTelegram,
+)
 from tests.proofs.rounds import lengths
 from tests.proofs.zygote import POISON
 
@@ -64,6 +71,23 @@ async def test_kills_lose_nothing_on_discord_and_its_nonces_leave_nothing_to_rep
         print(
             f"\nDiscord: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, "
             f"0 repeated; {len(fake.recognised)} sends in flight known by their nonce"
+        )
+
+
+@lengths("kills", 2, 30, 12)
+async def test_kills_lose_nothing_on_slack_and_repeat_at_most_the_send_in_flight(
+    tmp_path, capsys, kills
+):
+    async with FakeSlack() as fake, Proof(OverSlack(fake), tmp_path / "data") as proof:
+        await proof.greet()  # only what came after something in the same chat can be found
+        await proof.kill_often(kills)
+        answers = await proof.finish()
+    repeats = proof.repeats(answers)
+    assert answers.keys() == proof.asked.keys()
+    with capsys.disabled():
+        print(
+            f"\nSlack: {len(proof.kills)} kills, {len(proof.asked)} messages, 0 lost, "
+            f"{repeats} sends in flight repeated"
         )
 
 

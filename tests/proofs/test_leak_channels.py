@@ -1,4 +1,4 @@
-"""Nothing leaks between the real channels either: their SDKs, four platforms, chats and rooms.
+"""Nothing leaks between the real channels either: their SDKs, five platforms, chats and rooms.
 
 Everybody tells the bot a secret of their own chat, then everybody tries to get at the others'.
 Every prompt and every message that reaches a platform is looked through.
@@ -23,9 +23,16 @@ from bot.testing import ScriptedModel, calls
 from tests.fakes import synapse
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.nextcloud import FakeNextcloud
+from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import Platform, Said
-from tests.proofs.crash_platforms import OverDiscord, OverMatrix, OverNextcloud, OverTelegram
+from tests.proofs.crash_platforms import (
+    OverDiscord,
+    OverMatrix,
+    OverNextcloud,
+    OverSlack,
+    OverTelegram,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +143,7 @@ async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
         FakeTelegram() as telegram,
         FakeDiscord() as discord,
         FakeNextcloud() as nextcloud,
+        FakeSlack() as slack,
         synapse.person(server, "ada") as ada,
         synapse.person(server, "bob") as bob,
     ):
@@ -143,6 +151,7 @@ async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
         platforms: dict[str, Platform] = {
             "telegram": OverTelegramWithGroup(telegram),
             "discord": OverDiscord(discord),
+            "slack": OverSlack(slack),
             "nextcloud": OverNextcloud(nextcloud, folder),
             "matrix": matrix,
         }
@@ -174,6 +183,6 @@ async def test_no_chat_of_any_platform_is_shown_what_was_said_in_another(
     assert not CANARY.findall(log.out + log.err)
     with capsys.disabled():
         print(
-            f"\nreal channels: {len(world.chats())} chats on 4 platforms, "
+            f"\nreal channels: {len(world.chats())} chats on 5 platforms, "
             f"{len(model.requests)} prompts, {sightings} rightful sightings, 0 others"
         )
