@@ -1,4 +1,4 @@
-"""From a fresh folder to a paired Telegram by the page alone; settings as everybody meets them."""
+"""From a fresh folder to a paired Telegram, a room and an old conversation by the page alone; settings as everybody meets them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 MOST_SECONDS = 180.0
 ADA = 7
+ROOM = -100_7
 
 
 async def fits(page: Page) -> bool:
@@ -24,7 +25,7 @@ async def fits(page: Page) -> bool:
     )
 
 
-async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(tmp_path, browser):
+async def test_a_fresh_folder_to_rooms_and_old_conversations_by_the_page_alone(tmp_path, browser):
     begun = time.monotonic()
     async with completions_api.running(completions_api.says("Hi, I am here.")) as api:
         api.pages |= completions_api.ollama(32_768)
@@ -58,7 +59,17 @@ async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(tmp_path, b
             await telegram.wait_for(
                 lambda: any("Hi, I am here." in text for text in telegram.texts(ADA)), 30
             )
-            assert time.monotonic() - begun < MOST_SECONDS
+            telegram.room(ROOM)
+            telegram.say(ROOM, ADA, "@confidant_bot may you talk here?")
+            await telegram.wait_for(
+                lambda: any("not allowed" in text for text in telegram.texts(ROOM)), 30
+            )
+            await page.goto(f"{program.url}/channels")
+            await page.get_by_role("button", name="Let it answer here").click()
+            telegram.say(ROOM, ADA, "@confidant_bot and now?")
+            await telegram.wait_for(
+                lambda: any("Hi, I am here." in text for text in telegram.texts(ROOM)), 30
+            )
             await page.goto(f"{program.url}/settings/start")
             await page.get_by_label("Your name").fill("Ada")
             await page.get_by_role("button", name="Save").click()
@@ -68,6 +79,15 @@ async def test_a_fresh_folder_to_a_paired_telegram_by_the_page_alone(tmp_path, b
             await page.fill("#message", "hello")
             await page.keyboard.press("Enter")
             await expect(page.locator("#log .line.bot .body").last).to_have_text("Hi, I am here.")
+            await page.get_by_role("button", name="New conversation").click()
+            await expect(page.locator("#log .line.user")).to_have_count(0)
+            await page.locator("#talks-list a[data-id]", has_text="hello").last.click()
+            await expect(page.locator("#log .line.user")).to_have_count(1)
+            await page.fill("#message", "and once more")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#log .line.user")).to_have_count(2)
+            await expect(page.locator("#log .line.bot .body")).to_have_count(2)
+            assert time.monotonic() - begun < MOST_SECONDS
             await context.close()
 
 
