@@ -1,4 +1,4 @@
-"""From a fresh folder to a paired Telegram, a room and an old conversation by the page alone; settings as everybody meets them."""
+"""From a fresh folder to a paired Telegram, a room and old conversations, by the page alone; settings."""
 
 from __future__ import annotations
 
