@@ -1,4 +1,4 @@
-"""From a fresh folder to a paired Telegram, a room and old conversations, by the page alone; settings."""
+"""From a fresh folder to a paired Telegram, rooms and old conversations, by the page alone."""
 
 from __future__ import annotations
 
