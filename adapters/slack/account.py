@@ -16,7 +16,7 @@ from yarl import URL
 
 from adapters.slack import CHANNEL, PUBLIC_API, SlackConfig, inbound
 from adapters.slack.api import APPS, SOCKET, Api, Lacking, TokenRefused, lacks, waits
-from adapters.slack.inbound import Identity, Reason, number_in, thread_of
+from adapters.slack.inbound import REACTED, UNREACTED, Identity, Reason, number_in, thread_of
 from adapters.slack.send import MARK, UPLOAD, Sender, SlackDrafts
 from bot.channel import ChatType, Engine, Health, Inbound, Media, reveal
 from bot.channel.kit.client import download, session, why
@@ -30,6 +30,9 @@ FILES = "https://files.slack.com"
 MAX_FRAME = 4 << 20  # bytes of what the socket brings at once
 HELLO, BEAT = 30.0, 15.0  # seconds until a connection says hello, and between two pings
 KNOWN, AN_HOUR = 4096, 3600.0  # people and chats whose names are kept, and seconds
+_HEARD = frozenset(
+    {"message", "app_mention", "slash_commands", "block_actions", REACTED, UNREACTED}
+)
 MAX_CHATS = 50  # read back at once: Slack lets an app do some 50 such calls a minute
 _TOLD = {"direct": "im", "group": "mpim"}  # what Slack calls a kind of chat
 
@@ -194,9 +197,9 @@ class Account:
     def _hear(self, envelope: Json) -> None:
         event = _event(envelope)
         chat = text(event, "channel") or text(event, "channel_id")
-        chat = chat or text(child(event, "channel"), "id")
+        chat = chat or text(child(event, "channel"), "id") or text(child(event, "item"), "channel")
         kind = text(event, "type") or text(envelope, "type")
-        if chat and kind in {"message", "app_mention", "slash_commands", "block_actions"}:
+        if chat and kind in _HEARD:
             new = "" if text(event, "subtype") == "message_changed" else text(event, "ts")
             self._intake.offer(chat, envelope, number_in(new))
         else:
@@ -214,6 +217,10 @@ class Account:
 
     async def _store(self, chat: str, envelope: Json) -> None:
         event = _event(envelope)
+        if text(event, "type") in {REACTED, UNREACTED}:
+            await self._reacted(chat, event)
+            await self._acknowledge(envelope)
+            return
         found = await self._read(chat, event)
         if isinstance(found, Inbound):
             await self.supervisor.receive(found)
@@ -227,6 +234,13 @@ class Account:
             words = {"ts": text(message, "ts"), "text": text(message, "text"), "blocks": blocks}
             self.supervisor.spawn(self._without_buttons(chat, words))
 
+    async def _reacted(self, chat: str, event: Json) -> None:
+        base = await self._base(chat, text(event, "user"), event)
+        if (found := inbound.reaction_of(event, base, self.me)) is None:
+            self.supervisor.drop("reaction")
+        else:
+            await self.supervisor.engine.reacted(found)
+
     async def _without_buttons(self, chat: str, words: Json) -> None:
         await self._api.quick("chat_update", channel=chat, **words)
 
@@ -237,19 +251,7 @@ class Account:
             return reason
         message, _ = inbound.written(event)
         sender = text(message if is_said else event, "user") or text(event, "user_id")
-        sender = sender or text(child(event, "user"), "id")
-        person = child(await self._asked("users_info", user=sender), "user")
-        base = Inbound(
-            CHANNEL, self._name, chat, await self._kind(chat, sender, event), sender, "", "", 0
-        )
-        base = replace(
-            base,
-            sent_at=system_clock(),
-            sender_name=inbound.name_of(person),
-            locale=text(person, "locale")[:20],
-            zone=text(person, "tz")[:64],
-            server=self.me.team,
-        )
+        base = await self._base(chat, sender or text(child(event, "user"), "id"), event)
         if not is_said:
             return (
                 inbound.press(event, base) if kind else inbound.command(event, base, self._private)
@@ -261,6 +263,18 @@ class Account:
         named = {*inbound.named_in(message), *inbound.named_in(root), text(root, "user")}
         names = {each: await self._name_of(each) for each in named if each}
         return inbound.normalise(event, base, self.me, names, root)
+
+    async def _base(self, chat: str, sender: str, event: Json) -> Inbound:
+        """What is known of who did something, and where."""
+        person = child(await self._asked("users_info", user=sender), "user") if sender else {}
+        kind = await self._kind(chat, sender, event)
+        return replace(
+            Inbound(CHANNEL, self._name, chat, kind, sender, "", "", system_clock()),
+            sender_name=inbound.name_of(person),
+            locale=text(person, "locale")[:20],
+            zone=text(person, "tz")[:64],
+            server=self.me.team,
+        )
 
     async def _kind(self, chat: str, sender: str, event: Json) -> ChatType:
         """The kind of a chat: direct only if Slack says that nobody else is in it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
+from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, Reaction, ReplyTo
 from bot.channel.kit import json_access
 from bot.channel.kit.json_access import Json, child, children, is_blank, label, text
 
@@ -18,6 +18,7 @@ Reason = Literal["malformed", "own", "from_bot", "service", "deleted", "unchange
 Names = Mapping[str, str]  # of people and channels, by id
 
 _SAID = frozenset({"", "file_share", "thread_broadcast", "me_message"})  # what people write
+REACTED, UNREACTED = "reaction_added", "reaction_removed"
 _STAMP = re.compile(r"([0-9]{1,11})\.([0-9]{6})")
 _MARK = re.compile(
     r"<(?:(?P<kind>[@#!])(?P<id>[^<>|]{1,200})|(?P<link>[^<>|\s]{1,2000}))"
@@ -116,6 +117,29 @@ def normalise(
         media=media,
         reply_to=start,
         mentions_bot=is_named,
+    )
+
+
+def reaction_of(event: Json, base: Inbound, me: Identity) -> Reaction | None:
+    """The reaction an event tells of, with the name of its emoji; None for those to others' words.
+
+    Slack does not tell in which thread the message is.
+    """
+    author, stamp = text(event, "item_user"), text(child(event, "item"), "ts")
+    name = label(text(event, "reaction").partition("::")[0])  # without its skin tone
+    if base.sender in {"", me.id} or author not in {"", me.id} or not number_in(stamp) or not name:
+        return None
+    return Reaction(
+        Address(base.channel, base.account, base.chat),
+        base.chat_type,
+        base.sender,
+        stamp,
+        f":{name}:",
+        at=base.sent_at,
+        sender_name=base.sender_name,
+        server=base.server,
+        from_bot=author == me.id,
+        is_removed=text(event, "type") == UNREACTED,
     )
 
 

@@ -196,6 +196,12 @@ class FakeSlack:
         more = {"deleted_ts": made["ts"], "previous_message": made}
         await self.event(self._hidden(made, "message_deleted", **more))
 
+    async def react(self, person: str, below: Json, name: str = "+1", kind: str = "added") -> None:
+        """A person puts a reaction below a message, or takes it back (`kind` "removed")."""
+        item = {"type": "message", "channel": below["channel"], "ts": below["ts"]}
+        made = {"type": f"reaction_{kind}", "user": person, "reaction": name, "item": item}
+        await self.event(made | {"item_user": below.get("user", BOT), "event_ts": self.stamp()})
+
     def _hidden(self, made: Json, subtype: str, **more: Any) -> Json:
         stamp = self.stamp()
         place = {"channel": made["channel"], "channel_type": made["channel_type"]}
