@@ -22,7 +22,7 @@ from bot.channel import ChatType, Engine, Health, Inbound, Media, reveal
 from bot.channel.kit.client import download, session, why
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
 from bot.channel.kit.json_access import Json, child, children, label, mapping, parse_json, text
-from bot.channel.kit.supervisor import Supervisor
+from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError, SendRefused
 
@@ -214,7 +214,14 @@ class Account:
 
     async def _store(self, chat: str, envelope: Json) -> None:
         event = _event(envelope)
-        found = await self._read(chat, event)
+        try:
+            found = await self._read(chat, event)
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
+            name = type(error).__name__
+            _log.warning("slack.event.unreadable", account=self._name, error=name)
+            found = "malformed"
         if isinstance(found, Inbound):
             await self.supervisor.receive(found)
         else:

@@ -187,6 +187,19 @@ async def test_an_unknown_frame_ends_nothing(fake, engine, channel, frame):
     assert fake.connections == 1
 
 
+async def test_a_message_that_cannot_be_read_holds_up_no_other(fake, engine, channel, monkeypatch):
+    def broken(*_values: object):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adapters.slack.inbound.normalise", broken)
+        await fake.say("U7", "odd")
+        await dropped(engine, "malformed")
+    await fake.say("U7", "next")
+    assert (await received(engine)).text == "next"
+    await fake.wait_for(lambda: not fake.unacknowledged)
+
+
 async def test_what_was_shared_is_not_the_senders_words(fake, engine, channel):
     file = fake.file("plan.pdf", b"pdf", "application/pdf")
     shared = {"is_share": True, "author_name": "Bob", "text": "see <@U7>", "files": [file]}
