@@ -18,11 +18,11 @@ from adapters.slack import CHANNEL, PUBLIC_API, SlackConfig, inbound
 from adapters.slack.api import APPS, SOCKET, Api, Lacking, TokenRefused, lacks, waits
 from adapters.slack.inbound import REACTED, UNREACTED, Identity, Reason, number_in, thread_of
 from adapters.slack.send import MARK, UPLOAD, Sender, SlackDrafts
-from bot.channel import ChatType, Engine, Health, Inbound, Media, reveal
+from bot.channel import ChatType, Engine, Health, Inbound, Media, Reaction, reveal
 from bot.channel.kit.client import download, session, why
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
 from bot.channel.kit.json_access import Json, child, children, label, mapping, parse_json, text
-from bot.channel.kit.supervisor import Supervisor
+from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError, SendRefused
 
@@ -217,13 +217,18 @@ class Account:
 
     async def _store(self, chat: str, envelope: Json) -> None:
         event = _event(envelope)
-        if text(event, "type") in {REACTED, UNREACTED}:
-            await self._reacted(chat, event)
-            await self._acknowledge(envelope)
-            return
-        found = await self._read(chat, event)
+        try:
+            found = await self._read(chat, event)
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
+            name = type(error).__name__
+            _log.warning("slack.event.unreadable", account=self._name, error=name)
+            found = "malformed"
         if isinstance(found, Inbound):
             await self.supervisor.receive(found)
+        elif isinstance(found, Reaction):
+            await self.supervisor.engine.reacted(found)
         else:
             self.supervisor.drop(found)
         await self._acknowledge(envelope)
@@ -234,18 +239,14 @@ class Account:
             words = {"ts": text(message, "ts"), "text": text(message, "text"), "blocks": blocks}
             self.supervisor.spawn(self._without_buttons(chat, words))
 
-    async def _reacted(self, chat: str, event: Json) -> None:
-        base = await self._base(chat, text(event, "user"), event)
-        if (found := inbound.reaction_of(event, base, self.me)) is None:
-            self.supervisor.drop("reaction")
-        else:
-            await self.supervisor.engine.reacted(found)
-
     async def _without_buttons(self, chat: str, words: Json) -> None:
         await self._api.quick("chat_update", channel=chat, **words)
 
-    async def _read(self, chat: str, event: Json) -> Inbound | Reason:
+    async def _read(self, chat: str, event: Json) -> Inbound | Reaction | Reason:
         kind = text(event, "type")
+        if kind in {REACTED, UNREACTED}:
+            base = await self._base(chat, text(event, "user"), event)
+            return inbound.reaction_of(event, base, self.me) or "reaction"
         is_said = kind not in {"", "block_actions"}
         if is_said and (reason := inbound.unwanted(event, self.me)) is not None:
             return reason

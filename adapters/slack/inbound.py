@@ -14,7 +14,9 @@ from bot.channel.kit.json_access import Json, child, children, is_blank, label, 
 MAX_PARTS = 20  # files, attachments and names of one message
 MAX_REF = 2000  # characters of a file's address
 
-Reason = Literal["malformed", "own", "from_bot", "service", "deleted", "unchanged", "empty"]
+Reason = Literal[
+    "malformed", "own", "from_bot", "service", "deleted", "unchanged", "empty", "reaction"
+]
 Names = Mapping[str, str]  # of people and channels, by id
 
 _SAID = frozenset({"", "file_share", "thread_broadcast", "me_message"})  # what people write

@@ -63,6 +63,25 @@ def at(chat, thread=""):
     return Address("slack", "default", chat, thread)
 
 
+# --- reactions -----------------------------------------------------------------------------------
+
+
+async def test_reactions_to_what_the_bot_said_are_told_and_others_are_not(fake, engine, channel):
+    made = await fake.say("U7", "hello")
+    await received(engine)
+    await post(channel, Outbound("o", at(made["channel"]), "hi"))
+    (sent,) = fake.sent
+    await fake.react("U7", sent, "+1::skin-tone-2")
+    await fake.react("U7", sent, "+1::skin-tone-2", "removed")
+    await fake.react("U7", made)
+    await fake.react("U111", sent)  # the bot itself
+    await dropped(engine, "reaction", 2)
+    put, taken = engine.reactions
+    assert (put.address, put.message_id, put.emoji) == (at(made["channel"]), sent["ts"], ":+1:")
+    assert (put.sender, put.sender_name, put.chat_type) == ("U7", "ada", "direct")
+    assert (put.from_bot, put.is_removed, taken.is_removed) == (True, False, True)
+
+
 # --- what comes in -------------------------------------------------------------------------------
 
 
@@ -185,6 +204,19 @@ async def test_an_unknown_frame_ends_nothing(fake, engine, channel, frame):
     await fake.say("U7", "still here")
     assert (await received(engine)).text == "still here"
     assert fake.connections == 1
+
+
+async def test_a_message_that_cannot_be_read_holds_up_no_other(fake, engine, channel, monkeypatch):
+    def broken(*_values: object):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adapters.slack.inbound.normalise", broken)
+        await fake.say("U7", "odd")
+        await dropped(engine, "malformed")
+    await fake.say("U7", "next")
+    assert (await received(engine)).text == "next"
+    await fake.wait_for(lambda: not fake.unacknowledged)
 
 
 async def test_what_was_shared_is_not_the_senders_words(fake, engine, channel):
