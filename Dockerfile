@@ -5,9 +5,10 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 RUN python -m venv /opt/confidant
 WORKDIR /src
 
-# The dependencies first: they change rarely, so this layer is kept. PostgreSQL's are among them.
-COPY requirements-cluster.lock ./
-RUN /opt/confidant/bin/python -m pip install --require-hashes -r requirements-cluster.lock
+# The dependencies first: they change rarely, so this layer is kept. PostgreSQL's, Matrix's and Slack's
+# are among them.
+COPY requirements-extras.lock ./
+RUN /opt/confidant/bin/python -m pip install --require-hashes -r requirements-extras.lock
 
 COPY pyproject.toml README.md LICENSE ./
 COPY bot bot

@@ -102,10 +102,10 @@ release: $(TEST_READY)
 
 lock: $(TEST_READY)
 	$(LOCK) --group build --output-file requirements.lock
-	$(LOCK) --group build --extra cluster --constraints requirements.lock \
-		--output-file requirements-cluster.lock
+	$(LOCK) --group build --extra cluster --extra matrix --extra slack --constraints requirements.lock \
+		--output-file requirements-extras.lock
 	$(LOCK) --group dev --extra cluster --extra matrix --extra search --extra slack --extra speech \
-		--constraints requirements-cluster.lock \
+		--constraints requirements-extras.lock \
 		--output-file requirements-dev.lock
 
 clean:

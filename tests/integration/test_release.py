@@ -63,7 +63,7 @@ def test_the_source_distribution_has_what_it_takes_to_build_and_set_up(made):
     beside = {name for name in names if name.partition("/")[0] not in {"bot", "adapters", "docs"}}
     assert beside == files("config") | files("deploy") | {
         "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md", "README.zh-CN.md",
-        "pyproject.toml", ".gitignore", "requirements.lock", "requirements-cluster.lock",
+        "pyproject.toml", ".gitignore", "requirements.lock", "requirements-extras.lock",
     }  # fmt: skip
     assert "docs/operating.md" in names
     assert not any(name.startswith("docs/images") for name in names)

@@ -253,7 +253,7 @@ def test_what_the_image_says_runs_as_a_user_without_a_name_a_home_or_a_capabilit
 def test_the_image_is_built_from_hashes_and_from_files_that_exist():
     build, _ = dockerfile()
     runs = " ".join(rest for name, rest in build if name == "RUN")
-    assert "--require-hashes -r requirements-cluster.lock" in runs
+    assert "--require-hashes -r requirements-extras.lock" in runs
     ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
     sources = {source for name, rest in build if name == "COPY" for source in rest.split()[:-1]}
     assert {line[1:] for line in ignored if line.startswith("!")} == sources
@@ -367,7 +367,7 @@ def test_make_run_sets_up_once_and_starts(clone):
 
 
 def test_what_documents_say_to_type_for_setting_up_works_in_a_clone(clone):
-    shutil.copy(ROOT / "requirements-cluster.lock", clone)
+    shutil.copy(ROOT / "requirements-extras.lock", clone)
     for page, start in (("README.md", "make run"), ("docs/cluster.md", "make install")):
         text = (ROOT / page).read_text("utf-8")
         (block,) = re.findall(rf"^```sh\n({start}\b.*?)^```$", text, re.DOTALL | re.MULTILINE)
@@ -379,7 +379,7 @@ def test_what_documents_say_to_type_for_setting_up_works_in_a_clone(clone):
             capture_output=True,
         )
     asked = (clone / ".venv" / "asked").read_text()
-    assert asked.endswith("install --require-hashes -r requirements-cluster.lock\n")
+    assert asked.endswith("install --require-hashes -r requirements-extras.lock\n")
 
 
 def test_a_newer_lock_is_installed(clone):
@@ -554,12 +554,13 @@ def requirements(name: str) -> dict[str, str]:
 def test_the_locks_have_everything_pinned_and_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     run, dev = requirements("requirements.lock"), requirements("requirements-dev.lock")
-    cluster = requirements("requirements-cluster.lock")
-    assert run.items() <= cluster.items() <= dev.items()
+    extras = requirements("requirements-extras.lock")
+    assert run.items() <= extras.items() <= dev.items()
     groups = project["dependency-groups"]
     wanted = project["project"]["dependencies"] + groups["build"]
-    extra = project["project"]["optional-dependencies"]["cluster"]
-    for name, lock in ((wanted, run), (extra, cluster), (groups["dev"][1:], dev)):
+    optional = project["project"]["optional-dependencies"]
+    extra = [each for name in ("cluster", "matrix", "slack") for each in optional[name]]
+    for name, lock in ((wanted, run), (extra, extras), (groups["dev"][1:], dev)):
         for requirement in name:
             package = re.match(r"[\w.-]+", requirement)
             assert package is not None
