@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import structlog
@@ -56,6 +57,7 @@ INLINE = {  # stands in the page
     "/static/app.css": "adapters.web",
     "/static/theme.js": "adapters.web",
 }
+DRAWING = Path(__file__).with_name("drawing")
 ANSWER = "answer"  # what other nodes are told of one to a program
 SWITCHED = "switched"  # … and when another branch of a conversation is in sight
 HISTORY_ITEMS = 200
@@ -115,7 +117,14 @@ class Web(TakesMarkdown):
             """The same page: its scripts see where they are, and keep nothing."""
             return await page(request)
 
+        async def drawing(request: web.Request) -> web.FileResponse:
+            """A file of the frame that draws diagrams; its library is kept in gzip alone."""
+            file = DRAWING / request.path.rpartition("/")[2]
+            return web.FileResponse(file, headers={"Cache-Control": "public, max-age=86400"})
+
         files.append(web.get("/temporary", temporary))
+        drawn = ("frame.html", "frame.js", "mermaid.js")
+        files += [web.get(f"/drawing/{name}", drawing) for name in drawn]
         own = shared([*files, *self._files.routes(), web.get("/chat/ws", self._visit)])
         return [*own, *self._programs.routes(), *shared([web.post("/hooks/{id}", self._event)])]
 

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 FAVICON = "/static/favicon.svg"  # which the login page has as well
+# A page without any rights, not even a cookie, that others show in a frame; and its scripts.
+DRAWING = frozenset(f"/drawing/{name}" for name in ("frame.html", "frame.js", "mermaid.js"))
 # What answers everybody alike, whatever the database does …
-ANYBODYS = HEALTH_PATHS | {FAVICON, *pages.STYLES, *ICONS}
+ANYBODYS = HEALTH_PATHS | DRAWING | {FAVICON, *pages.STYLES, *ICONS}
 # … and what else needs nobody to be known.
 OPEN_PATHS = ANYBODYS | {"/login", "/enter"}
 HOOKS = "/hooks/"  # where programs report events, each signed
@@ -61,6 +63,7 @@ POLICY = "Content-Security-Policy"
 SECURITY_HEADERS = {
     POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; media-src data:; worker-src 'self'; "
+    "frame-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -73,6 +76,14 @@ SECURITY_HEADERS = {
 }
 
 
+DRAWING_HEADERS = {
+    POLICY: "sandbox allow-scripts; default-src 'none'; script-src 'self'; "
+    "style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Cross-Origin-Resource-Policy": "cross-origin",  # to itself: without rights it is nobody's
+}
+
+
 def host_of(authority: str) -> str:
     """The host of a Host header's `host[:port]`, or empty if it is malformed."""
     try:
@@ -81,9 +92,11 @@ def host_of(authority: str) -> str:
         return ""
 
 
-async def add_security_headers(_request: web.Request, response: web.StreamResponse) -> None:
+async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler for `on_response_prepare`: every response, errors included."""
     response.headers.update(SECURITY_HEADERS)
+    if request.path in DRAWING:
+        response.headers.update(DRAWING_HEADERS)
     for part, digest in response.get(INLINE, {}).items():  # of files of the program
         policy = response.headers[POLICY].replace(f"{part} 'self'", f"{part} 'self' {digest}")
         response.headers[POLICY] = policy

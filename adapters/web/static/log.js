@@ -409,6 +409,9 @@ export class Log extends EventTarget {
     if (item.role === "bot") {
       body.innerHTML = item.html; // made safe by the server
       decorate(body);
+      if (body.querySelector("code.language-mermaid")) {
+        import("./diagrams.js").then(({ draw }) => draw(body));
+      }
       this.#addExtras(item, body);
       if (item.sources && item.text) {
         line.querySelector(".meta").before(sources(item.id, item.sources));
