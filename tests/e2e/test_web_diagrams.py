@@ -73,9 +73,12 @@ async def test_the_frame_has_no_rights_and_the_library_waits_for_a_diagram(progr
     await page.goto(program.url)
     await page.wait_for_selector("#state[data-state=open]")
     assert not any("/drawing/" in url for url in asked)
-    answer = await context.request.get(f"{program.url.rstrip('/')}/drawing/frame.html")
+    drawing = f"{program.url.rstrip('/')}/drawing"
+    answer = await context.request.get(f"{drawing}/frame.html")
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("sandbox allow-scripts; default-src 'none'")
     assert "frame-ancestors 'self'" in policy
-    assert (await context.request.get(f"{program.url.rstrip('/')}/drawing/../channel.py")).status == 404
+    assert (
+        await context.request.get(f"{program.url.rstrip('/')}/drawing/../channel.py")
+    ).status == 404
     await context.close()

@@ -505,7 +505,7 @@ async def test_a_turn_elsewhere_that_had_read_forgotten_words_does_not_write_the
     assert "Forgotten" in await told(both, elsewhere, "/memory forget yes")
     before = len(both.sent)
     brain.held.pop("chat").set()
-    assert "is not shown" in (await both.answered(before + 1))[-1]
+    assert "not showing it" in (await both.answered(before + 1))[-1]
     assert CODE not in notes(both)
     # What the turn itself said with the words is forgotten with them, on both.
     for node in (both.one, both.other):
@@ -519,7 +519,7 @@ async def test_a_message_that_was_forgotten_elsewhere_gets_no_answer(both, brain
     brain.held["chat"] = asyncio.Event()
     await both.one.say(f"remember that the code is {CODE}")
     await until(lambda: len(brain.asked("chat")) == 2)
-    assert "1 message not answered yet" in await told(both, both.other, f"/memory forget {CODE}")
+    assert "1 unanswered message" in await told(both, both.other, f"/memory forget {CODE}")
     assert "Forgotten" in await told(both, both.other, "/memory forget yes")
     brain.held.pop("chat").set()
     await told(both, both.other, "and now?")

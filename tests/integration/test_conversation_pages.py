@@ -647,8 +647,8 @@ async def test_with_this_is_me_the_account_is_the_owners_and_a_link_that_can_be_
     assert "counts as you" in shown
     assert await page.does("block", channel="memory", sender="ada") == "own"
     assert await page.does("part", channel="memory", sender="ada") == "parted"
-    await page.engine.channel.wait_until(lambda _: "on its own" in page.last("ada"))
-    assert "known to me as `memory:ada`" in await page.engine.ask("/whoami")
+    await page.engine.channel.wait_until(lambda _: "separate again" in page.last("ada"))
+    assert "I know you as `memory:ada`" in await page.engine.ask("/whoami")
     assert "counts as" not in await page.shows()
     assert await page.does("part", channel="memory", sender="ada") == "gone"
 

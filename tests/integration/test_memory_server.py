@@ -119,7 +119,7 @@ async def test_without_a_key_it_says_what_to_do(tmp_path, key, why):
         ("memory_write", {}, "text"),
         ("memory_write", {"text": " "}, "text"),
         ("memory_write", {"text": "the code of the safe is 4711"}, "gives access"),
-        ("memory_get", {"path": "../../etc/passwd"}, "that you can read here"),
+        ("memory_get", {"path": "../../etc/passwd"}, "can be read here"),
         ("memory_search", {"query": "x" * 9_000}, "at most 500"),
     ],
 )

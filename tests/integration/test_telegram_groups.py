@@ -87,7 +87,7 @@ async def test_what_is_dropped_is_counted_and_groups_do_not_fill_the_log(fake, e
         fake.say(TEA, 7, "/new@other_bot")
         fake.say(TEA, 7, None, new_chat_title="secret title")
         fake.say(TEA, 12, "I am a bot", **{"from": {"id": 12, "is_bot": True}})
-        fake.bots[fake.token].updates.append({"update_id": 90, "message_reaction": {}})
+        fake.bots[fake.token].updates.append({"update_id": 90, "message_reaction_count": {}})
         fake.bots[fake.token].next_update = 91
         fake.join(TEA, "kicked", "member")
         fake.say(TEA, 7, "the end")

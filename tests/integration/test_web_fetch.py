@@ -713,12 +713,12 @@ async def test_what_cannot_be_read_is_told(browser, site):
 async def test_a_document_says_how_much_of_it_was_read(browser, site):
     site.pages["/"] = says(b"%PDF-", "application/pdf")
     told = await shown(browser, site, Echo(document=Document("Words.", "page", 3, 9, is_cut=True)))
-    assert f"[{site.url()} | page 1 to 3 of 9 | Only the beginning]\n> Words." in told
+    assert f"[{site.url()} | page 1 to 3 of 9 | only its beginning]\n> Words." in told
 
 
 async def test_a_long_page_is_cut_and_says_so(browser, site):
     told = await shown(browser, site, Echo(document=Document("a" * (MOST_CHARACTERS + 1))))
-    assert "| Only the beginning]" in told
+    assert "| only its beginning]" in told
     assert told.count("a" * 100) == MOST_CHARACTERS // 100
 
 
@@ -726,7 +726,7 @@ async def test_the_beginning_of_a_long_text_is_read_and_of_a_document_nothing(si
     browser, reader = small(site, names, bytes=10), Echo()
     for kind in ("text/html", "application/json; charset=utf-8", "application/feed+xml"):
         site.pages["/"] = says(b"a" * 99, kind)
-        assert "Only the beginning" in await shown(browser, site, reader)
+        assert "only its beginning" in await shown(browser, site, reader)
     site.pages["/"] = says(b"a" * 99, "application/pdf")
     with pytest.raises(ToolError, match="too large"):
         await shown(browser, site, reader)

@@ -114,7 +114,8 @@ async def test_a_month_names_its_dearest_conversations_and_counts_the_others(
 
 
 def hit(path: str, first: int, last: int) -> Hit:
-    return Hit("main", path, first, last, 1.0, "- tea\n", "memory", NOON)
+    source = "memory" if first else "transcript"
+    return Hit("main", path, first, last, 1.0, "- tea\n", source, NOON)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,8 @@ def test_what_forgetting_removes_is_counted_the_same_before_and_after():
     ]
     held = Held("tea", (), 2, tuple(mentions), (), ("a",), ("s",), 1, 1, frozenset())
     gone = Gone(list(mentions), ["s"], 1, 1, 1, 1)
-    before = memory.would_go(Preview((), held, 2))
-    after = memory.went(Forgotten(Cleared(), gone, 2, frozenset(), ()), 0)
+    before = memory.would_go(Preview((), held, 2, 1))
+    after = memory.went(Forgotten(Cleared(), gone, 2, 1, frozenset(), ()), 0)
     assert {name: after[name] for name in before} == before
     assert after["prompts"] == 1
     assert "1 reminder or task removed" in memory.counted("en", "did", after)
