@@ -80,8 +80,10 @@ async def _take(url: str) -> None:
         await page.wait_for_selector("#state[data-state=open]")
         for asked in ("Plan the trip to Lisbon", "Which boat is faster?", "Where do herons nest?"):
             await _say(page, asked)
-            await _say(page, "/new")
+            await page.click("#fresh")
+            await page.locator("#log .line.user").wait_for(state="detached")
         await page.reload()
+        await page.wait_for_selector("#state[data-state=open]")
         await page.fill("#message", "What should I cook on Saturday?")
         await page.press("#message", "Enter")
         await page.wait_for_selector("#talks-list a[aria-current] >> text=What should I cook")
