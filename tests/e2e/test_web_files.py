@@ -166,6 +166,7 @@ async def test_what_was_not_sent_is_there_after_a_reload_and_nobody_elses(page, 
     await page.reload()
     await page.wait_for_selector("#state[data-state=open]")
     await expect(page.locator("#attached li")).to_have_count(0)
+    await page.unroute_all(behavior="wait")
 
 
 KEPT = """new Promise((done) => {
