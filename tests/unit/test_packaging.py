@@ -229,7 +229,8 @@ def test_the_image_runs_as_anybody_and_keeps_its_data_in_a_volume(service):
 def test_what_the_image_says_runs_as_a_user_without_a_name_a_home_or_a_capability(tmp_path):
     """In a user namespace, if this system allows one, where this user has the number of nobody."""
     anybody = ("unshare", "--user", "--map-user=4242", "--map-group=4242", "--")
-    if subprocess.run([*anybody, "true"], check=False, capture_output=True).returncode:
+    is_there = shutil.which("unshare") is not None
+    if not is_there or subprocess.run([*anybody, "true"], check=False).returncode:
         anybody = ()
     data, home = tmp_path / "data", tmp_path / "home"
     for folder, mode in ((data, 0o1777), (home, 0o555)):
