@@ -393,6 +393,7 @@ def _forget_loggers() -> None:
 
 
 # Folders of documents, and who they are for beside the owner.
+ADA = Who("memory", "ada")
 FOLDERS = {"vault": "owner", "adas": "memory:ada", "handbook": "everyone"}
 
 
@@ -401,9 +402,13 @@ FOLDERS = {"vault": "owner", "adas": "memory:ada", "handbook": "everyone"}
 
 @dataclass
 class Canary:
-    """A unique word; `spaces` whose files hold it rightly, `said` the conversations it is in."""
+    """A unique word; `spaces` whose files hold it rightly, `said` the conversations it is in.
+
+    Of a folder of documents, `folder` is the account it is for, whoever that is by now.
+    """
 
     spaces: set[str] = field(default_factory=set)
+    folder: str = ""
     said: set[tuple[str, ...]] = field(default_factory=set)
     persons: set[str] = field(default_factory=set)
 
@@ -630,17 +635,16 @@ class World:
             self.plant("", name, topic, visible=False)
         for topic, name in enumerate(("how-to.md", "MEMORY.md", "deep/er.md")):
             self.plant("shared", name, topic)
-        of_folder = {"vault": (), "adas": (self.setting.space(Who("memory", "ada")),)}
-        for name in FOLDERS:
-            spaces = ("main", *of_folder[name]) if name in of_folder else ("shared",)
+        for name, whose in FOLDERS.items():
+            space = "shared" if whose == "everyone" else "main"
             for topic, path in enumerate(("notes.md", "deep/er/talk.txt", "trip.md")):
                 token = self.canary()
-                self.canaries[token].spaces.update(spaces)
+                self.canaries[token] = Canary({space}, whose)
                 write_file(
                     self.vaults / name / path, f"# {topic}\n- {self.sentence(token, topic)}\n"
                 )
             named = self.canary()
-            self.canaries[named].spaces.update(spaces)
+            self.canaries[named] = Canary({space}, whose)
             write_file(self.vaults / name / f"{named}.md", f"- {TOPICS[1]} is far\n")
         if not self.url:
             self._lay_links()
@@ -997,11 +1001,13 @@ class World:
         sees = setting.sees_memory(who)
         spaces = {setting.space(who), "shared"} if sees else set[str]()
         everybody = setting.dm_scope == "main" and not who.room
+        is_ada = sees and not who.room and setting.person(who) == setting.person(ADA)
 
         def may(canary: Canary) -> bool:
             return bool(
                 mine in canary.said
                 or canary.spaces & spaces
+                or (is_ada and canary.folder == ADA.id)
                 or (sees and (canary.persons & persons or (everybody and _is_direct(canary))))
             )
 
