@@ -159,7 +159,7 @@ async def test_a_message_that_kills_the_program_is_set_aside_and_everybody_else_
             await program.close()
         finally:
             program.abandon()
-        told, *_ = [words for words in fake.texts(1) if "could not answer" in words]
+        told, *_ = [words for words in fake.texts(1) if "couldn't answer" in words]
         assert told.startswith("I couldn't answer your message of ")
         # A send in flight at a death may come again.
         assert [*dict.fromkeys(fake.texts(1))] == ["You said: before", told, "You said: after 1"]
