@@ -118,6 +118,7 @@ def _clock() -> int:
 async def _serve(loaded: Loaded) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     oven = (Oven(),) if "OVEN" in os.environ else ()
     parts = Parts(
         clock=_clock if "CLOCK" in os.environ else clock.system_clock,
@@ -137,11 +138,14 @@ def main() -> None:
     for line in sys.stdin:
         match line.split():
             case ["start"]:
+                # Told to stop before it listens for that, it does as soon as it does.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
                 pid = os.fork()
                 if pid == 0:
                     sys.stdin.close()
                     uvloop.run(_serve(loaded))
                     os._exit(0)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
                 print(pid, flush=True)
             case ["reap", pid]:
                 print(os.waitstatus_to_exitcode(os.waitpid(int(pid), 0)[1]), flush=True)
