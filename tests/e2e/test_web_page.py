@@ -450,11 +450,13 @@ async def test_the_language_is_switched_and_the_bot_hears_of_it(page, service):
     await expect(page.locator("#hint")).to_have_text(re.compile("Enter 发送"))
     await expect(page.locator("#message")).to_have_value("a draft")
     await expect(page.locator("#ways-list")).to_contain_text("聊天")
+    await page.wait_for_selector("#state[data-state=open]")
     await say(page, "你好")
     await expect(lines(page, "bot")).to_have_count(1)
     assert service.engine.inbounds[0].locale == "zh"
     await page.get_by_role("button", name="English").click()
     await expect(page.locator("#hint")).to_have_text(re.compile("Enter sends"))
+    await page.wait_for_selector("#state[data-state=open]")
     await say(page, "hello")
     await expect(lines(page, "bot")).to_have_count(2)
     assert service.engine.inbounds[1].locale == "en-GB"
