@@ -162,6 +162,7 @@ class Person:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.app.close()
+        self.app.store.database.close()  # which its app leaves open
 
     async def _listen(self) -> None:
         while True:
