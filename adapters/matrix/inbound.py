@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -62,7 +62,6 @@ class Room:
     encrypted: bool = False
     rule: str = ""
     is_open: bool = False  # whoever finds it may read it
-    powers: Json = field(default_factory=dict[str, object])
     people: frozenset[str] | None = None
 
     def hear(self, event: Json) -> None:
@@ -75,8 +74,6 @@ class Room:
                 self.rule = text(content, "join_rule")
             case "m.room.history_visibility":
                 self.is_open = text(content, "history_visibility") == "world_readable"
-            case "m.room.power_levels":
-                self.powers = content
             case "m.room.member":
                 self.people = None
             case _:
@@ -85,11 +82,6 @@ class Room:
     def is_direct(self, me: str, sender: str) -> bool:
         """True if one person and the bot are alone there, and nobody comes in unasked."""
         return self.people == frozenset({me, sender}) and self.rule in _PRIVATE and not self.is_open
-
-    def power(self, sender: str) -> int:
-        """The power level of somebody."""
-        level = integer(child(self.powers, "users"), sender)
-        return level if level is not None else integer(self.powers, "users_default") or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +170,9 @@ def normalise(  # noqa: PLR0911  # each is another reason
     is_pointed = is_named and reply is not None and bool(reply.text or reply.media)
     if is_blank(words) and not media and not foreign and not is_pointed:
         return Ignored("empty")
-    return Inbound(
-        channel=inbound.channel,
-        account=inbound.account,
-        chat=inbound.chat,
-        chat_type=inbound.chat_type,
-        sender=inbound.sender,
-        message_id=inbound.message_id,
+    return replace(
+        inbound,
         text="" if is_blank(words) else words,
-        sent_at=inbound.sent_at,
-        thread=inbound.thread,
-        sender_name=inbound.sender_name,
         media=media,
         foreign=foreign,
         reply_to=reply,

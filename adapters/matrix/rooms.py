@@ -294,7 +294,7 @@ class Rooms:
 
     async def people(self, room_id: str, room: Room) -> frozenset[str]:
         """Who is in a room, or invited."""
-        while room.people is None:
+        if room.people is None:
             path = f"/rooms{escaped(room_id)}/members"
             answer = await self._api.call("GET", path, query={"not_membership": "leave"})
             found = children(answer, "chunk")

@@ -46,8 +46,8 @@ MOST_BODY: Final = 1_000_000  # bytes of a whole chat …
 MOST_LINES: Final = 999  # … and messages in it
 MOST_TEXT: Final = 64 * 1024  # bytes of the last one, as everywhere on the page
 LOOK_SECONDS: Final = 0.1  # between two states of a reply, …
-ALIVE_SECONDS: Final = 15.0  # without a word from the model before a proxy is shown a blank line
 BUSY_SHARE: Final = 10  # … or so many times what drawing the last one took
+ALIVE_SECONDS: Final = 15.0  # without a word from the model before a proxy is shown a blank line
 PERSONA_SHARE: Final = 3  # the bot's own files take at most this part (one third) of the window
 
 log = structlog.get_logger(__name__)

@@ -2,8 +2,8 @@
 
 Each is compared with the index now and then, and when something in it changes; what is new is read,
 cut and stored a little at a time, so that notes and searches never wait for it: first by its words,
-then by what it means. What the index has
-is what `memory_get` shows, so a folder that is away (a network drive) is still found and read.
+then by what it means. `memory_get` shows what the index has, so a folder that is away (a network
+drive) is still found and read.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ DOCUMENTS = (".pdf", ".docx")
 MAX_DOCUMENT = 32_000_000  # bytes; what is read of it has a million characters at most
 GROUP = 256  # chunks that are stored together …
 FILLED = 32  # … and get vectors together: that takes about a second, which a note may wait for
+LOOK_SECONDS = 10.0  # between looks whether the index was built anew
 DEBOUNCE = 1.5  # seconds after an edit, so that a burst of them is one comparison
 MAX_FRONT = 100  # lines of front matter …
 MAX_NAMES = 12  # … titles, aliases and tags of it, each of so many characters
@@ -279,9 +280,6 @@ class Folders:
             finally:
                 edited.cancel()
             await asyncio.sleep(DEBOUNCE)
-
-
-LOOK_SECONDS = 10.0  # between looks whether the index was built anew
 
 
 def _unheard(_state: str) -> None:
