@@ -18,6 +18,7 @@ from hypothesis import settings
 from structlog.dev import plain_traceback
 from structlog.testing import capture_logs
 
+from bot import plugins
 from bot.storage import Database
 from bot.storage.sqlite import SqliteDatabase, _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -105,6 +106,12 @@ def _packages_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bot.plugins.entry_points", _entry_points)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_package_has_failed() -> None:
+    """What a test's packages did is nothing to the next one."""
+    plugins._failing.clear()
 
 
 @pytest.fixture(scope="session")

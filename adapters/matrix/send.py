@@ -13,9 +13,10 @@ LIMIT = 8000  # characters of one message
 MOST_BYTES = 40_000  # of words and HTML: 65 536 is Matrix's bound for an event, encrypted too
 _SILENT = frozenset({"notice", "receipt"})
 _LATER = {
-    "en": "I cannot read this message yet: its key has not reached me. I will answer when it does; "
-    "if it does not, please send the message again.",
-    "zh": "这条消息我暂时读不了：密钥还没有送到。密钥一到我就回答；一直没有回答的话，请重新发送。",
+    "en": "I can't read this message yet, because its key hasn't reached me. I'll answer as soon "
+    "as it does. If you get no answer, please send the message again.",
+    "zh": "我暂时读不了这条消息，因为还没有收到它的密钥。"
+    "收到后我会马上回答；如果一直没有回答，请重新发送。",
 }
 
 

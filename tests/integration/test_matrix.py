@@ -342,7 +342,7 @@ async def test_a_message_whose_key_is_missing_is_told_of_once_and_read_when_it_c
         await until(lambda: not account(channel).rooms.waits)
         await until(lambda: place.engine.health["matrix", "default"] == (Health.UP, ""))
     (told,) = place.ada.said(room, place.bot)
-    assert told["body"].startswith("I cannot read this message yet")
+    assert told["body"].startswith("I can't read this message yet")
     assert not [name for _, _, name in place.engine.notes if name.startswith("waits/")]
 
 
