@@ -16,17 +16,17 @@ from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
-from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
+from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
 from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
-from bot.dashboard.pages import Visits, WayPages
+from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
 from bot.dashboard.scope import ScopePages
-from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
+from bot.dashboard.server import DashboardServer, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.temporary import TemporaryPages
@@ -37,7 +37,6 @@ from bot.push.pusher import Endpoints, Pusher
 from bot.settings.changes import ServedSettings
 from bot.settings.fields import Key
 from bot.storage.records import MetaStore
-from bot.upkeep.nights import Nights
 from bot.views.usage import UsageViews
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
     logins = PushLogins(lambda: reveal(settings.now.dashboard.token), browsers.of)
     pusher = Pusher(database, clock, settings, logins.holding, endpoints=endpoints)
     core.stack.push_async_callback(pusher.stop)
-    return PageAccess(browsers, pusher, PushPages(pusher, logins, database, clock))
+    return PageAccess(browsers, pusher, PushPages(pusher, logins, database))
 
 
 def build_pages(
@@ -81,15 +80,15 @@ def build_pages(
     if standing is not None:
         housekeeping.count_nodes(metrics, standing)
 
-    visits, passwords = Visits(core.resolver), Passwords()
+    passwords = Passwords()
     report = engine.maintenance.health.report
     growth = MemoryGrowth(memory, database, clock)
     core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
     browsers = access.browsers
-    programs = McpPages(visits, agent.toolbox, memory.notes, database, clock)
+    programs = McpPages(agent.toolbox, memory.notes, database)
     core.stack.push_async_callback(programs.stop)
     backup_pages = BackupPages(
-        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
+        lambda: backups().files(), lambda: backups().make_now(), core.settings
     )
     core.stack.push_async_callback(backup_pages.stop)
     core.coordination.on("books", browsers.heard)
@@ -107,27 +106,29 @@ def build_pages(
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            ConversationPages(
-                database, visits, engine.gateway.receive, engine.maintenance.deletions, clock
-            ),
-            *_memory_pages(core, agent, engine.maintenance.nights, visits),
-            ReminderPages(visits, database, clock, agent.reminders.expect),
-            UsagePages(UsageViews(database, clock, agent.allowance), visits),
-            OverviewPages(database, growth, visits, clock, report),
-            ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
+            ConversationPages(database, engine.gateway.receive, engine.maintenance.deletions),
+            MemoryPages(memory),
+            MemoryBrowser(memory, agent.lookup, database),
+            MemorySources(memory, database),
+            MemoryConfirming(memory),
+            MemoryEditor(memory, database),
+            MemoryNight(engine.maintenance.nights.keeper),
+            MemoryForgetting(agent.forgetter, agent.committer),
+            ReminderPages(database, agent.reminders.expect),
+            UsagePages(UsageViews(database, clock, agent.allowance)),
+            OverviewPages(database, growth, report),
+            ContextPages(engine.context, database, engine.gateway.receive),
             TemporaryPages(
-                visits=visits,
                 limits=agent.limits,
                 files=memory.files,
                 charging=lambda here: agent.committer.charging(
                     agent.allowance.account(here), "", "chat"
                 ),
                 running=engine.maintenance.running,
-                clock=clock,
             ),
-            LoginPages(browsers, visits, core.settings),
-            AccountPages(browsers, visits, passwords),
-            ProgramPages(browsers, visits, core.settings),
+            LoginPages(browsers, core.settings),
+            AccountPages(browsers, passwords),
+            ProgramPages(browsers, core.settings),
             programs,
             people,
             rooms,
@@ -137,37 +138,20 @@ def build_pages(
                 settings,
                 core.connections.all,
                 MetaStore(database, clock),
-                lambda request: agent.committer.charging(
-                    agent.allowance.account(visits.of(request)), "", "trial"
-                ),
+                lambda here: agent.committer.charging(agent.allowance.account(here), "", "trial"),
             ),
             SettingsPages(settings, agent.models.names),
             access.pages,
             *core.channels.values(),
         ),
         browsers=browsers,
+        resolver=core.resolver,
+        clock=clock,
         passwords=passwords,
         waiting=waiting,
     )
     core.stack.push_async_callback(server.stop)
     return server
-
-
-def _memory_pages(
-    core: Core, agent: Agent, nights: Nights, visits: Visits
-) -> tuple[HasRoutes, ...]:
-    memory, database, clock = agent.memory, core.database, core.clock
-    return (
-        MemoryPages(memory),
-        MemoryBrowser(visits, memory, database, clock),
-        MemorySources(visits, memory, database),
-        MemorySearching(visits, agent.lookup, clock),
-        MemoryConfirming(visits, memory, clock),
-        MemoryEditor(visits, memory, database, clock),
-        MemoryEditor(visits, memory, database, clock, of_all=True),
-        MemoryNight(visits, nights.keeper),
-        MemoryForgetting(visits, agent.forgetter, agent.committer, clock),
-    )
 
 
 def _people(
@@ -203,6 +187,5 @@ def _people(
         examine=examined,
         origins=origins,
         read_books=changed,
-        clock=core.clock,
     )
     return people, channels

@@ -667,7 +667,6 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         examine=examined,
         origins=dict,
         read_books=read_books,
-        clock=lambda: 1,
     )
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}"}
     try:

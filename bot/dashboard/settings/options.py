@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Final, cast
 from zoneinfo import available_timezones
 
-from aiohttp import web
 from pydantic import SecretStr
 
 from bot.channel import Trial, reveal
 from bot.config import Config
-from bot.dashboard import pages
-from bot.dashboard.pages import sent
+from bot.dashboard.pages import Visit
 from bot.errors import ConfigError
-from bot.i18n import DEFAULT_LANGUAGE, catalog, text
+from bot.i18n import DEFAULT_LANGUAGE, catalog
 from bot.settings.changes import Overruled
 from bot.settings.checks import nearest
 from bot.settings.fields import Key, Option, Shape, shape_at
@@ -148,9 +146,9 @@ def is_at(problem: Key, key: Key) -> bool:
     return place[: len(key)] == key
 
 
-def advice(request: web.Request, config: Config, key: Key, typed: str) -> str:
+def advice(visit: Visit, config: Config, key: Key, typed: str) -> str:
     """What to enter instead of a wrong value, in the words of the page."""
-    say, name = partial(text, pages.language(request)), "_".join(map(str, key))
+    say, name = visit.say, "_".join(map(str, key))
     shape = shape_at(type(config), key) or Shape("text")
     if key == ("agent", "timezone"):
         return say("settings.wrong.zone", zone=nearest(typed, zones()) or EXAMPLE)
@@ -248,29 +246,24 @@ def _at(config: object, key: Key) -> object:
     return config
 
 
-async def fields(request: web.Request) -> dict[str, str]:
+async def fields(visit: Visit) -> dict[str, str]:
     """The text fields of a form, without spaces around them.
 
     Raises:
         HTTPBadRequest: it is no form.
     """
-    return {name: value.strip() for name, value in (await sent(request)).items()}
+    return {name: value.strip() for name, value in (await visit.form()).items()}
 
 
-def sentences(request: web.Request, error: ConfigError) -> list[str]:
+def sentences(visit: Visit, error: ConfigError) -> list[str]:
     """What is wrong, a line each."""
     if isinstance(error, Overruled):
-        return [text(pages.language(request), "settings.overruled", origin=error.origin)]
+        return [visit.say("settings.overruled", origin=error.origin)]
     return str(error).splitlines()
 
 
-def told(request: web.Request, key: Key, trial: Trial) -> str:
+def told(visit: Visit, key: Key, trial: Trial) -> str:
     """What came of trying a channel's secret: what was checked, and what was not."""
-    channel = str(key[1]).replace("_", " ").title()
-    return text(
-        pages.language(request),
-        f"settings.trial.{trial.outcome}",
-        channel=channel,
-        name=trial.name,
-        option=str(key[-1]),
-    )
+    channel, option = str(key[1]).replace("_", " ").title(), str(key[-1])
+    said = {"channel": channel, "name": trial.name, "option": option}
+    return visit.say(f"settings.trial.{trial.outcome}", **said)
