@@ -14,7 +14,7 @@ from bot.channel import Trial
 from bot.config import SHORTEST_TOKEN
 from bot.dashboard.pages import Pages, Visit, in_menu, route, see
 from bot.dashboard.settings import options
-from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, Standing
+from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, CurrentOption
 from bot.errors import ConfigError
 from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
@@ -49,12 +49,12 @@ class SettingsPages(Pages):
     async def _change(self, visit: Visit) -> web.Response:
         form = await options.fields(visit)
         section = form.get("section", "")
-        standing = self._standing(section, {})
-        if not standing:
+        offered = options.offered(self._settings.config, section, {})
+        if not offered:
             raise web.HTTPBadRequest
         wanted: dict[Key, str | None] = {
             each.key: each.given(form[each.name])
-            for each in standing
+            for each in offered
             if each.name in form and form[each.name] != each.typed
         }
         return await self._changed(visit, section, self._settings.change(wanted), form)
@@ -112,11 +112,6 @@ class SettingsPages(Pages):
 
     # --- as it is shown ---------------------------------------------------------------------------
 
-    def _standing(self, section: str, origins: Mapping[Key, str]) -> list[Standing]:
-        config = self._settings.config
-        found = options.groups(config, section)
-        return [options.offered(config, origins, key) for group in found for key in group.keys]
-
     async def _names(self) -> Sequence[str]:
         """The models there are, as far as their services say so soon."""
         try:
@@ -129,7 +124,7 @@ class SettingsPages(Pages):
         self,
         visit: Visit,
         error: ConfigError | None,
-        rows: Sequence[Standing],
+        rows: Sequence[CurrentOption],
         typed: Mapping[str, str],
     ) -> tuple[dict[str, str], list[str]]:
         """What is wrong by the name of the option, and what is wrong beside."""
@@ -154,7 +149,7 @@ class SettingsPages(Pages):
     ) -> web.Response:
         settings, section = self._settings, section if section in SECTIONS else next(iter(SECTIONS))
         config, kept, typed = settings.config, settings.kept, typed or {}
-        rows = self._standing(section, kept.origins)
+        rows = options.offered(config, section, kept.origins)
         await asyncio.to_thread(options.zones)
         wrong, problems = self._wrong(visit, error, rows, typed)
         is_done = bool(visit.query("done")) and error is None
@@ -181,7 +176,7 @@ class SettingsPages(Pages):
             generated=secrets.token_urlsafe(24) if section == "people" else "",
             ours=await settings.ours(),
             tables=(
-                options.tables(config, kept.found, kept.origins) if section == "advanced" else ()
+                options.tables(config, kept.origins, kept.found) if section == "advanced" else ()
             ),
             changes=[("newest", changes[:NEWEST]), ("earlier", changes[NEWEST:])],
             wrong=wrong,
@@ -200,7 +195,7 @@ class SettingsPages(Pages):
             whole = " ".join(said).casefold()
             return all(word in whole for word in words)
 
-        offered = [(name, row) for name in SECTIONS for row in self._standing(name, {})]
+        offered = [(name, row) for name in SECTIONS for row in options.offered(config, name, {})]
         known = {row.key for _, row in offered}
         found = [
             (section, row)
@@ -214,7 +209,7 @@ class SettingsPages(Pages):
         kept = self._settings.kept
         others = [
             row
-            for _, rows in options.tables(config, kept.found, kept.origins)
+            for _, rows in options.tables(config, kept.origins, kept.found)
             for row in rows
             if row.key not in known and matches(row.name, row.help)
         ]

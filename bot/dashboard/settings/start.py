@@ -217,20 +217,15 @@ class StartPages(Pages):
         wanted: dict[Key, str | None] = {
             WHO[name]: form[name] or None
             for name, value in self._who().items()
-            if name in form and form[name] != value
+            if form.get(name, value) != value
         }
         await self._settings.change(wanted)
         return []
 
     def _who(self) -> dict[str, str]:
         """Who is who now, by the names of the form."""
-        agent, session = self._settings.config.agent, self._settings.config.session
-        return {
-            "owner_name": session.owner_name,
-            "name": agent.name,
-            "timezone": agent.timezone,
-            "language": agent.language,
-        }
+        config = self._settings.config
+        return {name: str(options.value_at(config, key)) for name, key in WHO.items()}
 
     # ----------------------------------------------------------------------------------------------
 
