@@ -50,7 +50,7 @@ from bot.memory.selftest import SelfTest
 from bot.memory.transcripts import TranscriptFeed
 from bot.push.pusher import PUBLIC, Endpoints
 from bot.settings import Loaded
-from bot.settings.changes import ChangeableSettings, ServedSettings, adopted
+from bot.settings.changes import ServedSettings, adopted
 from bot.storage import backup, files
 from bot.storage.records import MetaStore, begin_reports
 from bot.upkeep import deletions, heartbeat, nights
@@ -219,9 +219,14 @@ class App:
 
     async def _served(self, backend: Backend) -> ServedSettings:
         """What may be changed while the program runs, with what was changed on any node before."""
-        changeable = ChangeableSettings(self.settings, self._parts.loaded, backend.clock)
-        database = backend.database if backend.coordination.is_shared else None
-        found = ServedSettings(changeable, self._plugins, self.adopt, database)
+        found = ServedSettings(
+            self.settings,
+            self._parts.loaded,
+            self._plugins,
+            self.adopt,
+            database=backend.database if backend.coordination.is_shared else None,
+            clock=backend.clock,
+        )
         if (said := await found.begin()) is not None:
             self.settings.now = adopted(self.settings.now, said)
             backend.adopt(self.settings.now)

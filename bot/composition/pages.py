@@ -176,7 +176,7 @@ def _people(
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
-        return settings.kept.origins
+        return settings.origins
 
     def invitation(channel: str, account: str) -> str:
         found = core.channels.get(channel)

@@ -294,7 +294,7 @@ class Gateway:
 
         def work(unit: UnitOfWork) -> bool:
             session = store.current(unit.tx, key)
-            if session is not None and branches.is_awaited(unit.tx, session):
+            if session is not None and store.is_awaited(unit.tx, session):
                 return False
             if session is None or not branches.switch(unit.tx, session, message_id):
                 raise OutOfSight
@@ -442,7 +442,7 @@ def _session_of(
     session, _ = unit.current(place)
     is_ending = False
     if not inbox.withdraw(unit.tx, inbound.address, inbound.replaces, unit.now):
-        is_ending = branches.is_awaited(unit.tx, session)
+        is_ending = store.is_awaited(unit.tx, session)
         unit.mirror += branches.put_away(unit.tx, session, unit.now)
         if not branches.begin(unit.tx, session, inbound.replaces, inbound.message_id):
             log.info("branch.out_of_sight", channel=inbound.channel, session=session.id)
