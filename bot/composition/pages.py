@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bot import housekeeping
 from bot.channel import reveal
-from bot.composition.core import Core
+from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
 from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
@@ -56,7 +56,7 @@ class PageAccess:
     pages: PushPages
 
 
-def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
+def build_page_access(core: ProgramCore, endpoints: Endpoints) -> PageAccess:
     """Build what tells browsers; `endpoints` says where notes to them may go."""
     settings, database, clock = core.settings, core.database, core.clock
     browsers = Browsers(database, core.resolver, clock)
@@ -67,7 +67,7 @@ def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
 
 
 def build_pages(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     engine: Engine,
     access: PageAccess,
@@ -154,7 +154,7 @@ def build_pages(
 
 
 def _memory_pages(
-    core: Core, agent: Agent, nights: Nights, visits: Visits
+    core: ProgramCore, agent: Agent, nights: Nights, visits: Visits
 ) -> tuple[HasRoutes, ...]:
     memory, database, clock = agent.memory, core.database, core.clock
     return (
@@ -171,12 +171,12 @@ def _memory_pages(
 
 
 def _people(
-    core: Core, browsers: Browsers, settings: ServedSettings
+    core: ProgramCore, browsers: Browsers, settings: ServedSettings
 ) -> tuple[PeoplePages, ChannelPages]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
-        return settings.kept.origins
+        return settings.origins
 
     def invitation(channel: str, account: str) -> str:
         found = core.channels.get(channel)
