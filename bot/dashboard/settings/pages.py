@@ -162,8 +162,8 @@ class SettingsPages:
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
         settings, section = self._settings, section if section in SECTIONS else next(iter(SECTIONS))
-        config, kept, typed = settings.config, settings.kept, typed or {}
-        rows = self._standing(section, kept.origins)
+        config, typed = settings.config, typed or {}
+        rows = self._standing(section, settings.origins)
         await asyncio.to_thread(options.zones)
         wrong, problems = self._wrong(request, error, rows, typed)
         is_done = bool(request.query.get("done")) and error is None
@@ -171,7 +171,7 @@ class SettingsPages:
         changes = await settings.changes() if section == "advanced" else []
         secret = [
             each
-            for each in options.secrets(config, kept.origins)
+            for each in options.secrets(config, settings.origins)
             if options.section_of(config, each.key) == section
         ]
         by_name = {row.key: row for row in rows}
@@ -190,7 +190,9 @@ class SettingsPages:
             generated=secrets.token_urlsafe(24) if section == "people" else "",
             ours=await settings.ours(),
             tables=(
-                options.tables(config, kept.found, kept.origins) if section == "advanced" else ()
+                options.tables(config, settings.found, settings.origins)
+                if section == "advanced"
+                else ()
             ),
             changes=[("newest", changes[:NEWEST]), ("earlier", changes[NEWEST:])],
             when=partial(to_the_minute, zone=local_zone(config)),
@@ -221,10 +223,10 @@ class SettingsPages:
                 say(f"settings.section.{section}"),
             )
         ]
-        kept = self._settings.kept
+        settings = self._settings
         others = [
             row
-            for _, rows in options.tables(config, kept.found, kept.origins)
+            for _, rows in options.tables(config, settings.found, settings.origins)
             for row in rows
             if row.key not in known and matches(row.name, row.help)
         ]
@@ -247,7 +249,7 @@ class SettingsPages:
             **{"wanted": "", **values},
             sections=tuple(SECTIONS),
             is_connected=config.models.is_set_up(config.models.locate(config.agent.model)[0]),
-            file=settings.kept.shown_path(),
+            file=settings.shown_path,
             is_shared=settings.is_shared,
-            refused=sorted(".".join(map(str, key)) for key in settings.kept.refused),
+            refused=sorted(".".join(map(str, key)) for key in settings.refused),
         )
