@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bot import housekeeping
 from bot.channel import reveal
-from bot.composition.core import Core
+from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
 from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
@@ -26,7 +26,7 @@ from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
 from bot.dashboard.scope import ScopePages
-from bot.dashboard.server import DashboardServer, MemoryPages
+from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.start import StartPages
 from bot.dashboard.temporary import TemporaryPages
@@ -37,6 +37,7 @@ from bot.push.pusher import Endpoints, Pusher
 from bot.settings.changes import ServedSettings
 from bot.settings.fields import Key
 from bot.storage.records import MetaStore
+from bot.upkeep.nights import Nights
 from bot.views.usage import UsageViews
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class PageAccess:
     pages: PushPages
 
 
-def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
+def build_page_access(core: ProgramCore, endpoints: Endpoints) -> PageAccess:
     """Build what tells browsers; `endpoints` says where notes to them may go."""
     settings, database, clock = core.settings, core.database, core.clock
     browsers = Browsers(database, core.resolver, clock)
@@ -66,7 +67,7 @@ def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
 
 
 def build_pages(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     engine: Engine,
     access: PageAccess,
@@ -75,22 +76,9 @@ def build_pages(
     backups: Callable[[], Backups],
 ) -> DashboardServer:
     """Build the server with every page."""
-    clock, database = core.clock, core.database
-    memory, metrics, standing = agent.memory, core.metrics, core.backend.standing
-    if standing is not None:
-        housekeeping.count_nodes(metrics, standing)
-
-    passwords = Passwords()
-    report = engine.maintenance.health.report
-    growth = MemoryGrowth(memory, database, clock)
-    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    browsers = access.browsers
-    programs = McpPages(agent.toolbox, memory.notes, database)
-    core.stack.push_async_callback(programs.stop)
-    backup_pages = BackupPages(
-        lambda: backups().files(), lambda: backups().make_now(), core.settings
-    )
-    core.stack.push_async_callback(backup_pages.stop)
+    if (standing := core.backend.standing) is not None:
+        housekeeping.count_nodes(core.metrics, standing)
+    passwords, browsers = Passwords(), access.browsers
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     people, rooms = _people(core, browsers, settings)
@@ -100,53 +88,26 @@ def build_pages(
 
     server = DashboardServer(
         core.settings.now.dashboard,
-        readiness=report,
-        registry=metrics.registry,
+        readiness=engine.maintenance.health.report,
+        registry=core.metrics.registry,
         name=lambda: core.settings.now.agent.name,
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            ConversationPages(database, engine.gateway.receive, engine.maintenance.deletions),
-            MemoryPages(memory),
-            MemoryBrowser(memory, agent.lookup, database),
-            MemorySources(memory, database),
-            MemoryConfirming(memory),
-            MemoryEditor(memory, database),
-            MemoryNight(engine.maintenance.nights.keeper),
-            MemoryForgetting(agent.forgetter, agent.committer),
-            ReminderPages(database, agent.reminders.expect),
-            UsagePages(UsageViews(database, clock, agent.allowance)),
-            OverviewPages(database, growth, report),
-            ContextPages(engine.context, database, engine.gateway.receive),
-            TemporaryPages(
-                limits=agent.limits,
-                files=memory.files,
-                charging=lambda here: agent.committer.charging(
-                    agent.allowance.account(here), "", "chat"
-                ),
-                running=engine.maintenance.running,
-            ),
+            *_chat_pages(core, agent, engine),
+            *_memory_pages(core, agent, engine.maintenance.nights),
             LoginPages(browsers, core.settings),
             AccountPages(browsers, passwords),
             ProgramPages(browsers, core.settings),
-            programs,
+            access.pages,
             people,
             rooms,
-            ScopePages(settings, database),
-            backup_pages,
-            StartPages(
-                settings,
-                core.connections.all,
-                MetaStore(database, clock),
-                lambda here: agent.committer.charging(agent.allowance.account(here), "", "trial"),
-            ),
-            SettingsPages(settings, agent.models.names),
-            access.pages,
+            *_owner_pages(core, agent, settings, backups=backups),
             *core.channels.values(),
         ),
         browsers=browsers,
         resolver=core.resolver,
-        clock=clock,
+        clock=core.clock,
         passwords=passwords,
         waiting=waiting,
     )
@@ -154,36 +115,84 @@ def build_pages(
     return server
 
 
+def _chat_pages(core: ProgramCore, agent: Agent, engine: Engine) -> tuple[HasRoutes, ...]:
+    """Build the pages about conversations, and the overview."""
+    receive, care = engine.gateway.receive, engine.maintenance
+    growth = MemoryGrowth(agent.memory, core.database, core.clock)
+    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
+    programs = McpPages(agent.toolbox, agent.memory.notes, core.database)
+    core.stack.push_async_callback(programs.stop)
+    return (
+        ConversationPages(core.database, receive, care.deletions),
+        ReminderPages(core.database, agent.reminders.expect),
+        UsagePages(UsageViews(core.database, core.clock, agent.allowance)),
+        OverviewPages(core.database, growth, care.health.report),
+        ContextPages(engine.context, core.database, receive),
+        TemporaryPages(
+            limits=agent.limits,
+            files=agent.memory.files,
+            charging=lambda here: agent.committer.charging(
+                agent.allowance.account(here), "", "chat"
+            ),
+            running=care.running,
+        ),
+        programs,
+    )
+
+
+def _owner_pages(
+    core: ProgramCore,
+    agent: Agent,
+    settings: ServedSettings,
+    *,
+    backups: Callable[[], Backups],
+) -> tuple[HasRoutes, ...]:
+    """Build the owner's pages of settings and backups."""
+    made = BackupPages(lambda: backups().files(), lambda: backups().make_now(), core.settings)
+    core.stack.push_async_callback(made.stop)
+    return (
+        ScopePages(settings, core.database),
+        made,
+        StartPages(
+            settings,
+            core.connections.all,
+            MetaStore(core.database, core.clock),
+            lambda here: agent.committer.charging(agent.allowance.account(here), "", "trial"),
+        ),
+        SettingsPages(settings, agent.models.names),
+    )
+
+
+def _memory_pages(core: ProgramCore, agent: Agent, nights: Nights) -> tuple[HasRoutes, ...]:
+    memory, database = agent.memory, core.database
+    return (
+        MemoryPages(memory),
+        MemoryBrowser(memory, agent.lookup, database),
+        MemorySources(memory, database),
+        MemoryConfirming(memory),
+        MemoryEditor(memory, database),
+        MemoryNight(nights.keeper),
+        MemoryForgetting(agent.forgetter, agent.committer),
+    )
+
+
 def _people(
-    core: Core, browsers: Browsers, settings: ServedSettings
+    core: ProgramCore, browsers: Browsers, settings: ServedSettings
 ) -> tuple[PeoplePages, ChannelPages]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
-        return settings.kept.origins
-
-    def invitation(channel: str, account: str) -> str:
-        found = core.channels.get(channel)
-        return found.invitation(account) if found is not None else ""
+        return settings.origins
 
     async def changed() -> None:
         await core.read_books()
         await browsers.look()  # whoever may not talk any more may not look on either
 
-    people = PeoplePages(
-        database=core.database,
-        resolver=core.resolver,
-        origins=origins,
-        read_books=changed,
-        post=core.delivery.post,
-        clock=core.clock,
-    )
+    people = PeoplePages(core, origins=origins, read_books=changed, post=core.delivery.post)
     channels = ChannelPages(
-        database=core.database,
-        resolver=core.resolver,
+        core,
         connections=core.connections.all,
         plugins=settings.plugins,
-        invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,

@@ -20,16 +20,17 @@ from bot.channel import (
     GroupConfig,
     Health,
 )
+from bot.core import Core
 from bot.dashboard.pages import Pages, Visit, address, in_menu, matching, part_of, route, see
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
-from bot.identity import AccessDecision, Activation, ConversationResolver
+from bot.identity import AccessDecision, Activation
 from bot.identity.access import is_always
 from bot.sessions import inbox, rooms
 from bot.sessions.rooms import Room
 from bot.settings.fields import Key
 from bot.settings.loader import toml_value
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views.findings import told
 from bot.views.people import place_of, shortened
 
@@ -129,26 +130,22 @@ class ChannelPages(Pages):
 
     def __init__(
         self,
+        core: Core,
         *,
-        database: Database,
-        resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
-        invitation: Callable[[str, str], str],
         examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
     ) -> None:
-        """`invitation` gives the link to an account's bot, where there is one.
+        """Take what the page shows and does.
 
         `examine` has a channel look at itself; `origins` says where the configuration stands;
         `read_books` lets what was changed count at once.
         """
-        self._database = database
-        self._resolver = resolver
+        self._core = core
         self._connections = connections
         self._plugins = plugins
-        self._invitation = invitation
         self._examine = examine
         self._origins = origins
         self._read_books = read_books
@@ -157,13 +154,13 @@ class ChannelPages(Pages):
 
     async def waiting(self) -> int:
         """How many rooms were declined that the owner could let in."""
-        declined = await self._database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
+        declined = await self._core.database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)
 
     @route("GET", PATH)
     async def _page(self, visit: Visit) -> web.Response:
-        heard, backlogs, latest, declined = await self._database.read(
+        heard, backlogs, latest, declined = await self._core.database.read(
             lambda tx: (
                 *(inbox.last_received(tx), outbox.backlogs(tx)),
                 *(rooms.latest(tx, MAX_ROOMS), rooms.declined(tx, MAX_ROOMS)),
@@ -224,7 +221,7 @@ class ChannelPages(Pages):
             rooms.activate(tx, key, wish, now)
             return True
 
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.activated", activation=wish or "as configured")
@@ -236,7 +233,7 @@ class ChannelPages(Pages):
         key, now = (await visit.form()).get("key", ""), visit.now
         is_admitted = visit.request.path.endswith("/admit")
         work = partial(rooms.admit, key=key, now=now, is_admitted=is_admitted)
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.admitted" if is_admitted else "room.dismissed")
@@ -245,7 +242,7 @@ class ChannelPages(Pages):
     # --- as it is shown ---------------------------------------------------------------------------
 
     def _section(self, name: str) -> ChannelConfig:
-        return self._resolver.policy.config.channels.get(name)
+        return self._core.resolver.policy.config.channels.get(name)
 
     def _cards(
         self, heard: Mapping[tuple[str, str], int], backlogs: Mapping[tuple[str, str], Backlog]
@@ -255,7 +252,8 @@ class ChannelPages(Pages):
         for channel, account, health, detail in self._connections():
             place = (channel, account)
             backlog = backlogs.get(place, Backlog())
-            link = self._invitation(channel, account)
+            served = self._core.channels.get(channel)
+            link = served.invitation(account) if served is not None else ""
             found = Account(account, health.value, detail, heard.get(place, 0), backlog, link)
             running.setdefault(channel, []).append(found)
         off = {name: each.off(self._section(name)) for name, each in self._plugins.items()}
@@ -274,7 +272,7 @@ class ChannelPages(Pages):
 
     def _asking(self, room: Room) -> Asking | None:
         """A room that was declined; None where the configuration decides, whatever is done here."""
-        section = self._resolver.policy.section(room.origin).config
+        section = self._core.resolver.policy.section(room.origin).config
         if section.listed(room.origin) is not None or section.group_policy != "allowlist":
             return None
         return Asking(
@@ -283,11 +281,11 @@ class ChannelPages(Pages):
             shortened(room.origin.chat),
             room.origin.chat_type,
             room.last_at,
-            room.origin.chat_ref in self._resolver.now.books.admitted,
+            room.origin.chat_ref in self._core.resolver.now.books.admitted,
         )
 
     def _room(self, room: Room) -> RoomCard:
-        here = self._resolver.of(replace(room.origin, sender=""))
+        here = self._core.resolver.of(replace(room.origin, sender=""))
         is_heard = here.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         always = is_always(here.settings, here.activation)
         own = here.settings.listed(room.origin)
@@ -299,7 +297,7 @@ class ChannelPages(Pages):
             room.origin.chat_type,
             room.last_at,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
-            self._resolver.now.books.chosen.get(room.key, ""),
+            self._core.resolver.now.books.chosen.get(room.key, ""),
             _options(own, [each for each in SHOWN_OF_ROOM if each in said]),
         )
 

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from bot.clock import Clock
+from bot.core import Core
 from bot.dashboard.pages import (
     Pages,
     Visit,
@@ -21,10 +21,10 @@ from bot.dashboard.pages import (
     see,
 )
 from bot.delivery.outbox import Letter
-from bot.identity import ConversationResolver, Seat, routing
+from bot.identity import Seat, routing
 from bot.sessions import pairing
 from bot.settings.fields import Key
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views import people as views
 from bot.views.people import LetIn, people
 
@@ -51,34 +51,30 @@ class PeoplePages(Pages):
 
     def __init__(
         self,
+        core: Core,
         *,
-        database: Database,
-        resolver: ConversationResolver,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         post: Callable[[Iterable[Letter]], None],
-        clock: Clock,
     ) -> None:
         """`origins` gives where the configuration's values stand.
 
         `read_books` lets what was changed count at once, `post` sends what somebody is told.
         """
-        self._database = database
-        self._resolver = resolver
+        self._core = core
         self._origins = origins
         self._read_books = read_books
         self._post = post
-        self._clock = clock
 
     async def waiting(self) -> int:
         """How many ask to be let in."""
-        now = self._clock()
-        return len(await self._database.read(lambda tx: pairing.pending(tx, now)))
+        now = self._core.clock()
+        return len(await self._core.database.read(lambda tx: pairing.pending(tx, now)))
 
     @route("GET", PATH)
     async def _page(self, visit: Visit) -> web.Response:
-        now, session = visit.now, self._resolver.policy.config.session
-        everybody = await self._database.read(lambda tx: people(tx, session, now))
+        now, session = visit.now, self._core.resolver.policy.config.session
+        everybody = await self._core.database.read(lambda tx: people(tx, session, now))
         wanted = visit.query("q").strip()
         parts = {
             name: part_of(matching(getattr(everybody, name), wanted, *FOUND_BY), visit.query(name))
@@ -109,8 +105,8 @@ class PeoplePages(Pages):
     async def _approve(self, visit: Visit) -> web.Response:
         form, now = await visit.form(), visit.now
         channel, code, me = form.get("channel", ""), form.get("code", ""), "me" in form
-        session = self._resolver.policy.config.session
-        done = await self._database.write(
+        session = self._core.resolver.policy.config.session
+        done = await self._core.database.write(
             lambda tx: views.approve(tx, session, channel, code, now, me=me)
         )
         return await self._done(done, "let_in_me" if me else "let_in", channel)
@@ -120,9 +116,9 @@ class PeoplePages(Pages):
         told, act = ACTS[visit.request.path.removeprefix(f"{PATH}/")]
         form, now = await visit.form(), visit.now
         seat = (form.get("channel", ""), form.get("sender", ""))
-        if told == "blocked" and self._resolver.now.person_of(seat).is_owner:
+        if told == "blocked" and self._core.resolver.now.person_of(seat).is_owner:
             return _back("own")
-        done = await self._database.write(lambda tx: act(tx, seat, now))
+        done = await self._core.database.write(lambda tx: act(tx, seat, now))
         return await self._done(done or "gone", told, seat[0])
 
     async def _done(self, done: object, told: str, channel: str) -> web.Response:

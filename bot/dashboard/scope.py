@@ -156,7 +156,7 @@ class ScopePages(Pages):
             rules=[Stated(sentence(language, each), written([each])) for each in self._rules],
             default=text(language, f"scope.default.{config.scope.default}"),
             before=_before(config, language),
-            origin=self._settings.kept.origins.get(RULES, ""),
+            origin=self._settings.origins.get(RULES, ""),
             channels=list(type(config.channels).model_fields),
             kinds=KINDS,
             effects=tuple(EFFECTS),

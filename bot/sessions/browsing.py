@@ -189,8 +189,7 @@ def name(tx: Transaction, session_id: str, title: str, now: int) -> None:
     """Name a conversation, or take its name away with an empty one."""
     words = " ".join(title.split())[:MAX_TITLE].rstrip()
     if words:
-        row = {"session_id": session_id, "title": words, "changed_at": now}
-        upsert(tx, "titles", ("session_id",), row)
+        upsert(tx, "titles", session_id=session_id, title=words, changed_at=now)
     else:
         tx.execute("DELETE FROM titles WHERE session_id = ?", (session_id,))
 

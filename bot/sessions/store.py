@@ -232,10 +232,13 @@ def version(tx: Transaction, session_id: str) -> int | None:
 
 def is_untouched(tx: Transaction, session: Session) -> bool:
     """True when `/new` or a reset began a session, and nobody has said anything in it since."""
-    if session.turns or session.previous is None:
-        return False
+    return not session.turns and session.previous is not None and not is_awaited(tx, session)
+
+
+def is_awaited(tx: Transaction, session: Session) -> bool:
+    """True while a message of a session has no answer yet."""
     waiting = "SELECT 1 FROM inbox WHERE session_id = ? AND state = 'waiting' LIMIT 1"
-    return not tx.execute(waiting, (session.id,))
+    return bool(tx.execute(waiting, (session.id,)))
 
 
 def start(
@@ -298,8 +301,7 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
         "WHERE id = ? AND (ended_by <> '' OR ended_at <> 0)",
         (session_id,),
     )
-    row = {"key": key, "session_id": session_id, "updated_at": now}
-    upsert(tx, "conversations", ("key",), row)
+    upsert(tx, "conversations", key=key, session_id=session_id, updated_at=now)
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
@@ -546,9 +548,15 @@ def shortened(tx: Transaction) -> list[str]:
     return scalars(tx, f"SELECT id FROM sessions WHERE entry_count > ({there})")
 
 
-def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
-    """Store how long a session's file must be, where its older entries are no longer there."""
+def measure(tx: Transaction, session_id: str) -> None:
+    """Store how long a session's file must be now: some of its entries were removed or replaced."""
+    size = sum(len(line.encode()) + 1 for line in lines(tx, session_id))
     tx.execute("UPDATE sessions SET mirror_bytes = ? WHERE id = ?", (size, session_id))
+
+
+def touch(tx: Transaction, session_id: str) -> None:
+    """Have a session read again by whoever keeps it in memory; see `Session.version`."""
+    tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
 
 
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:

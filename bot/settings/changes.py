@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,11 +132,14 @@ def change_from(data: dict[str, Any]) -> Change:
 
 MODEL: Key = ("agent", "model")
 CHANGES = "settings-changes.jsonl"  # beside the `.env`
+KEPT_UNDER = "settings"  # in the table of small facts
+TRIAL_SECONDS = 30.0  # for all that a channel asks about a secret
 # A token of the page that was replaced is one that somebody else may know: it never comes back.
 FORGOTTEN: frozenset[Key] = frozenset({("dashboard", "token")})
 
 
 Table = TypeVar("Table", bound=BaseModel)
+Apply = Callable[[Config], Awaitable[None]]  # puts one into effect
 
 
 class Overruled(Mistakes):
@@ -148,45 +151,236 @@ class Overruled(Mistakes):
         self.origin = origin
 
 
-class ChangeableSettings:
+class ServedSettings:
     """The configuration in effect, and the one way to change it while the program runs.
 
-    Each method reads or writes small files: call it in a thread.
+    Changes come one after the other, each in effect when it returns. Where nodes share a database,
+    options without secrets are changed there, for all of them; secrets, and what belongs to them,
+    are this node's. Files are read and written in threads.
     """
 
     def __init__(
-        self, settings: Settings, loaded: Loaded | None, clock: Clock = system_clock
+        self,
+        settings: Settings,
+        loaded: Loaded | None,
+        plugins: Mapping[str, ChannelPlugin],
+        apply: Apply,
+        *,
+        database: Database | None = None,
+        clock: Clock = system_clock,
     ) -> None:
-        """`loaded` is None in a program that was not started from files."""
-        self.settings = settings
+        """`loaded` is None in a program that was not started from files.
+
+        `database` is the one that other nodes share, if any do.
+        """
+        self.plugins = plugins
         self.found = settings.now if loaded is None else loaded.config  # as the files have it now
         self.origins: Mapping[Key, str] = loaded.origins if loaded is not None else {}
+        self.refused: frozenset[Key] = frozenset()  # of the shared ones, what cannot be used here
+        self._settings = settings
         self._sources: Sources | None = loaded.sources if loaded is not None else None
-        self.path: Path | None = loaded.kept if loaded is not None else None
+        self._path: Path | None = loaded.kept if loaded is not None else None
+        self._apply = apply
+        self._database = database
         self._clock = clock
+        self._shared = SharedSettings()
         self._places: dict[str, Key] = {}  # of variables, by name: it takes a while to find one
-        self.shared = SharedSettings()
-        self.refused: frozenset[Key] = frozenset()  # of these, what cannot be used here
+        self._one_by_one = asyncio.Lock()
 
-    def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
-        """Tries the configuration with these options, as text, or without those of None.
+    @property
+    def is_shared(self) -> bool:
+        """True where other nodes work on the same database."""
+        return self._database is not None
+
+    @property
+    def config(self) -> Config:
+        """The configuration in effect."""
+        return self._settings.now
+
+    @property
+    def shown_path(self) -> str:
+        """The name of the file that changes are written to, as messages name it; empty for none."""
+        if self._path is None or self._sources is None:
+            return ""
+        return shown(self._path, self._sources.cwd)
+
+    async def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
+        """Try the configuration with these options, as text, or without those of None.
 
         Raises:
             Overruled: an option would not be what was wanted.
             ConfigError: it has mistakes; the message has one line for each.
         """
-        return self._edited(wanted)[1]
+        return (await asyncio.to_thread(self._edited, wanted))[1]
 
-    def change(self, wanted: Mapping[Key, str | None], takes_back: str = "") -> Loaded:
-        """Keep these options from now on; what they come to is for the caller to put into effect.
+    async def try_secret(self, key: Key, value: str) -> Trial:
+        """Try a channel's secret as it would be used; "untried" where nobody can be asked.
 
         Raises:
-            Overruled: an option would not be what was wanted.
-            ConfigError: it has mistakes, or cannot be written. Nothing was changed.
+            ConfigError: it cannot be used at all.
         """
+        loaded = await self.tried({key: value})
+        name = str(key[1])
+        plugin = self.plugins.get(name) if key[0] == "channels" else None
+        if plugin is None or not plugin.ready(section := loaded.config.channels.get(name)):
+            return Trial("untried")
+        channel = await asyncio.to_thread(plugin.create, section)  # it imports an SDK
+        try:
+            async with asyncio.timeout(TRIAL_SECONDS):
+                trial = await channel.tried(str(key[-1]))
+        except TimeoutError:
+            trial = Trial("slow")
+        log.info("settings.secret_tried", option=".".join(map(str, key)), outcome=trial.outcome)
+        return trial
+
+    async def change(self, wanted: Mapping[Key, str | None]) -> None:
+        """Keep these options, and put them into effect: on all nodes, where none is a node's own.
+
+        Raises:
+            ConfigError: they cannot be used, or not be written. Nothing was changed.
+            StorageError: the database did not take it. Nothing was changed.
+        """
+        if not wanted:
+            return
+        # A request that is broken off must not leave one thing that is kept while another counts.
+        if self._is_for_all(wanted):
+            await asyncio.shield(self._changed_for_all(wanted))
+        else:
+            await asyncio.shield(self._changed_here(lambda: self._write(wanted)))
+
+    async def take_back(self, change_id: str) -> None:
+        """Set everything as it was before a change, wherever that one counts.
+
+        Raises:
+            ConfigError: there is no such change, or something of it was changed again since.
+            StorageError: the database did not take it. Nothing was changed.
+        """
+        found = next((each for each in self._shared.changes if each.id == change_id), None)
+        if found is None:
+            await asyncio.shield(self._changed_here(lambda: self._write_back(change_id)))
+        else:
+            before: dict[Key, str | None] = {step.key: step.before for step in found.steps}
+            await asyncio.shield(self._changed_for_all(before, takes_back=found))
+
+    async def hear(self) -> None:
+        """Put into effect what another node may have changed for all."""
+        async with self._one_by_one:
+            await self._apply_shared()
+
+    async def begin(self) -> Config | None:
+        """The configuration at the start, with what was changed for all nodes; None if alone."""
+        loaded = await self._read_shared()
+        return None if loaded is None else loaded.config
+
+    async def changes(self) -> list[tuple[Change, bool]]:
+        """The last changes, the newest first, each with whether it can be undone."""
+
+        def look() -> list[tuple[Change, bool]]:
+            found = [*self._shared.changes, *self._own_changes()]
+            newest_first = sorted(found, key=lambda each: -each.at)
+            return [(each, self._may_take_back(each)) for each in newest_first]
+
+        return await asyncio.to_thread(look)
+
+    async def ours(self) -> frozenset[Key]:
+        """The options that are set where they are changed here: in the file, or for all nodes."""
+        return frozenset(await asyncio.to_thread(self._texts)) | self._shared.values.keys()
+
+    # --- for all nodes ----------------------------------------------------------------------------
+
+    def _is_for_all(self, wanted: Mapping[Key, str | None]) -> bool:
+        if self._database is None or not all(map(is_shared, wanted)):
+            return False
+        # What is taken out may stand in this node's file, from before.
+        return any(value is not None or key in self._shared.values for key, value in wanted.items())
+
+    async def _changed_for_all(
+        self, wanted: Mapping[Key, str | None], takes_back: Change | None = None
+    ) -> None:
+        async with self._one_by_one:
+            if self._database is None:
+                return
+            await self._read_shared()
+            await asyncio.to_thread(self._try_shared, wanted)
+            id_, now = secrets.token_hex(8), self._clock()
+
+            def work(tx: Transaction) -> bool:
+                found = SharedSettings.from_json(records.text_of(tx, KEPT_UNDER))
+                if takes_back is not None and not found.may_take_back(takes_back):
+                    return False
+                steps = tuple(
+                    found.step(tuple(map(str, key)), value) for key, value in wanted.items()
+                )
+                undone = takes_back.id if takes_back is not None else ""
+                after = found.changed(Change(id_, now, steps, undone))
+                records.keep(tx, KEPT_UNDER, after.to_json(), now)
+                tx.publish("settings")
+                return True
+
+            if not await self._database.write(work):
+                raise ConfigError(CHANGED_SINCE)
+            log.info(
+                "settings.changed_for_all",
+                options=_names(wanted),
+                taken_back=takes_back is not None,
+            )
+            await self._apply_shared()
+
+    async def _apply_shared(self) -> None:
+        loaded = await self._read_shared()
+        if loaded is not None:
+            await self._apply(loaded.config)
+
+    async def _read_shared(self) -> Loaded | None:
+        """The configuration with what the database has for all nodes; None if alone, or no files.
+
+        What cannot be used here, such as a model of a service that this node does not have, is left
+        out, and `refused` from then on.
+        """
+        if self._database is None:
+            return None
+        text = await self._database.read(lambda tx: records.text_of(tx, KEPT_UNDER))
+        self._shared = SharedSettings.from_json(text)
+        if self._sources is None:
+            return None
+        loaded, self.refused = await asyncio.to_thread(_usable, self._sources, self._shared.values)
+        self.origins, self.found = loaded.origins, loaded.config
+        if self.refused:
+            log.warning("settings.shared_refused", options=_names(self.refused))
+        return loaded
+
+    def _try_shared(self, wanted: Mapping[Key, str | None]) -> None:
+        """Raise ConfigError where these options, for all nodes, could not be used here."""
+        sources, _ = self._changeable()
+        for key, value in wanted.items():
+            _check(key, value)
+        values = {**self._usable_shared(), **wanted}
+        loaded = sources.load(shared={k: v for k, v in values.items() if v is not None})
+        _must_count(wanted, loaded, f"{DATABASE}:")
+        if MODEL in wanted and not _has_service(loaded.config):
+            said = "agent.model: its service is not set up here, so it cannot answer"
+            raise Mistakes(said, (MODEL,))
+
+    def _usable_shared(self) -> Mapping[Key, str]:
+        return {key: v for key, v in self._shared.values.items() if key not in self.refused}
+
+    # --- for this node ----------------------------------------------------------------------------
+
+    async def _changed_here(self, change: Callable[[], Loaded]) -> None:
+        async with self._one_by_one:
+            loaded = await asyncio.to_thread(change)
+            # What could not be used here before may be now, such as a model with its key.
+            try:
+                loaded = await self._read_shared() or loaded
+            except StorageError as error:  # the file is written: it must count
+                log.warning("settings.shared_not_read", error=type(error).__name__)
+            await self._apply(loaded.config)
+
+    def _write(self, wanted: Mapping[Key, str | None], takes_back: str = "") -> Loaded:
+        """Keep these options in the file, and the way back beside it."""
         text, loaded = self._edited(wanted)
-        _, path = self._changeable()
         before = self._texts()
+        _, path = self._changeable()
         write_dotenv(path, text)
         steps = tuple(
             self._step(key, before.get(key), value)
@@ -197,101 +391,19 @@ class ChangeableSettings:
         made = Change(
             secrets.token_hex(8), self._clock(), steps, takes_back, is_for_good=is_for_good
         )
-        self._remember(made)
+        self._remember(made, path.with_name(CHANGES))
         self.origins, self.found = loaded.origins, loaded.config
-        names = sorted(".".join(map(str, key)) for key in wanted)
-        log.info("settings.changed", options=names, taken_back=bool(takes_back))
+        log.info("settings.changed", options=_names(wanted), taken_back=bool(takes_back))
         return loaded
 
-    def tried_shared(self, wanted: Mapping[Key, str | None]) -> Loaded:
-        """Tries the configuration with these options for all nodes, or without them.
-
-        Raises:
-            Overruled: an option would not be what was wanted here.
-            ConfigError: it has mistakes; the message has one line for each.
-        """
-        sources, _ = self._changeable()
-        for key, value in wanted.items():
-            _check(key, value)
-        values = dict(self._usable_shared())
-        for key, value in wanted.items():
-            values.pop(key, None)
-            if value is not None:
-                values[key] = value
-        loaded = sources.load(shared=values)
-        _must_count(wanted, loaded, f"{DATABASE}:")
-        if MODEL in wanted and not _has_service(loaded.config):
-            said = "agent.model: its service is not set up here, so it cannot answer"
-            raise Mistakes(said, (MODEL,))
-        return loaded
-
-    def take_shared(self, found: SharedSettings) -> Loaded | None:
-        """Let this be what nodes share; what the configuration comes to, None without files.
-
-        What cannot be used here, such as a model of a service that this node does not have, is left
-        out, and `refused` from then on.
-        """
-        self.shared = found
-        if self._sources is None:
-            return None
-        loaded, self.refused = _usable(self._sources, found.values)
-        self.origins, self.found = loaded.origins, loaded.config
-        if self.refused:
-            names = sorted(".".join(map(str, key)) for key in self.refused)
-            log.warning("settings.shared_refused", options=names)
-        return loaded
-
-    def changes(self) -> list[Change]:
-        """The last changes, the newest first."""
-        found = [*self.shared.changes, *self._own_changes()]
-        return sorted(found, key=lambda each: -each.at)
-
-    def _own_changes(self) -> list[Change]:
-        if self.path is None:
-            return []
-        file = self.path.with_name(CHANGES)
-        try:
-            lines = file.read_bytes().splitlines() if file.is_file() else []
-            return [change_from(orjson.loads(line)) for line in reversed(lines)]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            log.warning("settings.changes_unreadable", error=type(error).__name__)
-            return []
-
-    def may_take_back(self, change: Change) -> bool:
-        """True while what a change set is still what counts where it is kept."""
-        if change in self.shared.changes:
-            return self.shared.may_take_back(change)
-        now = self._texts()
-        return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
-
-    def take_back(self, change_id: str) -> Loaded:
-        """Set everything as it was before a change.
-
-        Raises:
-            ConfigError: there is no such change, or something of it was changed again since.
-        """
+    def _write_back(self, change_id: str) -> Loaded:
         found = next((each for each in self._own_changes() if each.id == change_id), None)
-        if found is None or not self.may_take_back(found):
+        if found is None or not self._may_take_back(found):
             raise ConfigError(CHANGED_SINCE)
-        return self.change({step.key: step.before for step in found.steps}, takes_back=found.id)
-
-    def now(self) -> int:
-        """The time that a change is noted with, in ms since the epoch."""
-        return self._clock()
-
-    def shown_path(self) -> str:
-        """The file's name, as messages name it."""
-        if self.path is None or self._sources is None:
-            return ""
-        return shown(self.path, self._sources.cwd)
-
-    def ours(self) -> frozenset[Key]:
-        """The options that are set where they are changed here: in the file, or for all nodes."""
-        return frozenset(self._texts()) | self.shared.values.keys()
-
-    # ----------------------------------------------------------------------------------------------
+        return self._write({step.key: step.before for step in found.steps}, takes_back=found.id)
 
     def _edited(self, wanted: Mapping[Key, str | None]) -> tuple[str, Loaded]:
+        """The file with these options, and the configuration that it comes to."""
         sources, path = self._changeable()
         for key, value in wanted.items():
             _check(key, value)
@@ -304,13 +416,10 @@ class ChangeableSettings:
         _must_count(wanted, loaded, f"{shown(path, sources.cwd)}:")
         return text, loaded
 
-    def _usable_shared(self) -> Mapping[Key, str]:
-        return {key: v for key, v in self.shared.values.items() if key not in self.refused}
-
     def _changeable(self) -> tuple[Sources, Path]:
-        if self._sources is None or self.path is None:
+        if self._sources is None or self._path is None:
             raise ConfigError("This program was not started from files, so nothing can be changed.")
-        return self._sources, self.path
+        return self._sources, self._path
 
     def _text(self) -> str:
         _, path = self._changeable()
@@ -330,22 +439,44 @@ class ChangeableSettings:
         return self._places.get(name, ())
 
     def _step(self, key: Key, before: str | None, after: str | None) -> Step:
-        shape = shape_at(type(self.settings.now), key)
+        shape = shape_at(type(self.config), key)
         is_secret = shape is not None and shape.kind == "secret"
-        place = tuple(map(str, key))
         if key in FORGOTTEN:
-            return Step(place, None, None, is_secret)
-        return Step(place, before, after, is_secret)
+            before = after = None
+        return Step(tuple(map(str, key)), before, after, is_secret)
 
-    def _remember(self, made: Change) -> None:
+    def _may_take_back(self, change: Change) -> bool:
+        """True while what a change set is still in effect where it is kept."""
+        if change in self._shared.changes:
+            return self._shared.may_take_back(change)
+        now = self._texts()
+        return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
+
+    def _own_changes(self) -> list[Change]:
+        """The changes in the file, the newest first."""
+        if self._path is None:
+            return []
+        file = self._path.with_name(CHANGES)
+        try:
+            lines = file.read_bytes().splitlines() if file.is_file() else []
+            return [change_from(orjson.loads(line)) for line in reversed(lines)]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("settings.changes_unreadable", error=type(error).__name__)
+            return []
+
+    def _remember(self, made: Change, file: Path) -> None:
         """Keep what was there before; a disk that has no room for it costs the way back only."""
-        path = self._changeable()[1].with_name(CHANGES)
         kept = [made, *self._own_changes()][:MOST_KEPT]
         try:
             lines = (f"{orjson.dumps(asdict(each)).decode()}\n" for each in reversed(kept))
-            write_dotenv(path, "".join(lines))
+            write_dotenv(file, "".join(lines))
         except ConfigError:
             log.warning("settings.change_not_remembered")
+
+
+def _names(keys: Iterable[Key]) -> list[str]:
+    """Options as the log names them."""
+    return sorted(".".join(map(str, key)) for key in keys)
 
 
 def adopted(running: Table, found: Table) -> Table:
@@ -407,183 +538,3 @@ def _check(key: Key, value: str | None) -> None:
         dotenv_line(env_name(key), value or "")
     except ValueError as error:
         raise Mistakes(f"{name}: {error}", (key,)) from error
-
-
-# The settings as pages use them: one change after the other, each in effect when it returns.
-#
-# Where nodes share a database, options without secrets are changed for all of them, there; secrets,
-# and what belongs to them, are this node's.
-
-TRIAL_SECONDS = 30.0  # for all that a channel asks about a secret
-KEPT_UNDER = "settings"  # in the table of small facts
-
-
-Apply = Callable[[Config], Awaitable[None]]  # puts one into effect
-
-
-class ServedSettings:
-    """`ChangeableSettings` for many requests at once, and for all nodes."""
-
-    def __init__(
-        self,
-        settings: ChangeableSettings,
-        plugins: Mapping[str, ChannelPlugin],
-        apply: Apply,
-        database: Database | None = None,
-    ) -> None:
-        """`database` is what other nodes work on as well, with files of their own, if any do."""
-        self.kept = settings
-        self.plugins = plugins
-        self._apply = apply
-        self._database = database
-        self._one_by_one = asyncio.Lock()
-
-    @property
-    def is_shared(self) -> bool:
-        """True where other nodes work on the same database."""
-        return self._database is not None
-
-    @property
-    def config(self) -> Config:
-        """What counts now."""
-        return self.kept.settings.now
-
-    async def tried(self, wanted: Mapping[Key, str | None]) -> Loaded:
-        """See `ChangeableSettings.tried`."""
-        return await asyncio.to_thread(self.kept.tried, wanted)
-
-    async def try_secret(self, key: Key, value: str) -> Trial:
-        """Try a channel's secret as it would be used; "untried" where nobody can be asked.
-
-        Raises:
-            ConfigError: it cannot be used at all.
-        """
-        loaded = await self.tried({key: value})
-        name = str(key[1])
-        plugin = self.plugins.get(name) if key[0] == "channels" else None
-        if plugin is None or not plugin.ready(section := loaded.config.channels.get(name)):
-            return Trial("untried")
-        channel = await asyncio.to_thread(plugin.create, section)  # it imports an SDK
-        try:
-            async with asyncio.timeout(TRIAL_SECONDS):
-                trial = await channel.tried(str(key[-1]))
-        except TimeoutError:
-            trial = Trial("slow")
-        log.info("settings.secret_tried", option=".".join(map(str, key)), outcome=trial.outcome)
-        return trial
-
-    async def change(self, wanted: Mapping[Key, str | None]) -> None:
-        """Keep these options, and let them count: on all nodes, where none is a node's own.
-
-        Raises:
-            ConfigError: they cannot be used, or not be written. Nothing was changed.
-            StorageError: the database did not take it. Nothing was changed.
-        """
-        if not wanted:
-            return
-        if self._is_for_all(wanted):
-            await asyncio.shield(self._changed_for_all(wanted))
-        else:
-            await asyncio.shield(self._changed_here(lambda: self.kept.change(wanted)))
-
-    async def take_back(self, change_id: str) -> None:
-        """Let count what did before a change, wherever that one counts.
-
-        Raises:
-            ConfigError: it cannot be taken back.
-            StorageError: the database did not take it. Nothing was changed.
-        """
-        found = next((each for each in self.kept.shared.changes if each.id == change_id), None)
-        if found is None:
-            await asyncio.shield(self._changed_here(lambda: self.kept.take_back(change_id)))
-        else:
-            before: dict[Key, str | None] = {step.key: step.before for step in found.steps}
-            await asyncio.shield(self._changed_for_all(before, takes_back=found))
-
-    async def hear(self) -> None:
-        """Another node may have changed something for all: let that count here."""
-        async with self._one_by_one:
-            await self._read()
-
-    async def begin(self) -> Config | None:
-        """What counts at the start by what was changed for all nodes; None where nobody can."""
-        loaded = await self._look()
-        return None if loaded is None else loaded.config
-
-    async def changes(self) -> list[tuple[Change, bool]]:
-        """The last changes, each with whether it can be taken back."""
-
-        def look() -> list[tuple[Change, bool]]:
-            return [(each, self.kept.may_take_back(each)) for each in self.kept.changes()]
-
-        return await asyncio.to_thread(look)
-
-    async def ours(self) -> frozenset[Key]:
-        """The options that are set where they are changed here."""
-        return await asyncio.to_thread(self.kept.ours)
-
-    # --- for all nodes ----------------------------------------------------------------------------
-
-    def _is_for_all(self, wanted: Mapping[Key, str | None]) -> bool:
-        if self._database is None or not all(map(is_shared, wanted)):
-            return False
-        # What is taken out may stand in this node's file, from before.
-        return any(
-            value is not None or key in self.kept.shared.values for key, value in wanted.items()
-        )
-
-    async def _changed_for_all(
-        self, wanted: Mapping[Key, str | None], takes_back: Change | None = None
-    ) -> None:
-        # A request that is broken off must not leave one thing that is kept while another counts.
-        async with self._one_by_one:
-            if self._database is None:
-                return
-            await self._look()
-            await asyncio.to_thread(self.kept.tried_shared, wanted)
-            made = (secrets.token_hex(8), self.kept.now())
-
-            def work(tx: Transaction) -> bool:
-                found = SharedSettings.from_json(records.text_of(tx, KEPT_UNDER))
-                if takes_back is not None and not found.may_take_back(takes_back):
-                    return False
-                steps = tuple(
-                    found.step(tuple(map(str, key)), value) for key, value in wanted.items()
-                )
-                undone = takes_back.id if takes_back is not None else ""
-                after = found.changed(Change(*made, steps, undone))
-                records.keep(tx, KEPT_UNDER, after.to_json(), made[1])
-                tx.publish("settings")
-                return True
-
-            if not await self._database.write(work):
-                raise ConfigError(CHANGED_SINCE)
-            names = sorted(".".join(map(str, key)) for key in wanted)
-            log.info("settings.changed_for_all", options=names, taken_back=takes_back is not None)
-            await self._read()
-
-    async def _read(self) -> None:
-        """Let what the database says count here."""
-        loaded = await self._look()
-        if loaded is not None:
-            await self._apply(loaded.config)
-
-    async def _look(self) -> Loaded | None:
-        """What the database says, with this node's own files; None without files."""
-        if self._database is None:
-            return None
-        text = await self._database.read(lambda tx: records.text_of(tx, KEPT_UNDER))
-        found = SharedSettings.from_json(text)
-        return await asyncio.to_thread(self.kept.take_shared, found)
-
-    # --- for this one -----------------------------------------------------------------------------
-
-    async def _changed_here(self, change: Callable[[], Loaded]) -> None:
-        async with self._one_by_one:
-            loaded = await asyncio.to_thread(change)
-            # What could not be used here before may be now, such as a model with its key.
-            try:
-                loaded = await self._look() or loaded
-            except StorageError as error:  # the file is written: it must count
-                log.warning("settings.shared_not_read", error=type(error).__name__)
-            await self._apply(loaded.config)

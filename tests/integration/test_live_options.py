@@ -115,7 +115,7 @@ async def test_no_service_keeps_options_that_others_took_the_place_of(tmp_path):
         await engine.ask("hello")
         await app.adopt(make_config(tmp_path, dashboard={"port": 0})[0])
         # A snapshot stays as it is for as long as work goes by it, and the page knows the files.
-        assert holders(config) <= {"coroutine", "Policy", "ChangeableSettings"}
+        assert holders(config) <= {"coroutine", "Policy", "ServedSettings"}
         live = (config.agent, config.limits, config.session, config.context, config.memory)
         for each in live:
             found = holders(each, vars(config), live)

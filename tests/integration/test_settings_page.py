@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -24,13 +25,11 @@ from bot.delivery import outbox
 from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
 from bot.housekeeping import FRESH
-from bot.identity import ConversationResolver, Policy
-from bot.identity.conversation import local_zone
 from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
 from bot.settings import config_model
-from bot.settings.changes import ChangeableSettings, ServedSettings
+from bot.settings.changes import ServedSettings
 from bot.settings.fields import is_live
 from bot.storage.records import MetaStore
 from bot.storage.sqlite import SqliteDatabase
@@ -48,6 +47,7 @@ from tests.support import (
     FakeClock,
     OpenConfig,
     beside,
+    core_of,
     pause,
     running,
     write_file,
@@ -389,8 +389,9 @@ async def test_where_others_share_the_database_the_page_says_whose_file_it_is(tm
     async def apply(_found: Config) -> None: ...
 
     loaded = load(tmp_path)
-    kept = ChangeableSettings(Settings(loaded.config), loaded)
-    settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", object()))
+    settings = ServedSettings(
+        Settings(loaded.config), loaded, loaded.plugins, apply, database=cast("Any", object())
+    )
     pages = (
         *SettingsPages(settings, no_models).routes(),
         *StartPages(settings, list, TextStoreInMemory(), cast("Any", None)).routes(),
@@ -415,8 +416,9 @@ async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_
         write = read
 
     loaded = load(tmp_path)
-    kept = ChangeableSettings(Settings(loaded.config), loaded)
-    settings = ServedSettings(kept, loaded.plugins, apply, cast("Any", Away()))
+    settings = ServedSettings(
+        Settings(loaded.config), loaded, loaded.plugins, apply, database=cast("Any", Away())
+    )
     await settings.change({("models", "openai", "api_key"): "sk-1"})
     assert reveal(counts[-1].models.openai.api_key) == "sk-1"
     with pytest.raises(StorageError):  # for all nodes, or not at all
@@ -426,10 +428,11 @@ async def test_a_secret_that_is_kept_counts_also_while_the_database_is_away(tmp_
 
 
 async def test_a_program_that_was_not_started_from_files_changes_nothing(tmp_path):
-    kept = ChangeableSettings(Settings(load(tmp_path).config), None)
+    loaded = load(tmp_path)
+    settings = ServedSettings(Settings(loaded.config), None, loaded.plugins, AsyncMock())
     with pytest.raises(ConfigError, match="not started from files"):
-        kept.change({("agent", "name"): "Heron"})
-    assert kept.changes() == []
+        await settings.change({("agent", "name"): "Heron"})
+    assert await settings.changes() == []
 
 
 OPEN: dict[str, Any] = {"memory": {"group_policy": "open"}}
@@ -659,11 +662,9 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         raise AssertionError("nothing is changed")
 
     page = ChannelPages(
-        database=database,
-        resolver=ConversationResolver(Policy.of(config, local_zone(config))),
+        core_of(database, config),
         connections=list,
         plugins=plugins,
-        invitation=lambda _channel, _account: "",
         examine=examined,
         origins=dict,
         read_books=read_books,

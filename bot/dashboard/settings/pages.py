@@ -148,8 +148,8 @@ class SettingsPages(Pages):
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
         settings, section = self._settings, section if section in SECTIONS else next(iter(SECTIONS))
-        config, kept, typed = settings.config, settings.kept, typed or {}
-        rows = options.offered(config, section, kept.origins)
+        config, typed = settings.config, typed or {}
+        rows = options.offered(config, section, settings.origins)
         await asyncio.to_thread(options.zones)
         wrong, problems = self._wrong(visit, error, rows, typed)
         is_done = bool(visit.query("done")) and error is None
@@ -157,7 +157,7 @@ class SettingsPages(Pages):
         changes = await settings.changes() if section == "advanced" else []
         secret = [
             each
-            for each in options.secrets(config, kept.origins)
+            for each in options.secrets(config, settings.origins)
             if options.section_of(config, each.key) == section
         ]
         by_name = {row.key: row for row in rows}
@@ -176,7 +176,9 @@ class SettingsPages(Pages):
             generated=secrets.token_urlsafe(24) if section == "people" else "",
             ours=await settings.ours(),
             tables=(
-                options.tables(config, kept.origins, kept.found) if section == "advanced" else ()
+                options.tables(config, settings.origins, settings.found)
+                if section == "advanced"
+                else ()
             ),
             changes=[("newest", changes[:NEWEST]), ("earlier", changes[NEWEST:])],
             wrong=wrong,
@@ -206,10 +208,10 @@ class SettingsPages(Pages):
                 say(f"settings.section.{section}"),
             )
         ]
-        kept = self._settings.kept
+        settings = self._settings
         others = [
             row
-            for _, rows in options.tables(config, kept.origins, kept.found)
+            for _, rows in options.tables(config, settings.origins, settings.found)
             for row in rows
             if row.key not in known and matches(row.name, row.help)
         ]
@@ -231,7 +233,7 @@ class SettingsPages(Pages):
             **{"wanted": "", **values},
             sections=tuple(SECTIONS),
             is_connected=config.models.is_set_up(config.models.locate(config.agent.model)[0]),
-            file=settings.kept.shown_path(),
+            file=settings.shown_path,
             is_shared=settings.is_shared,
-            refused=sorted(".".join(map(str, key)) for key in settings.kept.refused),
+            refused=sorted(".".join(map(str, key)) for key in settings.refused),
         )

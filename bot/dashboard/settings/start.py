@@ -255,7 +255,7 @@ class StartPages(Pages):
             typed=shown,
             longest_name=LONGEST_NAME,
             zones=options.zones(),
-            file=self._settings.kept.shown_path(),
+            file=self._settings.shown_path,
             is_shared=self._settings.is_shared,
         )
 
