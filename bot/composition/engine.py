@@ -35,7 +35,7 @@ from bot.commands.info import (
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
-from bot.composition.core import Core
+from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
 from bot.context import tokens
 from bot.delivery.live import LiveSigns
@@ -56,7 +56,7 @@ from bot.gateway.turns import TurnRunner
 from bot.housekeeping import Monitor
 from bot.i18n import text
 from bot.identity.routing import channels_of
-from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
+from bot.memory.memory import Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
 from bot.memory.versions import Versions
 from bot.money.counts import Prices, measure
@@ -146,7 +146,7 @@ class Engine:
     dismissals: Dismissals
 
 
-async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
+async def build_memory(core: ProgramCore, searcher: Searcher | None = None) -> Memory:
     """Open the notes and their index; tests may bring another `searcher`."""
     opener = Opener(None, core.clock, Limits(share=math.inf))  # nobody else's files wait for these
     core.stack.push_async_callback(opener.close)
@@ -175,7 +175,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
 
 
 async def build_agent(
-    core: Core, memory: Memory, models: Models, extra: ExtraTools, kept: MetaStore
+    core: ProgramCore, memory: Memory, models: Models, extra: ExtraTools, kept: MetaStore
 ) -> Agent:
     """Build what a model is asked with. `kept` is where limits that were learned are stored."""
     settings, database, clock = core.settings, core.database, core.clock
@@ -188,18 +188,13 @@ async def build_agent(
     allowance = Allowance(database, core.resolver, prices, clock)
     if not core.coordination.is_shared:  # nothing runs that was noted before
         await database.write(lambda tx: records.drop_under(tx, RUNNING))
-    hiding = Hiding(database, core.resolver, core.channels, core.coordination)
+    hiding = Hiding(core)
     await hiding.begin()
     opener = Opener(kept, clock)
     core.stack.push_async_callback(opener.close)
     files, artifacts = FileReader(opener), ArtifactStore(database, clock)
     reminders = Reminders(
-        resolver=core.resolver,
-        database=database,
-        committer=committer,
-        scheduler=core.scheduler,
-        clock=clock,
-        embedder=memory.embedder,
+        core, committer=committer, scheduler=core.scheduler, embedder=memory.embedder
     )
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
     sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
@@ -218,7 +213,7 @@ async def build_agent(
         prices=prices,
         allowance=allowance,
         committer=committer,
-        sessions=ActiveSessions(cache, database, limits, core.resolver, allowance),
+        sessions=ActiveSessions(core, cache, limits, allowance),
         prefixes=Prefixes(settings, memory.files, memory.uses),
         recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
         toolbox=toolbox,
@@ -231,16 +226,16 @@ async def build_agent(
     )
 
 
-def build_maintenance(core: Core, agent: Agent) -> Maintenance:
+def build_maintenance(core: ProgramCore, agent: Agent) -> Maintenance:
     """Build what saves memory, makes room, ends conversations, and tells of it."""
-    live = LiveSigns(core.database, core.channels, core.coordination)
+    live = LiveSigns(core)
     core.stack.push_async_callback(live.stop)
     running = RunningTurns()
     upkeep = _upkeep(core, agent, live, running)
     core.stack.push_async_callback(upkeep.stop)
     health = Monitor(
-        *(core.database, core.connections, agent.memory, core.clock, core.backend.standing),
-        settings=core.settings,
+        core,
+        *(core.connections, agent.memory, core.backend.standing),
         speech=core.delivery.speech,
     )
     core.stack.push_async_callback(health.close)
@@ -248,55 +243,35 @@ def build_maintenance(core: Core, agent: Agent) -> Maintenance:
         live=live,
         running=running,
         upkeep=upkeep,
-        sweeper=Sweeper(core.resolver, core.database, agent.committer, upkeep.flush_closed),
-        notices=NoticeSweep(
-            sessions=agent.sessions,
-            database=core.database,
-            committer=agent.committer,
-            channels=core.channels,
-        ),
+        sweeper=Sweeper(core, agent.committer, upkeep.flush_closed),
+        notices=NoticeSweep(core, sessions=agent.sessions, committer=agent.committer),
         nights=Nights(
+            core,
             memory=agent.memory,
-            resolver=core.resolver,
-            database=core.database,
             committer=agent.committer,
-            clock=core.clock,
-            owns=lambda: core.coordination.owns(INDEX),
             model=NightModel(agent.sessions, agent.committer),
         ),
-        heartbeats=Heartbeats(
-            files=agent.memory.files,
-            resolver=core.resolver,
-            database=core.database,
-            committer=agent.committer,
-            clock=core.clock,
-            owns=lambda: core.coordination.owns(INDEX),
-        ),
+        heartbeats=Heartbeats(core, files=agent.memory.files, committer=agent.committer),
         deletions=Deletions(
-            database=core.database,
+            core,
             committer=agent.committer,
             memory=agent.memory,
             forgetter=agent.forgetter,
-            resolver=core.resolver,
-            clock=core.clock,
             ended=upkeep.end,
             renewed=core.backend.renewed,
-            owns=lambda: core.coordination.owns(INDEX),
         ),
         urgent=Urgent(
-            resolver=core.resolver,
-            database=core.database,
+            core,
             committer=agent.committer,
             connections=core.connections.all,
             report=health.report,
-            clock=core.clock,
         ),
         health=health,
     )
 
 
 async def build_engine(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     maintenance: Maintenance,
     pusher: Pusher,
@@ -321,25 +296,20 @@ async def build_engine(
     stops = TurnStops(running, core.coordination, clock)
     services = _commands(core, agent, maintenance, context, choices=choices, stops=stops)
     commander = Commander(
+        core,
         handlers=handlers(services),
         committer=committer,
         upkeep=upkeep,
         stops=stops,
-        resolver=resolver,
-        clock=clock,
         joined=joined,
     )
-    attempts = Attempts(database=database, committer=committer, clock=clock, metrics=core.metrics)
+    attempts = Attempts(core, committer=committer)
     if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
         await attempts.begin()
     turns, tasks = _turns(core, agent, maintenance, attempts)
-    admission = Admission(
-        resolver=resolver, database=database, committer=committer, clock=clock, metrics=core.metrics
-    )
+    admission = Admission(core, committer=committer)
     lanes = Lanes(
-        settings=core.settings,
-        database=database,
-        resolver=resolver,
+        core,
         commander=commander,
         attempts=attempts,
         admit=admission.admit,
@@ -349,28 +319,24 @@ async def build_engine(
         shared=core.backend.turns,
     )
     gateway = Gateway(
+        core,
         admission=admission,
-        resolver=resolver,
         commander=commander,
         stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
-        database=database,
         committer=committer,
-        clock=clock,
         choices=choices,
         reach=pusher.reach,
         sent=core.delivery.sent,
     )
-    dismissals = Dismissals(
-        resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock
-    )
+    dismissals = Dismissals(core, running=running, upkeep=upkeep)
     return Engine(gateway, lanes, tasks, agent.reminders, context, maintenance, dismissals)
 
 
 def _commands(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     maintenance: Maintenance,
     context: ContextCommands,
@@ -404,7 +370,7 @@ def _commands(
 
 
 def _turns(
-    core: Core, agent: Agent, maintenance: Maintenance, attempts: Attempts
+    core: ProgramCore, agent: Agent, maintenance: Maintenance, attempts: Attempts
 ) -> tuple[TurnRunner, TaskRunner]:
     """What runs the turns of messages, and those of tasks."""
     config, database, clock = core.settings.now, core.database, core.clock
@@ -416,55 +382,47 @@ def _turns(
         toolbox=agent.toolbox,
         prefixes=agent.prefixes,
         recaller=agent.recaller,
-        media=MediaReader(core.channels, agent.artifacts, agent.files, listener),
+        media=MediaReader(core, agent.artifacts, agent.files, listener),
         upkeep=maintenance.upkeep,
         allowance=agent.allowance,
         clock=clock,
     )
-    commits = TurnRecorder(agent.committer, maintenance.upkeep, core.channels, clock, agent.prices)
+    commits = TurnRecorder(core, agent.committer, maintenance.upkeep, agent.prices)
     turns = TurnRunner(
+        core,
         voice=VoiceReader(
-            channels=core.channels,
+            core,
             listener=listener,
-            database=database,
             marks=MetaStore(database, clock),
-            metrics=core.metrics,
             speech=core.delivery.speech,
             answers_aloud=config.speech.reply == "voice",
         ),
         requests=requests,
         commits=commits,
         toolbox=agent.toolbox,
-        channels=core.channels,
         reminders=agent.reminders,
         live=maintenance.live,
         uses=agent.memory.uses,
         attempts=attempts,
-        approvals=Approvals(database, clock),
+        approvals=Approvals(core),
         notes=agent.memory.notes,
-        metrics=core.metrics,
         replies=maintenance.health.replies,
-        clock=clock,
     )
     tasks = TaskRunner(
-        resolver=core.resolver,
-        database=database,
+        core,
         committer=agent.committer,
         requests=requests,
         commits=commits,
         toolbox=agent.toolbox,
         notes=agent.memory.notes,
         running=maintenance.running,
-        metrics=core.metrics,
         scheduler=core.scheduler,
-        clock=clock,
         heartbeats=maintenance.heartbeats,
-        is_alone=not core.coordination.is_shared,
     )
     return turns, tasks
 
 
-async def _limits(core: Core, models: Models, kept: MetaStore) -> LimitsResolver:
+async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
     """How much models take at once, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
     counter = await asyncio.to_thread(tokens.counter, tokenizer)
@@ -476,7 +434,7 @@ async def _limits(core: Core, models: Models, kept: MetaStore) -> LimitsResolver
     return limits
 
 
-def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
+def _memory_tools(core: ProgramCore, memory: Memory) -> Iterable[Tool]:
     elsewhere = Elsewhere(core.channels, channels_of(core.settings.now.session))
     transcripts = TranscriptIndex(core.database)
     return (
@@ -487,7 +445,7 @@ def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
     )
 
 
-def _web_tools(core: Core, files: FileReader) -> Iterable[Tool]:
+def _web_tools(core: ProgramCore, files: FileReader) -> Iterable[Tool]:
     web = core.settings.now.tools.web
     if web.search == "off" and not web.fetch:
         return ()
@@ -496,7 +454,7 @@ def _web_tools(core: Core, files: FileReader) -> Iterable[Tool]:
     return search.tools_of(web, files, core.stack)
 
 
-def _transcriber(core: Core) -> Transcriber | None:
+def _transcriber(core: ProgramCore) -> Transcriber | None:
     """What understands voice messages, if anything does."""
     config = core.settings.now.speech
     if config.kind == "none":
@@ -508,32 +466,27 @@ def _transcriber(core: Core) -> Transcriber | None:
     return found
 
 
-def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:
+def _upkeep(core: ProgramCore, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:
     flushes = FlushService(
+        core,
         sessions=agent.sessions,
         committer=agent.committer,
         notes=agent.memory.notes,
         flusher=Flusher(agent.memory.notes, agent.memory.files, agent.memory.searcher),
         live=live,
-        clock=core.clock,
-        metrics=core.metrics,
     )
     compactions = CompactionService(
+        core,
         sessions=agent.sessions,
         committer=agent.committer,
         summariser=Summariser(),
         live=live,
-        clock=core.clock,
-        metrics=core.metrics,
     )
     return Upkeep(
+        core,
         agent.sessions,
         flushes,
         compactions,
-        Titles(agent.sessions, agent.committer, core.clock),
+        Titles(core, agent.sessions, agent.committer),
         running=running,
-        clock=core.clock,
-        owns=lambda: core.coordination.owns(INDEX),
-        is_alone=not core.coordination.is_shared,
-        hooks=core.hooks,
     )

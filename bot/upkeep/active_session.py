@@ -14,13 +14,13 @@ from bot.agent.turn import Meter
 from bot.channel import Activity
 from bot.config import ContextConfig
 from bot.context.budget import Budget, percent_full
+from bot.core import Core
 from bot.delivery.live import LiveSigns
-from bot.identity import Conversation, ConversationResolver
+from bot.identity import Conversation
 from bot.money.counts import Spent, spent_of
 from bot.money.limits import Allowance
 from bot.sessions.store import Session
 from bot.shares import FLUSHES, SUMMARIES, Pool
-from bot.storage import Database
 
 # What is due for a conversation, from how full it is and what was done for it before. Pure.
 
@@ -140,17 +140,12 @@ class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
     def __init__(
-        self,
-        cache: SessionCache,
-        database: Database,
-        limits: LimitsResolver,
-        resolver: ConversationResolver,
-        allowance: Allowance,
+        self, core: Core, cache: SessionCache, limits: LimitsResolver, allowance: Allowance
     ) -> None:
         self.cache = cache
-        self.database = database
+        self.database = core.database
         self.limits = limits
-        self.resolver = resolver
+        self.resolver = core.resolver
         self.allowance = allowance
         shares = {"flush": FLUSHES, "compaction": SUMMARIES, "title": SUMMARIES}
         self._pools = {kind: Pool(share) for kind, share in shares.items()}

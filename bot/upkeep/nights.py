@@ -7,7 +7,7 @@ nothing is changed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -21,9 +21,10 @@ from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter
 from bot.channel import Button
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.config import OFFLINE
 from bot.context import tokens
+from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
 from bot.i18n import text
@@ -41,7 +42,7 @@ from bot.memory.note_store import Watch
 from bot.messages import Message, Text
 from bot.sessions import store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSessions
@@ -126,38 +127,33 @@ class Nights:
 
     def __init__(
         self,
+        core: Core,
         *,
         memory: Memory,
-        resolver: ConversationResolver,
-        database: Database,
         committer: Committer,
-        clock: Clock,
-        owns: Callable[[], bool],
         model: NightModel,
     ) -> None:
-        """`owns` says whether this node is the one that does it."""
         self._model = model
         self._memory = memory
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
-        self._clock = clock
-        self._owns = owns
-        self.keeper = Keeper(memory, database, clock)
+        self.keeper = Keeper(memory, core.database, core.clock)
 
     async def look(self) -> None:
         """Do what is due for everybody; what fails for one is tried again with the next look."""
-        if self._resolver.policy.config.memory.night.mode == "off" or not self._owns():
+        if self._core.resolver.policy.config.memory.night.mode == "off" or not self._core.is_leader:
             return
         status = await self._memory.index.status()
-        people = await self._database.read(store.people)
+        people = await self._core.database.read(store.people)
         for person in people:
             if _space_of(person) in status.spaces:
                 await self._for(person)
 
     async def _for(self, person: str) -> None:
         try:
-            chat = await self._database.read(lambda tx: chat_of(tx, self._resolver, person))
+            chat = await self._core.database.read(
+                lambda tx: chat_of(tx, self._core.resolver, person)
+            )
             if chat is not None:
                 await self._keep(chat)
                 await self._tell(chat)
@@ -166,7 +162,7 @@ class Nights:
 
     async def _keep(self, chat: Chat) -> None:
         view, config = chat.conversation.view, chat.conversation.config.memory.night
-        now = moment(self._clock(), chat.conversation.zone)
+        now = moment(self._core.clock(), chat.conversation.zone)
         known = await self.keeper.of(view.space)
         due = _due(known, now, config.hour)
         if due == "look":
@@ -187,7 +183,7 @@ class Nights:
     async def _tell_watching(self, chat: Chat, watch: Watch) -> bool:
         """Tell it, unless something is forgotten meanwhile: then with the next look."""
         conversation = chat.conversation
-        view, now = conversation.view, self._clock()
+        view, now = conversation.view, self._core.clock()
         night = (await self.keeper.of(view.space)).night
         if night is None or not night.is_untold or not self._is_morning(chat, night):
             return False
@@ -222,7 +218,7 @@ class Nights:
     def _is_morning(self, chat: Chat, night: Night) -> bool:
         """True when whose notes they are may be told: never before they slept over it."""
         config = chat.conversation.config.memory.night
-        now = moment(self._clock(), chat.conversation.zone)
+        now = moment(self._core.clock(), chat.conversation.zone)
         is_begun = night.day < now.date() or config.hour < config.tell_hour
         return is_begun and now.hour >= config.tell_hour
 

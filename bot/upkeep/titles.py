@@ -15,10 +15,10 @@ from bot.agent.models import Request
 from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit
 from bot.agent.turn import Meter, is_silent
-from bot.clock import Clock
 from bot.config import OFFLINE
 from bot.context import quoting
 from bot.context.sentences import holds_secret
+from bot.core import Core
 from bot.errors import ConfidantError
 from bot.identity import MANY
 from bot.messages import Message, Text
@@ -49,10 +49,10 @@ log = structlog.get_logger(__name__)
 class Titles:
     """Has a model name conversations."""
 
-    def __init__(self, sessions: ActiveSessions, committer: Committer, clock: Clock) -> None:
+    def __init__(self, core: Core, sessions: ActiveSessions, committer: Committer) -> None:
         self._sessions = sessions
         self._committer = committer
-        self._clock = clock
+        self._core = core
 
     async def run(self, session: Session) -> None:
         """Give a conversation a title, unless it has one.
@@ -119,7 +119,7 @@ class Titles:
             browsing.name(unit.tx, session_id, title, unit.now)
             return True
 
-        done = (await self._committer.commit(self._clock(), work)).result
+        done = (await self._committer.commit(self._core.clock(), work)).result
         log.info("title.end", session=session_id, done=done)
 
 

@@ -356,7 +356,7 @@ async def test_a_model_proposes_within_the_rules_and_what_it_costs_is_counted(tm
             "- ~~3 rooms has our cottage~~ "
             "<!-- until 2026-11-22, same as memory/2026-09-01.md -->\n"
         )
-        rows = await engine.app.maintenance.nights._database.read(
+        rows = await engine.app.core.database.read(
             lambda tx: tx.execute("SELECT purpose, runs FROM usage_counts WHERE purpose = 'night'")
         )
         assert rows == [("night", 1)]
@@ -425,7 +425,7 @@ async def test_what_is_kept_of_a_night_holds_no_words_and_goes_with_its_person(t
         await engine.ask("hello")
         await look(engine)
         assert held(tmp_path, space) == AFTER
-        database = engine.app.maintenance.nights._database
+        database = engine.app.core.database
 
         def kept(tx: Transaction) -> str:
             rows = tx.execute("SELECT value FROM meta WHERE key = ?", (f"{NIGHT_KEPT}{space}",))

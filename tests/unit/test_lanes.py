@@ -18,7 +18,7 @@ from bot.identity import ConversationResolver, Parsed, Policy
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
-from tests.support import PATIENCE, make_config, settings_of, until
+from tests.support import PATIENCE, core_of, make_config, settings_of, until
 
 
 class Program:
@@ -41,12 +41,10 @@ class Program:
         self.lanes = self.begin(**config)
 
     def begin(self, *, max_turns: int = 4, **config: object) -> Lanes:
+        queue = {"debounce": 0, **config}
+        settings = settings_of(session={"queue": queue, "max_turns": max_turns})
         return Lanes(
-            settings=settings_of(
-                session={"queue": {"debounce": 0, **config}, "max_turns": max_turns}
-            ),
-            database=self.database,
-            resolver=self.resolver,
+            core_of(self.database, settings=settings, resolver=self.resolver),
             commander=self,
             attempts=self,
             admit=self.admit,
