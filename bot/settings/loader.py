@@ -537,7 +537,7 @@ def toml_value(value: object) -> str:
         value = {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, object]", value).items()
-        inner = ", ".join(f"{_toml_key(name)} = {toml_value(each)}" for name, each in pairs)
+        inner = ", ".join(f"{toml_key(name)} = {toml_value(each)}" for name, each in pairs)
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, cast('list[object]', value)))}]"
@@ -559,6 +559,7 @@ def _differs(table: BaseModel, name: str) -> bool:
     )
 
 
-def _toml_key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """A name as a TOML key, quoted where it has to be."""
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     return name if bare else _quoted(name)

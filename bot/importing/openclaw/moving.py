@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from bot.importing.values import Remembered, Skipped, Talk, count, items, mappin
 from bot.memory import exchange, layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.note_store import NoteStore
+from bot.settings.loader import toml_key, toml_value
 from bot.storage import Database, files
 from bot.unicode import well_formed
 
@@ -261,7 +260,6 @@ _READ = {
     "commands": ("ownerAllowFrom",),
     "session": ("dmScope", "identityLinks", "reset"),
 }
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 Value = str | int | bool | Sequence[str]
 
@@ -273,12 +271,12 @@ def proposed(settings: Mapping[str, object]) -> str:
         if values or notes:
             lines.append(f"[{table}]")
             lines += [f"# {_one_line(note)}" for note in notes]
-            lines += [f"{_key(name)} = {_value(value)}" for name, value in values.items()]
+            lines += [f"{toml_key(name)} = {toml_value(value)}" for name, value in values.items()]
             lines.append("")
     if others := sorted(_others(settings)):
         lines += ["# Settings of OpenClaw without a counterpart here:"]
         lines += [f"# {_one_line(other)[:100]}" for other in others]
-    return "\n".join(lines)
+    return well_formed("\n".join(lines))
 
 
 def _others(settings: Mapping[str, object]) -> Iterator[str]:
@@ -342,7 +340,7 @@ def _channels(settings: Mapping[str, object]) -> Iterator[Table]:
             values: dict[str, Value] = {}
             if isinstance(wanted, bool):
                 values["require_mention"] = wanted
-            yield f"channels.{channel}.groups.{_key(id_)}", values, ["A room it listens in."]
+            yield f"channels.{channel}.groups.{toml_key(id_)}", values, ["A room it listens in."]
 
 
 def _section(section: Mapping[str, object]) -> Mapping[str, Value]:
@@ -367,27 +365,6 @@ def _ids(value: object) -> list[str]:
     """Ids, as texts or numbers; what names a list of people elsewhere is none."""
     found = [str(each).strip() for each in items(value) if isinstance(each, (str, int))]
     return [each for each in found if each and not each.startswith("accessGroup:")]
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _value(value: Value) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case str():
-            return _text(value)
-        case _:
-            return f"[{', '.join(map(_text, value))}]"
-
-
-def _text(text: str) -> str:
-    """A text as TOML writes it, which is as JSON does."""
-    return json.dumps(well_formed(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _one_line(text: str) -> str:
