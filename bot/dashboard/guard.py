@@ -84,6 +84,10 @@ DRAWING_HEADERS = {
 }
 
 
+Verdict = Literal["right", "wrong", "too_many"]
+"""Of a secret: "too_many" when wrong ones come too fast to be checked."""
+
+
 def host_of(authority: str) -> str:
     """The host of a Host header's `host[:port]`, or empty if it is malformed."""
     try:
@@ -191,19 +195,15 @@ class Guard:
             self._refused("too_much")
             return pages.refuse(request, 429, "too_much")
 
-    async def prove(
-        self, request: web.Request, candidate: str
-    ) -> Literal["right", "wrong", "too_many"]:
-        """Look at a token; slowly, where wrong ones came from lately.
+    async def prove(self, request: web.Request, candidate: str) -> Verdict:
+        """Check a token; slowly, where wrong ones came from lately.
 
         The right one is always taken: many people may share an address, through a proxy all do.
         """
         is_right = self.tokens is not None and self.tokens.accepts(candidate.strip())
         return await self.answer(request, is_right=is_right)
 
-    async def answer(
-        self, request: web.Request, *, is_right: bool, name: str = ""
-    ) -> Literal["right", "wrong", "too_many"]:
+    async def answer(self, request: web.Request, *, is_right: bool, name: str = "") -> Verdict:
         """Say whether a secret was right, as slowly as the last tries from there deserve.
 
         With a `name` also as those for that name do, wherever they came from. Of one network only
@@ -241,13 +241,7 @@ class Guard:
         candidate = _bearer(request)
         if self.tokens is None or candidate is None or request.path in HEALTH_PATHS:
             return None
-        match await self.prove(request, candidate):
-            case "right":
-                return None
-            case "wrong":
-                return pages.refuse(request, 401, "token_wrong")
-            case "too_many":
-                return pages.refuse(request, 429, "too_many")
+        return _refusal(request, await self.prove(request, candidate), "token_wrong")
 
     async def _bad_key(self, request: web.Request) -> web.Response | None:
         if request.path.startswith(HOOKS):
@@ -257,13 +251,8 @@ class Guard:
             visitor = await self._browsers.of_program(_bearer(request) or "")
         if visitor is not None:
             request[VISITOR] = visitor
-        match await self.answer(request, is_right=visitor is not None):
-            case "right":
-                return None
-            case "wrong":
-                return pages.refuse(request, 401, "key_wrong")
-            case "too_many":
-                return pages.refuse(request, 429, "too_many")
+        verdict = await self.answer(request, is_right=visitor is not None)
+        return _refusal(request, verdict, "key_wrong")
 
     def _foreign(self, request: web.Request) -> web.Response | None:
         if request.method in SAFE_METHODS and not _wants_websocket(request):
@@ -320,6 +309,13 @@ class Guard:
         except ValueError:
             return False
         return bool(authority) and authority == host
+
+
+def _refusal(request: web.Request, verdict: Verdict, wrong: str) -> web.Response | None:
+    if verdict == "right":
+        return None
+    is_wrong = verdict == "wrong"
+    return pages.refuse(request, 401 if is_wrong else 429, wrong if is_wrong else verdict)
 
 
 def _bearer(request: web.Request) -> str | None:
