@@ -87,31 +87,27 @@ class ChannelCard:
 
 @dataclass(frozen=True, slots=True)
 class RoomCard:
-    """One room that the bot was spoken to in; `answers` and `settings` are what holds there now."""
+    """One room in which the bot was spoken to, and what is in effect there.
 
-    key: str
-    place: str
-    chat: str
-    kind: str
-    last: int
-    answers: str
-    chosen: Activation
-    settings: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """A room in which the bot was spoken to and said that it may not talk there, last at `last`.
-
-    `is_let_in` since the owner let it.
+    A room where it may not talk asks for it, until the owner lets it (`is_let_in`).
     """
 
-    key: str
-    place: str
-    chat: str
-    kind: str
-    last: int
-    is_let_in: bool
+    room: Room
+    answers: str = ""
+    chosen: Activation = ""
+    settings: Sequence[tuple[str, str]] = ()
+    is_let_in: bool = False
+
+    @property
+    def place(self) -> str:
+        """Its channel, with the account."""
+        return place_of(self.room.origin.channel, self.room.origin.account)
+
+    @property
+    def chat(self) -> str:
+        """Its id, with that of the thread."""
+        ids = (self.room.origin.chat, self.room.origin.thread)
+        return "/".join(shortened(each) for each in ids if each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,19 +266,13 @@ class ChannelPages(Pages):
             for name in (*on, *(name for name, why in off.items() if why))
         ]
 
-    def _asking(self, room: Room) -> Asking | None:
+    def _asking(self, room: Room) -> RoomCard | None:
         """A room that was declined; None where the configuration decides, whatever is done here."""
         section = self._core.resolver.policy.section(room.origin).config
         if section.listed(room.origin) is not None or section.group_policy != "allowlist":
             return None
-        return Asking(
-            room.key,
-            place_of(room.origin.channel, room.origin.account),
-            shortened(room.origin.chat),
-            room.origin.chat_type,
-            room.last_at,
-            room.origin.chat_ref in self._core.resolver.now.books.admitted,
-        )
+        is_let_in = room.origin.chat_ref in self._core.resolver.now.books.admitted
+        return RoomCard(room, is_let_in=is_let_in)
 
     def _room(self, room: Room) -> RoomCard:
         here = self._core.resolver.of(replace(room.origin, sender=""))
@@ -291,11 +281,7 @@ class ChannelPages(Pages):
         own = here.settings.listed(room.origin)
         said = own.model_fields_set if own is not None else frozenset[str]()
         return RoomCard(
-            room.key,
-            place_of(room.origin.channel, room.origin.account),
-            "/".join(shortened(each) for each in (room.origin.chat, room.origin.thread) if each),
-            room.origin.chat_type,
-            room.last_at,
+            room,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
             self._core.resolver.now.books.chosen.get(room.key, ""),
             _options(own, [each for each in SHOWN_OF_ROOM if each in said]),

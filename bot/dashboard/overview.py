@@ -56,16 +56,13 @@ class OverviewPages(Pages):
         language, zone, now = visit.language, visit.bot_zone, visit.now
         found, waits = await self._database.read(lambda tx: self._look(tx, zone, now))
         charts = _charts(language, found, await self._growth.days())
-        heading = visit.say("usage.day")
         return visit.page(
             "overview.html",
             days=DAYS,
             waits=asdict(waits),
             parts=[(each, told(each.finding, language)) for each in (await self._report()).checks],
             named=partial(named, language),
-            pictures=[
-                usage.picture(chart, kind, heading) for kind, chart in charts if not chart.is_empty
-            ],
+            pictures=[usage.picture(chart, kind) for kind, chart in charts if not chart.is_empty],
         )
 
     def _look(self, tx: Transaction, zone: tzinfo, now: int) -> _Found:

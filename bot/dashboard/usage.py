@@ -45,12 +45,21 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn: `labels` are the dates from left to right, `shown` says a number exactly."""
+    """Numbers to draw: `labels` are dates from left to right, `shown` writes a number in full."""
 
     title: str
     labels: tuple[str, ...]
     series: tuple[Series, ...]
     shown: Callable[[float], str]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The same as a table: each label with its numbers."""
+        columns = [
+            ["–" if value is None else self.shown(value) for value in each.values]
+            for each in self.series
+        ]
+        return [list(row) for row in zip(self.labels, *columns, strict=True)]
 
     @property
     def is_empty(self) -> bool:
@@ -74,17 +83,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart as `charts.html` draws it, in units from the upper left corner, and as a table."""
+    """A chart as `charts.html` draws it, in units from the upper left corner."""
 
-    title: str
+    chart: Chart
     rules: tuple[tuple[float, str], ...]
     ticks: tuple[tuple[float, str], ...]
     slot: float
     places: tuple[Place, ...]
     paths: tuple[str, ...]
-    keys: tuple[str, ...]
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def largest(series: Sequence[Series], others: str) -> tuple[Series, ...]:
@@ -115,8 +121,8 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def picture(chart: Chart, kind: Kind, heading: str) -> Picture:
-    """A chart as stacked bars or as lines; `heading` says what its places are."""
+def picture(chart: Chart, kind: Kind) -> Picture:
+    """A chart as stacked bars or as lines."""
     places = [tuple(each.values[at] for each in chart.series) for at in range(len(chart.labels))]
     tops = [
         sum(map(_sound, v)) if kind == "bars" else max(map(_sound, v), default=0) for v in places
@@ -143,7 +149,7 @@ def picture(chart: Chart, kind: Kind, heading: str) -> Picture:
             dots = tuple(None if value is None else height(_sound(value)) for value in values)
             drawn.append(Place(middle, said, dots=dots))
     return Picture(
-        title=chart.title,
+        chart,
         rules=tuple((height(part * most), short(part * most)) for part in (0, 0.5, 1)),
         ticks=tuple(
             (middle, label)
@@ -156,12 +162,6 @@ def picture(chart: Chart, kind: Kind, heading: str) -> Picture:
             _path(middles, [place.dots[number] for place in drawn])
             for number in range(len(chart.series))
             if kind == "lines"
-        ),
-        keys=tuple(each.name for each in chart.series),
-        head=(heading, *(each.name for each in chart.series)),
-        rows=tuple(
-            (label, *("–" if value is None else chart.shown(value) for value in values))
-            for label, values in zip(chart.labels, places, strict=True)
         ),
     )
 
@@ -270,7 +270,7 @@ def _pictures(language: str, report: UsageReport) -> list[Picture]:
             shown = counts.shown_price if what == "dollars" else whole
             chart = Chart(title, labels, tuple(series), shown)
             if not chart.is_empty:
-                drawn.append(picture(chart, "bars", text(language, "usage.day")))
+                drawn.append(picture(chart, "bars"))
     return drawn
 
 
