@@ -317,7 +317,7 @@ async def test_nothing_is_set_up(tmp_path):
     assert code == 0
     assert out.startswith(f"storage\n  ✓ {tmp_path}/.confidant is not there yet")
     assert "\nmodel\n  ! no key is set" in out
-    assert out.endswith("channels\n  ✓ no channel that could be checked is set up\n")
+    assert out.endswith("channels\n  ✓ no channel that can be checked is set up\n")
     assert "→ Put ANTHROPIC_API_KEY=" in out
     assert "memory\n  ✓ it is searched by words and by meaning (multilingual)\n" in out
     assert "tokens\n  ✓ they are estimated" in out
@@ -349,10 +349,10 @@ async def test_the_model_is_asked_whether_it_takes_the_key_and_is_known(tmp_path
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (0, "")
         said = of(out, "model")
-        assert "✓ anthropic/claude-x answers, the key is taken" in said
-        assert "its window: 300000 tokens, its service says" in said
+        assert "✓ anthropic/claude-x answers and accepts the key" in said
+        assert "context window: 300000 tokens, from its service" in said
         code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "silent"})
-        assert "its window: 200000 tokens, is a guess, because its service says nothing" in out
+        assert "context window: 200000 tokens assumed, because its service reports none" in out
         code, out, _ = await doctor(tmp_path, **{**variables, "CONFIDANT_AGENT__MODEL": "nobody"})
         assert (code, "! anthropic/nobody: " in of(out, "model")) == (0, True)
         assert "sk-canary" not in out
@@ -378,13 +378,13 @@ async def test_every_configured_service_is_asked_and_a_small_window_is_told(tmp_
         code, out, err = await doctor(tmp_path, **variables)
         assert (code, err) == (1, "")
         said = of(out, "model")
-        assert "✓ anthropic answers, without a key, and it lists 1 model\n" in said
-        assert "✓ local/qwen3 answers, without a key" in said
-        assert "✗ its window has 2048 tokens; conversations need 4000" in said
+        assert "✓ anthropic answers without a key and lists 1 model\n" in said
+        assert "✓ local/qwen3 answers without a key" in said
+        assert "✗ its context window has 2048 tokens; conversations need 4000" in said
         assert "→ Set [models.local] window" in said
         wide = {**variables, "CONFIDANT_MODELS__LOCAL__WINDOW": "32768"}
         code, out, _ = await doctor(tmp_path, **wide)
-        assert (code, "32768 tokens, the configuration says" in out) == (0, True)
+        assert (code, "32768 tokens, from the configuration" in out) == (0, True)
         others = {"CONFIDANT_AGENT__FALLBACK": "anthropic/claude-x, anthropic/nobody"}
         _, out, _ = await doctor(tmp_path, **wide, **others)
         assert "✓ anthropic/claude-x answers" in of(out, "model")
@@ -397,7 +397,7 @@ async def test_who_insists_on_tiktoken_is_told_that_its_ranks_are_missing(tmp_pa
     assert code == 1
     assert "✗ they are estimated: tiktoken's ranks are not here" in out
     code, out, _ = await doctor(tmp_path, CONFIDANT_MEMORY__EMBEDDER__PROVIDER="none")
-    assert (code, "searched by words alone, as [memory] says" in out) == (0, True)
+    assert (code, "searched by words alone, as set in [memory]" in out) == (0, True)
 
 
 async def test_a_set_up_is_checked_while_the_bot_runs(tmp_path):
@@ -443,9 +443,9 @@ async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
         await database.write(work)
     code, out, _ = await doctor(tmp_path, **variables)
     assert code == 0
-    assert "! a message of 2026-11-2" in out
+    assert "! a message from 2026-11-2" in out
     assert "was set aside (telegram, ValueError)" in out
-    assert "! telegram: 1 text could not be sent" in out
+    assert "! telegram: 1 message could not be sent" in out
     assert "! telegram: 1 text was refused" in out
     assert "secret" not in out
     assert "hello" not in out

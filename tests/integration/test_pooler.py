@@ -156,7 +156,7 @@ async def test_the_commands_work_through_a_pooler(postgres_url, pooler, tmp_path
         assert len(found["nodes"]) == 2
         assert {name for node in found["nodes"] for name in node["owns"]} >= {"memory/default"}
         said = await asyncio.to_thread(typed, "doctor")
-        assert "✓ the role may do what is needed" in said
+        assert "✓ the role has the rights it needs" in said
         assert "messages\n  ✓ all were answered" in said
 
 
