@@ -180,7 +180,7 @@ def test_modes_are_mended_of_what_is_private_and_of_nothing_else(data, tmp_path)
     assert finding["values"]["count"] == 3
     before = content(tmp_path)
     out = said("--fix")
-    assert "→ Taking others' rights from what is yours alone.\n  ✓ done\n" in out
+    assert "→ Removing other users' access to your private files.\n  ✓ done\n" in out
     assert changed(before, content(tmp_path)) == {
         ".env",
         transcript.relative_to(tmp_path).as_posix(),
@@ -379,7 +379,7 @@ async def test_webhook_and_menu_are_registered_once_more(tmp_path, monkeypatch):
 def test_it_speaks_the_language_of_the_terminal(data, monkeypatch):
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     assert "存储\n  ✓ 数据库完好" in said()
-    assert asked("doctor")["findings"][0]["text"].startswith("the database is whole")
+    assert asked("doctor")["findings"][0]["text"].startswith("the database is intact")
     monkeypatch.setenv("CONFIDANT_AGENT__LANGUAGE", "en")
     assert "storage\n  ✓ the database is intact" in said()
 

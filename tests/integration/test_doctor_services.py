@@ -118,7 +118,7 @@ async def test_a_rule_about_a_chat_in_which_nobody_wrote_is_pointed_out(tmp_path
     async with running(tmp_path / "data") as engine:
         await engine.ask("hello")
     assert wrong(await looked(checks.check_rules, with_rules("ADA"))) == []
-    rest = "in which nobody has written so far; the nearest known is ada"
+    rest = "where nobody has written yet; the closest known one is ada"
     assert wrong(await looked(checks.check_rules, with_rules("adda", "ada"))) == [
         ("warning", f"a rule names the chat adda, {rest}")
     ]
@@ -172,7 +172,7 @@ async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
     async with sites.serving(app) as url:
         config = config_of(tmp_path, dashboard={"port": int(url.rpartition(":")[2])})
         ((_, text),) = wrong(await looked(network.check_page, config))
-        assert "another program answers" in text
+        assert "another program is listening" in text
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,7 @@ async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_onc
             await engine.ask(words)
         assert await look() == []  # it may pass
         (told,) = await look()
-        assert told.startswith("I can't work at the moment:\n• replies: The last 3 replies")
+        assert told.startswith("I can't work at the moment:\n• replies: the last 3 replies")
         assert "secret" not in told
         assert len(await look()) == 1
         model.script = lambda _: "fine"
@@ -560,7 +560,7 @@ def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path):
             await engine.ask(words)
 
     asyncio.run(work("hello"))
-    assert told(tmp_path) == "Nothing waits.\n"
+    assert told(tmp_path) == "There are no reminders.\n"
     assert json.loads(told(tmp_path, "--json")) == []
     asyncio.run(work("/remind in 2 hours call \x1b[31mBob"))
     (row,) = json.loads(told(tmp_path, "--json"))
