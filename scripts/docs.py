@@ -185,7 +185,7 @@ def _sections(
 
 
 def _effect(options: Sequence[Option]) -> str:
-    """When changes of a table's options take effect."""
+    """Say when changes of a table's options take effect."""
     live = [f"`{each.key[-1]}`" for each in options if is_live(each.key)]
     if len(live) == len(options):
         return "Takes effect at once."

@@ -76,7 +76,7 @@ async def _move(
 
 
 def _source(config: Config) -> AbstractAsyncContextManager[Place]:
-    """Where everything is, according to the configuration."""
+    """The store that the configuration names."""
     url = reveal(config.storage.url)
     if url:
         return places.server(url, config.storage.node_timeout)

@@ -90,7 +90,7 @@ def invite(
 
 
 def _address(config: Config) -> str:
-    """Where the page is.
+    """The address of the page.
 
     Raises:
         ConfidantError: it gets its port when it starts, and is not running.

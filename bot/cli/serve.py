@@ -85,7 +85,7 @@ def chat(config: ConfigOption = None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What the program reports about itself: in words for a person, or as log events."""
+    """The program's own messages: words for a person, or log events."""
 
     form: logs.Form
 

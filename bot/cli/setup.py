@@ -40,7 +40,7 @@ def show(config: ConfigOption = None) -> None:
 
 # `confidant nodes` and `migrate`: the database that nodes share.
 
-ALONE = "This is a single machine with a storage folder; [storage] url names no shared PostgreSQL."
+ALONE = "This is a single machine with a storage folder: [storage] url names no PostgreSQL."
 BY_ITSELF = "`{run}` upgrades its database when needed."
 MIGRATED = "The tables are up to date."
 

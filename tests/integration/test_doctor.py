@@ -236,10 +236,8 @@ def test_what_memory_found_of_itself_at_night_is_said_without_anybodys_places(da
         connection.execute("INSERT INTO meta VALUES (?, ?, 1)", (f"asked:{space}", value))
     connection.close()
     told = said()
-    assert (
-        "✓ in last night's self-test, 95 % of 20 of your notes were found in other words; 1 never are"
-        in told
-    )
+    mine = "95 % of 20 of your notes were found in other words; 1 never are"
+    assert f"✓ in last night's self-test, {mine}" in told
     assert "! in last night's self-test, only 10 % of 20 notes of everyone else were found" in told
     assert "zqsecret" not in told
 

@@ -351,7 +351,7 @@ def typed(
 def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
     said = typed(monkeypatch, tmp_path, "")
     assert said == (
-        "This is a single machine with a storage folder; [storage] url names no shared PostgreSQL.\n"
+        "This is a single machine with a storage folder: [storage] url names no PostgreSQL.\n"
     )
     assert typed(monkeypatch, tmp_path, "", "--json") == "null\n"
     assert "`confidant run` opens it" in typed(monkeypatch, tmp_path, "", command="migrate")

@@ -411,7 +411,7 @@ def test_no_sdk_of_models_is_loaded_before_a_service_needs_it():
 
 
 def test_the_log_is_loaded_without_what_shows_errors_in_colour():
-    code = "from bot.cli import startup; startup.load_log(); import structlog.dev, structlog.tracebacks"
+    code = "from bot.cli import startup; startup.load_log(); import structlog.tracebacks"
     assert packages(loaded_by(code)) & {"rich", "pygments"} == set()
 
 
