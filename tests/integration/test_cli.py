@@ -320,7 +320,7 @@ async def test_nothing_is_set_up(tmp_path):
     assert out.endswith("channels\n  ✓ no channel that can be checked is set up\n")
     assert "→ Put ANTHROPIC_API_KEY=" in out
     assert "memory\n  ✓ it is searched by words and by meaning (multilingual)\n" in out
-    assert "tokens\n  ✓ they are estimated" in out
+    assert "tokens\n  ✓ estimated" in out
     code, out, _ = await doctor(tmp_path, "nextcloud")
     assert code == 1
     assert "it is not set up" in out
@@ -446,7 +446,7 @@ async def test_what_was_not_answered_and_not_sent_is_shown(tmp_path):
     assert "! a message from 2026-11-2" in out
     assert "was set aside (telegram, ValueError)" in out
     assert "! telegram: 1 message could not be sent" in out
-    assert "! telegram: 1 text was refused" in out
+    assert "! telegram: 1 message was refused" in out
     assert "secret" not in out
     assert "hello" not in out
 
