@@ -75,7 +75,7 @@ from bot.upkeep.compaction import CompactionService
 from bot.upkeep.deletions import Deletions
 from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.heartbeat import Heartbeats
-from bot.upkeep.nights import NightModel, Nights
+from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
@@ -213,7 +213,7 @@ async def build_agent(
         prices=prices,
         allowance=allowance,
         committer=committer,
-        sessions=ActiveSessions(core, cache, limits, allowance),
+        sessions=ActiveSessions(core, cache, limits, allowance, committer),
         prefixes=Prefixes(settings, memory.files, memory.uses),
         recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
         toolbox=toolbox,
@@ -249,7 +249,7 @@ def build_maintenance(core: ProgramCore, agent: Agent) -> Maintenance:
             core,
             memory=agent.memory,
             committer=agent.committer,
-            model=NightModel(agent.sessions, agent.committer),
+            sessions=agent.sessions,
         ),
         heartbeats=Heartbeats(core, files=agent.memory.files, committer=agent.committer),
         deletions=Deletions(
