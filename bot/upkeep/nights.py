@@ -76,12 +76,7 @@ class Nights:
     """Looks every now and then for whom it is night, and for whom it is morning."""
 
     def __init__(
-        self,
-        core: Core,
-        *,
-        memory: Memory,
-        committer: Committer,
-        sessions: ActiveSessions,
+        self, core: Core, committer: Committer, memory: Memory, sessions: ActiveSessions
     ) -> None:
         self._sessions = sessions
         self._memory = memory
